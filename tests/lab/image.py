@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The disk image that all nodes boot from, shared by copy on write."""
+
+import os
+import pathlib
+import shutil
+
+from tests.lab import apt
+from tests.lab import command
+from tests.lab import kernel
+from tests.lab import paths
+
+IMAGE = paths.CACHE / 'root.img'
+PACKAGES = (
+    'base-files base-passwd bash dash coreutils sed grep gawk findutils tar '
+    'gzip hostname mount util-linux login passwd procps dpkg debianutils '
+    'diffutils less netbase libc-bin ncurses-bin init-system-helpers '
+    'udev lvm2 dmsetup open-iscsi tgt kmod iproute2 iputils-ping nftables '
+    'openssh-server e2fsprogs qemu-utils fio sg3-utils psmisc strace '
+    'python3 libssl3 libffi8 libsqlite3-0 libreadline8 libbz2-1.0 liblzma5 '
+    'libncursesw6 libuuid1').split()
+_INIT = paths.TEMPLATES / 'lab-init'
+_SSHD = """\
+PermitRootLogin prohibit-password
+UseDNS no
+UsePAM no
+MaxStartups 100
+MaxSessions 500
+ClientAliveInterval 0
+AcceptEnv LANG
+"""
+
+
+def inputs():
+    """What the image depends on, for the key of the cache."""
+    return [' '.join(PACKAGES), _SSHD, _INIT.read_text(),
+            *(str(kernel.modules(kind)) for kind in kernel.KINDS)]
+
+
+def _write(root, name, text, mode=0o644):
+    path = pathlib.Path(root) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+
+
+def make_key():
+    """The key for ssh to the nodes; made once for a cache."""
+    if not paths.SSH_KEY.exists():
+        command.run(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '',
+                     '-C', 'dmclone-lab', '-f', paths.SSH_KEY])
+
+
+def _fill(root):
+    """Add to a plain Debian what makes it a node of the laboratory."""
+    make_key()
+    _write(root, 'root/.ssh/authorized_keys',
+           paths.SSH_KEY.with_suffix('.pub').read_text(), 0o600)
+    (root / 'root/.ssh').chmod(0o700)
+    _write(root, 'etc/ssh/sshd_config.d/lab.conf', _SSHD)
+    _write(root, 'sbin/lab-init', _INIT.read_text(), 0o755)
+    _write(root, 'etc/fstab', '')
+    _write(root, 'etc/tgt/conf.d/cinder.conf',
+           'include /var/lib/cinder/volumes/*\n')
+    (root / 'lab').mkdir()
+    for kind in kernel.KINDS:
+        modules = kernel.modules(kind)
+        shutil.copytree(modules, root / 'lib/modules' / modules.name,
+                        symlinks=True)
+        command.run(['depmod', '-b', root, modules.name], timeout=120)
+
+
+def build(target):
+    """Build the image as the file target."""
+    root = target.with_suffix('.root')
+    tarball = target.with_suffix('.tar')
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir()
+    try:
+        apt.make_root(PACKAGES, tarball, paths.CACHE / 'mmdebstrap.log')
+        command.run(['tar', '-C', root, '--numeric-owner', '-xf', tarball,
+                     '--exclude=./dev/*', '--exclude=./usr/share/doc/*'],
+                    timeout=300)
+        tarball.unlink()
+        _fill(root)
+        with open(target, 'wb') as f:
+            os.ftruncate(f.fileno(), 4 << 30)
+        command.run(['mkfs.ext4', '-q', '-F', '-d', root, target], timeout=300)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+        tarball.unlink(missing_ok=True)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One node seen from outside: its kernel as a process, its disks, its ticks.
+"""
+
+import os
+import shutil
+import time
+
+from tests.lab import errors
+from tests.lab import image
+from tests.lab import kernel
+from tests.lab import network
+from tests.lab import paths
+from tests.lab import proc
+
+DATA_BYTES = 220 << 30
+METADATA_BYTES = 8 << 30
+MAX_GAP = 5.0
+
+
+class Machine:
+    """The virtual machine of a node."""
+
+    def __init__(self, name, number, settings):
+        self.name = name
+        self.number = number
+        self.folder = paths.NODES / name
+        self.share = self.folder / 'share'
+        self.console = paths.LOGS / name / 'console.log'
+        self.ticks = paths.LOGS / name / 'ticks'
+        self._settings = settings
+        self._process = 'machine-' + name
+
+    def make_disks(self):
+        """Fresh disks, all sparse."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.share.mkdir(parents=True)
+        for disk, size in (('data', DATA_BYTES), ('meta', METADATA_BYTES)):
+            with open(self.folder / disk, 'wb') as f:
+                os.ftruncate(f.fileno(), size)
+
+    def _argv(self, ticks):
+        interfaces = [
+            'vec%d:transport=tap,ifname=%s,depth=128,gro=1,mac=%s' % (
+                i, network.tap(self.name, bridge),
+                network.mac(self.number, bridge))
+            for i, bridge in enumerate(('lab', 'mgmt'))]
+        return [
+            kernel.binary(self._settings.kernel),
+            'mem=%dM' % self._settings.memory,
+            'uml_dir=%s' % self.folder, 'umid=uml',
+            'ubd0=%s,%s' % (self.folder / 'root.cow', image.IMAGE),
+            'ubd1=%s' % (self.folder / 'data'),
+            'ubd2=%s' % (self.folder / 'meta'),
+            'root=/dev/ubda', 'rw', 'init=/sbin/lab-init',
+            'LAB_SHARE=%s' % self.share,
+            'con=null', 'con0=null,fd:1', 'ssl=null',
+            'ssl0=null,fd:%d' % ticks, *interfaces]
+
+    def power_on(self):
+        if self.powered():
+            raise errors.LabError('%s is on already' % self.name)
+        proc.kill(self._process)
+        self.ticks.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.ticks, 'ab') as ticks:
+            # Unpinned, a system call costs ten times as much.
+            proc.start(self._process, self._argv(ticks.fileno()),
+                       self.console, wrapper=network.wrapper(),
+                       pass_fds=[ticks.fileno()],
+                       cpu=(self.number - 1) % os.cpu_count())
+
+    def power_off(self):
+        """Kill -9 all of it, as if the plug were pulled."""
+        proc.kill(self._process)
+        with open(self.ticks, 'a') as ticks:
+            ticks.write('off %.6f\n' % time.time())
+
+    def powered(self):
+        return proc.alive(self._process)
+
+    def must_live(self):
+        proc.must_live(self._process, self.console)
+
+    def gaps(self, now=None):
+        """The times for which this node stood still while it was on.
+
+        :return: list of (begin, seconds), in the host's time
+        """
+        if not self.ticks.exists():
+            return []
+        found, last = [], None
+        for line in self.ticks.read_text(errors='replace').splitlines():
+            word = line.strip().rpartition(' ')
+            try:
+                at = float(word[2])
+            except ValueError:
+                continue
+            if last and at - last > MAX_GAP and word[0] != 'boot':
+                found.append((last, at - last))
+            last = None if word[0] == 'off' else at
+        now = now or time.time()
+        if last and self.powered() and now - last > MAX_GAP:
+            found.append((last, now - last))
+        return found

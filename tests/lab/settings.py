@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was chosen when the laboratory was brought up."""
+
+import dataclasses
+import json
+
+from tests.lab import errors
+from tests.lab import kernel
+from tests.lab import paths
+
+_FILE = paths.STATE / 'lab.json'
+
+
+@dataclasses.dataclass
+class Settings:
+    """The choices of `up`; they last until `down`."""
+
+    nodes: int = 2
+    kernel: str = kernel.DEFAULT
+    target: str = 'tgt'
+    driver: str = 'dmclone'
+    mode: str = 'eventlet'
+    bare: bool = False
+    memory: int = 1024
+
+    def names(self):
+        """The nodes' names, and their numbers."""
+        return {'node%d' % n: n for n in range(1, self.nodes + 1)}
+
+    def save(self):
+        _FILE.parent.mkdir(parents=True, exist_ok=True)
+        _FILE.write_text(json.dumps(dataclasses.asdict(self), indent=1))
+
+    @classmethod
+    def load(cls):
+        try:
+            return cls(**json.loads(_FILE.read_text()))
+        except FileNotFoundError:
+            raise errors.LabError(
+                'no laboratory is up (no %s): bring one up with '
+                '`tools/lab up`' % _FILE)
+
+
+def forget():
+    _FILE.unlink(missing_ok=True)
