@@ -8,6 +8,7 @@ from) and against every call that Cinder's sources really make.
 """
 
 import ast
+import functools
 import importlib
 import inspect
 
@@ -168,6 +169,7 @@ def is_driver(node, in_driver):
     return False
 
 
+@functools.cache
 def calls():
     """Every call of a driver's method that Cinder makes."""
     found = []
