@@ -2,46 +2,178 @@
 """The command line of the laboratory."""
 
 import argparse
+import os
+import subprocess
 import sys
 
 from tests.lab import errors
+from tests.lab import kernel
 from tests.lab import lab
+from tests.lab import network
+from tests.lab import paths
 from tests.lab import settings
 from tests.lab import setup
+from tests.lab import status
+
+_NODE_SERVICES = ('cinder-volume', 'tgtd', 'iscsid', 'lio')
+
+
+def _setup(args):
+    setup.run(args.bare)
 
 
 def _up(args):
-    setup.run(bare=args.bare)
-    lab.Lab(settings.Settings(nodes=args.nodes, bare=args.bare)).up()
+    setup.run(args.bare)
+    names = vars(settings.Settings()).keys()
+    choices = {name: getattr(args, name) for name in names}
+    lab.Lab(settings.Settings(**choices)).up()
+
+
+def _down(args):
+    lab.clean(keep_logs=True)
+    errors.say('the laboratory is down, its logs are in %s' % paths.LOGS)
+
+
+def _status(args):
+    return status.show(lab.Lab.load())
+
+
+def _check(args):
+    lab.Lab.load().check()
 
 
 def _run(args):
-    shell = lab.Lab.load().node(args.node).shell
-    return shell.interactive(args.words)
+    return lab.Lab.load().node(args.node).shell.interactive(args.command)
+
+
+def _node_verb(method):
+    def do(args):
+        node = lab.Lab.load().node(args.node)
+        errors.say('%s: %s' % (args.node, args.verb))
+        getattr(node, method)()
+    return do
+
+
+def _start(args):
+    node = lab.Lab.load().node(args.node)
+    errors.say('starting %s' % args.node)
+    node.start()
+    node.wait_ready()
+    errors.say('%s is ready' % args.node)
+
+
+def _service_verb(args):
+    """One of stop, start-service, restart and kill, on either side."""
+    here = lab.Lab.load()
+    if args.node is None:
+        if args.service in _NODE_SERVICES:
+            raise errors.LabError('%s of which node?' % args.service)
+        target, verb = here.control, args.verb.partition('-')[0]
+    else:
+        target, verb = here.node(args.node), args.verb.replace('-', '_')
+    errors.say('%s %s on %s' % (args.verb, args.service,
+                                args.node or 'the control plane'))
+    getattr(target, verb)(args.service)
+    if args.node and verb in ('start_service', 'restart'):
+        target.wait_ready()
+    errors.say('done')
+
+
+def _logs(args):
+    if args.folder:
+        lab.collect_logs(args.folder)
+    print(args.folder or paths.LOGS)
+
+
+def _exec(args):
+    here = lab.Lab.load()
+    argv = [*network.wrapper(), *(args.command or ['bash'])]
+    return subprocess.call(argv, env=here.environment())
+
+
+def _add_up(verbs):
+    verb = verbs.add_parser('up', help='set up, and start everything')
+    defaults = settings.Settings()
+    verb.add_argument('--bare', action='store_true',
+                      help='nodes only, no OpenStack')
+    verb.add_argument('--nodes', type=int, choices=(1, 2, 3),
+                      default=defaults.nodes)
+    verb.add_argument('--kernel', choices=list(kernel.KINDS),
+                      default=defaults.kernel)
+    verb.add_argument('--target', choices=('tgt', 'lio'),
+                      default=defaults.target, help='the iSCSI target')
+    verb.add_argument('--driver', choices=('dmclone', 'lvm'),
+                      default=defaults.driver)
+    verb.add_argument('--mode', choices=('eventlet', 'threads'),
+                      default=defaults.mode, help='of cinder-volume')
+    verb.add_argument('--memory', type=int, default=defaults.memory,
+                      help='MiB for each node')
+    verb.set_defaults(do=_up)
+
+
+def _add_simple(verbs):
+    verb = verbs.add_parser('setup', help='install and build what is missing')
+    verb.add_argument('--bare', action='store_true',
+                      help='what nodes without OpenStack need')
+    verb.set_defaults(do=_setup)
+    for name, do, text in (
+            ('down', _down, 'stop everything, remove all but the logs'),
+            ('status', _status, 'what runs, and whether it is well'),
+            ('check', _check, 'fail if a node ever stood still')):
+        verbs.add_parser(name, help=text).set_defaults(do=do)
+    verb = verbs.add_parser('logs', help='print where the logs are, or copy '
+                            'all of them into a folder')
+    verb.add_argument('folder', nargs='?')
+    verb.set_defaults(do=_logs)
+    verb = verbs.add_parser('exec', help='run a command on the host inside '
+                            'the network, as the cloud\'s admin')
+    verb.add_argument('command', nargs=argparse.REMAINDER)
+    verb.set_defaults(do=_exec)
+
+
+def _add_node(verbs):
+    for name, do, text in (
+            ('cut-power', _node_verb('cut_power'), 'pull the plug'),
+            ('start', _start, 'switch on, wait until it serves'),
+            ('cut-network', _node_verb('cut_network'), 'pull the cable'),
+            ('restore-network', _node_verb('restore_network'),
+             'plug the cable in')):
+        verb = verbs.add_parser(name, help='a node: ' + text)
+        verb.add_argument('node')
+        verb.set_defaults(do=do)
+    for name, text in (('run', 'run a command on a node'),
+                       ('shell', 'open a shell on a node')):
+        verb = verbs.add_parser(name, help=text)
+        verb.add_argument('node')
+        verb.add_argument('command', nargs=argparse.REMAINDER)
+        verb.set_defaults(do=_run)
+    for name in ('stop', 'start-service', 'restart', 'kill'):
+        verb = verbs.add_parser(name, help='a service of a node, or without '
+                                'node of the control plane')
+        verb.add_argument('service')
+        verb.add_argument('node', nargs='?')
+        verb.set_defaults(do=_service_verb)
 
 
 def main():
-    parser = argparse.ArgumentParser(prog='tools/lab')
-    verbs = parser.add_subparsers(required=True)
-    verb = verbs.add_parser('setup')
-    verb.add_argument('--bare', action='store_true')
-    verb.set_defaults(do=lambda args: setup.run(args.bare))
-    verb = verbs.add_parser('up')
-    verb.add_argument('--bare', action='store_true')
-    verb.add_argument('--nodes', type=int, default=2)
-    verb.set_defaults(do=_up)
-    verb = verbs.add_parser('down')
-    verb.set_defaults(do=lambda args: lab.down())
-    verb = verbs.add_parser('run')
-    verb.add_argument('node')
-    verb.add_argument('words', nargs=argparse.REMAINDER)
-    verb.set_defaults(do=_run)
+    parser = argparse.ArgumentParser(
+        prog='tools/lab', description='Real nodes, real services: see '
+        'tests/lab. Needs root; a first set-up takes minutes.')
+    verbs = parser.add_subparsers(dest='verb', required=True, metavar='VERB')
+    _add_simple(verbs)
+    _add_up(verbs)
+    _add_node(verbs)
     args = parser.parse_args()
+    if os.geteuid():
+        parser.error('the laboratory has to be run as root')
     try:
         return args.do(args) or 0
     except errors.LabError as e:
         print('lab: %s' % e, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print('lab: interrupted', file=sys.stderr)
+        return 130
 
 
 if __name__ == '__main__':

@@ -1,12 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The laboratory as a whole: bring it up, find it again, take it down."""
 
+import concurrent.futures
+import os
+import shutil
+
+from tests.lab import config
+from tests.lab import control
+from tests.lab import database
 from tests.lab import errors
+from tests.lab import inside
 from tests.lab import network
 from tests.lab import node
 from tests.lab import paths
 from tests.lab import proc
 from tests.lab import settings as settings_module
+
+# The order of starting; what stands in one line starts together.
+_CONTROL = [('mariadb', 'epmd'),
+            ('rabbitmq', 'keystone', 'cinder-api', 'glance-api'),
+            ('cinder-scheduler',)]
 
 
 class Lab:
@@ -14,6 +27,7 @@ class Lab:
 
     def __init__(self, settings):
         self.settings = settings
+        self.control = control.Control()
         self.nodes = {name: node.Node(name, number, settings)
                       for name, number in settings.names().items()}
 
@@ -33,24 +47,125 @@ class Lab:
             raise errors.LabError('no node %s, there are: %s' % (
                 name, ' '.join(self.nodes)))
 
+    # Clients
+
+    def cloud(self, user='admin'):
+        """A connection of openstacksdk, as `admin` or as `demo`.
+
+        Works in a thread that is inside the namespace: see enter().
+        """
+        import openstack
+        files = [str(paths.STATE / 'clouds.yaml')]
+        loader = openstack.config.OpenStackConfig(config_files=files)
+        return openstack.connection.Connection(config=loader.get_one(user))
+
+    @staticmethod
+    def enter():
+        """Move the calling thread into the laboratory's namespace."""
+        inside.enter()
+
+    def sql(self, statement, database_name='cinder'):
+        """Run a statement in the database; return its rows as tuples."""
+        try:
+            import pymysql
+        except ImportError:     # the plain interpreter of the command line
+            return database.execute(statement, database_name)
+        connection = pymysql.connect(
+            unix_socket=str(database.SOCKET), user='root',
+            database=database_name, autocommit=True)
+        with connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def environment(self, user='admin'):
+        """The environment for clients that run inside the namespace."""
+        env = dict(os.environ, **config.environment(user))
+        env['PATH'] = '%s:%s' % (paths.VENV / 'bin', env['PATH'])
+        return env
+
+    # Up
+
     def up(self):
         """Start everything on fresh disks."""
+        if network.exists():
+            raise errors.LabError('a laboratory is up already: `tools/lab '
+                                  'down` takes it down')
+        clean()
         self.settings.save()
         network.create(self.settings.names())
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            jobs = [pool.submit(self._boot, n) for n in self.nodes.values()]
+            if not self.settings.bare:
+                self._start_control()
+            for job in jobs:
+                job.result()
+        if not self.settings.bare:
+            self._start_volume_services()
+        errors.say('the laboratory is up')
+
+    def _boot(self, n):
+        n.machine.make_disks()
+        n.power_on()
+        if not self.settings.bare:
+            n.enable('iscsid', 'tgtd' if self.settings.target == 'tgt'
+                     else 'lio')
+        n.wait_booted()
+        errors.say('%s has booted' % n.name)
+
+    def _start_control(self):
+        from tests.lab import seed
+        self.control.configure()
+        seed.unpack()
+        for names in _CONTROL:
+            errors.say('starting %s' % ', '.join(names))
+            for name in names:
+                self.control.launch(name)
+            for name in names:
+                self.control.wait_ready(name)
+
+    def _start_volume_services(self):
+        errors.say('starting cinder-volume on all nodes')
         for n in self.nodes.values():
-            errors.say('starting %s' % n.name)
-            n.machine.make_disks()
-            n.power_on()
+            n.start_service('cinder-volume')
         for n in self.nodes.values():
-            n.wait_booted()
-            errors.say('%s has booted' % n.name)
+            n.wait_ready()
+            errors.say('%s serves volumes' % n.name)
+
+    # Health and logs
+
+    def check(self):
+        """Raise when the laboratory itself failed, whatever a test says."""
+        for n in self.nodes.values():
+            n.check_gaps()
+
+    def collect_logs(self, target):
+        """Copy all logs and settings into a folder."""
+        collect_logs(target)
 
 
-def down():
-    """Take down whatever of a laboratory is there."""
+def collect_logs(target):
+    """Copy all logs and settings into a folder, lab up or not."""
+    shutil.copytree(paths.LOGS, target, dirs_exist_ok=True)
+    for source in paths.NODES.glob('*/share/cinder.conf'):
+        shutil.copy(source, os.path.join(
+            target, source.parents[1].name, 'cinder.conf'))
+    etc = paths.STATE / 'etc'
+    if etc.is_dir():
+        shutil.copytree(etc, os.path.join(target, 'etc'), dirs_exist_ok=True)
+
+
+def clean(keep_logs=False):
+    """Remove whatever of a laboratory is there, nothing else."""
     for name in proc.names():
         proc.kill(name)
+    if network.exists():
+        for pid in network.pids():
+            errors.say('left alone, it was not started by the laboratory: '
+                       'process %d in its namespace' % pid)
     network.destroy()
-    for n in paths.NODES.glob('*'):
-        node.shutil.rmtree(n)
+    shutil.rmtree(paths.NODES, ignore_errors=True)
+    control.Control().forget()
+    shutil.rmtree(paths.RUN, ignore_errors=True)
     settings_module.forget()
+    if not keep_logs:
+        shutil.rmtree(paths.LOGS, ignore_errors=True)

@@ -26,8 +26,9 @@ class Machine:
         self.number = number
         self.folder = paths.NODES / name
         self.share = self.folder / 'share'
-        self.console = paths.LOGS / name / 'console.log'
-        self.ticks = paths.LOGS / name / 'ticks'
+        self.logs = paths.LOGS / name
+        self.console = self.logs / 'console.log'
+        self.ticks = self.logs / 'ticks'
         self._settings = settings
         self._process = 'machine-' + name
 
@@ -61,7 +62,7 @@ class Machine:
         if self.powered():
             raise errors.LabError('%s is on already' % self.name)
         proc.kill(self._process)
-        self.ticks.parent.mkdir(parents=True, exist_ok=True)
+        self.logs.mkdir(parents=True, exist_ok=True)
         with open(self.ticks, 'ab') as ticks:
             # Unpinned, a system call costs ten times as much.
             proc.start(self._process, self._argv(ticks.fileno()),

@@ -11,7 +11,7 @@ import pathlib
 from tests.lab import command
 from tests.lab import errors
 
-NAMESPACE = 'dmclone-lab'
+NAMESPACE = os.environ.get('DMCLONE_LAB_NAMESPACE') or 'dmclone-lab'
 CONTROL = '10.77.0.1'
 _ETC = pathlib.Path('/etc/netns') / NAMESPACE
 _BRIDGES = {'lab': CONTROL + '/24', 'mgmt': '10.77.1.1/24'}

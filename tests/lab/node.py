@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node as tests use it: commands, power, network, services, settings."""
 
+import json
 import shutil
 
+from tests.lab import config
 from tests.lab import errors
 from tests.lab import machine
 from tests.lab import network
@@ -11,7 +13,8 @@ from tests.lab import paths
 from tests.lab import ssh
 from tests.lab import wait
 
-SERVICES = ('cinder-volume', 'tgtd', 'iscsid')
+_STARTED = '=== lab: %s starts at '
+_READY = 'Driver post RPC initialization completed successfully'
 
 
 class Node:
@@ -23,6 +26,9 @@ class Node:
         self.machine = machine.Machine(name, number, settings)
         self.settings = settings
         self.shell = ssh.Shell(name, network.node_mgmt_ip(number))
+        self._changes = self.machine.share / 'changes.json'
+
+    # Commands
 
     def run(self, text, timeout=60, check=True, input=None):
         """Run a shell command on the node and return its stdout.
@@ -38,6 +44,8 @@ class Node:
         """Run a shell command; return (exit code, stdout, stderr)."""
         return self.shell.attempt(text, timeout, input)
 
+    # Power and network
+
     def cut_power(self):
         """Pull the plug: what no disk got is lost."""
         self.machine.power_off()
@@ -46,6 +54,7 @@ class Node:
     def power_on(self):
         """Press the button; wait for nothing."""
         nodefiles.write(self)
+        self._write_settings()
         self.machine.power_on()
 
     def start(self, timeout=60):
@@ -54,6 +63,7 @@ class Node:
         self.wait_booted(timeout)
 
     def wait_booted(self, timeout=60):
+        """Wait until the node has booted and started its services."""
         def booted():
             self.machine.must_live()
             if not self.shell.answers():
@@ -69,6 +79,85 @@ class Node:
 
     def restore_network(self):
         network.restore(self.name)
+
+    # Services
+
+    def _service(self, verb, name, timeout):
+        self.run('lab-service %s %s' % (verb, name), timeout=timeout)
+
+    def start_service(self, name, timeout=60):
+        """Start a service; it starts again after every boot until stopped."""
+        self._service('start', name, timeout)
+
+    def stop(self, name, timeout=60):
+        """Stop a service as an operator would; it stays stopped."""
+        self._service('stop', name, timeout)
+
+    def restart(self, name, timeout=90):
+        self._service('restart', name, timeout)
+
+    def kill(self, name, timeout=30):
+        """Kill -9 a service and everything that it started."""
+        self._service('kill', name, timeout)
+
+    def enable(self, *names):
+        """Let services start with the next boot."""
+        for name in names:
+            (self.machine.share / 'enabled' / name).touch()
+
+    def enabled(self, name):
+        """Whether a service is meant to run."""
+        return (self.machine.share / 'enabled' / name).exists()
+
+    def log(self, name):
+        """The whole log of a service so far, power cut or not."""
+        path = self.machine.logs / (name + '.log')
+        if not path.exists():
+            return ''
+        return path.read_text(errors='replace')
+
+    def driver_ready(self):
+        """Whether cinder-volume initialised its driver since its start."""
+        mark = _STARTED % 'cinder-volume'
+        return _READY in self.log('cinder-volume').rpartition(mark)[2]
+
+    def wait_ready(self, timeout=90):
+        """Wait until the node serves: ssh, and its services if they run."""
+        self.wait_booted(timeout)
+        if not self.enabled('cinder-volume'):
+            return
+        log = self.machine.logs / 'cinder-volume.log'
+
+        def ready():
+            # Being up in the list of services comes first, but says little.
+            if self.driver_ready():
+                return True
+            code, _, err = self.try_run('lab-service status cinder-volume')
+            if code:
+                raise errors.LabError('cinder-volume on %s died:\n%s' % (
+                    self.name, paths.tail(log)))
+        wait.until(ready, 'the driver on %s to be ready' % self.name, timeout,
+                   0.3, lambda: paths.tail(log))
+
+    # Settings
+
+    def _write_settings(self):
+        base = config.cinder_node(self.name, self.ip, self.settings)
+        changes = json.loads(self._changes.read_text()) \
+            if self._changes.exists() else {}
+        config.write(self.machine.share / 'cinder.conf',
+                     config.merged(base, changes))
+
+    def configure(self, changes):
+        """Replace this node's changes of cinder.conf; a restart reads them.
+
+        :param changes: {'section': {'option': 'value'}}, all changes there
+            shall be: {} goes back to the laboratory's own settings
+        """
+        self._changes.write_text(json.dumps(changes))
+        self._write_settings()
+
+    # The laboratory's own health
 
     def gaps(self):
         """The times for which the node stood still; see check_gaps."""

@@ -9,7 +9,7 @@ from tests.lab import paths
 
 def _host_folders():
     """Folders of the host that the node shows at the same place."""
-    folders = [paths.CHECKOUT, paths.VENV]
+    folders = [paths.CHECKOUT, paths.VENV.resolve()]
     interpreter = paths.base_interpreter()
     if str(interpreter) not in ('/usr', '/'):
         folders.append(interpreter)
@@ -39,6 +39,7 @@ def write(node):
               'TARGET': node.settings.target,
               'MODE': node.settings.mode,
               'VENV': paths.VENV, 'CHECKOUT': paths.CHECKOUT,
+              'VENV_FOLDER': paths.VENV.resolve(), 'LOGS': node.machine.logs,
               'LAB_FOLDERS': ' '.join(str(f) for f in _host_folders())}
     (share / 'node.env').write_text(''.join(
         '%s="%s"\n' % item for item in values.items()))

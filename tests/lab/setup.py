@@ -16,6 +16,7 @@ from tests.lab import errors
 from tests.lab import image
 from tests.lab import kernel
 from tests.lab import paths
+from tests.lab import seed
 from tests.lab import venv
 
 PACKAGES = ['mmdebstrap', 'patchelf', 'kmod', 'e2fsprogs', 'openssh-client',
@@ -84,3 +85,5 @@ def run(bare=False):
                 jobs.append(pool.submit(venv.ensure))
             for job in jobs:
                 job.result()
+        if not bare:
+            step('seed', seed.inputs(), seed.TARBALL, seed.build)

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The control plane on the host's side: database, broker, APIs, scheduler."""
+
+import os
+import shutil
+
+from tests.lab import broker
+from tests.lab import command
+from tests.lab import config
+from tests.lab import database
+from tests.lab import errors
+from tests.lab import inside
+from tests.lab import network
+from tests.lab import paths
+from tests.lab import proc
+from tests.lab import wait
+
+ETC = paths.STATE / 'etc'
+KEYSTONE = ETC / 'keystone.conf'
+CINDER = ETC / 'cinder.conf'
+GLANCE = ETC / 'glance-api.conf'
+
+
+def _environment(**more):
+    env = {key: value for key, value in os.environ.items()
+           if not key.startswith(('OS_', 'PYTHON'))}
+    env.update(PATH='%s:/usr/sbin:/usr/bin:/sbin:/bin' % (paths.VENV / 'bin'),
+               PYTHONPATH=str(paths.CHECKOUT), PYTHONWARNINGS='ignore',
+               PYTHONDONTWRITEBYTECODE='1', **more)
+    return env
+
+
+def _api(module, port, *more):
+    """An API under uwsgi: one process, as many threads as may block."""
+    return [paths.VENV / 'bin/uwsgi', '--http-socket',
+            '%s:%d' % (network.CONTROL, port), '--module',
+            module + ':application', '--master', '--processes', '1',
+            '--threads', '16', '--lazy-apps', '--need-app', '--die-on-term',
+            '--buffer-size', '65535', '--http-timeout', '300',
+            '--virtualenv', paths.VENV, '--disable-logging',
+            '--add-header', 'Connection: close', *more]
+
+
+class Service:
+    """One program of the control plane."""
+
+    def __init__(self, name, argv, ready, env=None):
+        self.name = name
+        self.argv = argv
+        self.ready = ready
+        self.env = env
+        self.log = paths.LOGS / (name + '.log')
+
+
+def _services():
+    threads = {'OS_CINDER_DISABLE_EVENTLET_PATCHING': '1'}
+    cinder = ['--config-file', CINDER]
+    return [
+        Service('mariadb', database.argv(), database.ready, _environment()),
+        Service('epmd', broker.epmd_argv(), lambda: True),
+        Service('rabbitmq', broker.argv(), lambda: inside.listens(5672),
+                broker.environment()),
+        Service('keystone', _api('keystone.wsgi.api', 5000),
+                lambda: inside.answers(5000, '/v3'),
+                _environment(OS_KEYSTONE_CONFIG_FILES=str(KEYSTONE))),
+        Service('cinder-api',
+                _api('cinder.wsgi.api', 8776, '--pyargv',
+                     '--config-file %s' % CINDER),
+                lambda: inside.answers(8776), _environment(**threads)),
+        Service('glance-api',
+                _api('glance.wsgi.api', 9292, '--http-chunked-input'),
+                lambda: inside.answers(9292),
+                _environment(OS_GLANCE_CONFIG_DIR=str(ETC))),
+        Service('cinder-scheduler',
+                [paths.VENV / 'bin/cinder-scheduler', *cinder],
+                lambda: True, _environment()),
+    ]
+
+
+class Control:
+    """The services of the control plane by name."""
+
+    def __init__(self):
+        self.services = {s.name: s for s in _services()}
+
+    def _service(self, name):
+        try:
+            return self.services[name]
+        except KeyError:
+            raise errors.LabError('the control plane has no %s, but: %s' % (
+                name, ' '.join(self.services)))
+
+    def launch(self, name):
+        """Start a service and wait for nothing."""
+        service = self._service(name)
+        proc.start(name, service.argv, service.log, env=service.env,
+                   wrapper=network.wrapper(), cwd=paths.STATE)
+
+    def wait_ready(self, name, timeout=60):
+        """Wait until a service serves."""
+        service = self._service(name)
+
+        def ready():
+            proc.must_live(name, service.log)
+            return service.ready()
+        wait.until(ready, '%s to be ready' % name, timeout, 0.2,
+                   lambda: paths.tail(service.log))
+
+    def start(self, name, timeout=60):
+        self.launch(name)
+        self.wait_ready(name, timeout)
+
+    def stop(self, name, timeout=30):
+        proc.stop(self._service(name).name, timeout)
+
+    def kill(self, name):
+        proc.kill(self._service(name).name)
+
+    def restart(self, name, timeout=60):
+        self.stop(name)
+        self.start(name, timeout)
+
+    def log(self, name):
+        """The whole log of a service so far."""
+        return self._service(name).log.read_text(errors='replace')
+
+    def configure(self):
+        """Write all settings and make the folders."""
+        for folder in (ETC, paths.LOGS, paths.STATE / 'locks',
+                       paths.STATE / 'cinder', paths.RUN):
+            folder.mkdir(parents=True, exist_ok=True)
+        for name in ('store', 'staging', 'tasks'):
+            (paths.STATE / 'images' / name).mkdir(parents=True, exist_ok=True)
+        config.write(KEYSTONE, config.keystone())
+        config.write(CINDER, config.cinder_control())
+        config.write(GLANCE, config.glance())
+        (paths.STATE / 'clouds.yaml').write_text(config.clouds())
+        database.configure()
+        broker.configure()
+
+    def manage(self, program, *words):
+        """Run one of the *-manage programs."""
+        settings = {'keystone-manage': KEYSTONE, 'cinder-manage': CINDER,
+                    'glance-manage': GLANCE}[program]
+        command.run([*network.wrapper(), paths.VENV / 'bin' / program,
+                     '--config-file', settings, *words],
+                    env=_environment(), timeout=300, cwd=paths.STATE)
+
+    def forget(self):
+        """Remove all data."""
+        for name in ('mariadb', 'rabbitmq', 'keystone', 'images', 'cinder',
+                     'locks', 'etc'):
+            shutil.rmtree(paths.STATE / name, ignore_errors=True)
+        (paths.STATE / 'clouds.yaml').unlink(missing_ok=True)

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The data that every laboratory begins with: schemas, users, volume type.
+
+Made once, in a namespace and a state folder of its own, and kept in the
+cache as a tar file: a program by itself (`python3 -m tests.lab.seed FILE`).
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+
+from tests.lab import command
+from tests.lab import config
+from tests.lab import control
+from tests.lab import database
+from tests.lab import errors
+from tests.lab import lab
+from tests.lab import network
+from tests.lab import paths
+
+TARBALL = paths.CACHE / 'seed.tar'
+_FOLDERS = ['mariadb', 'keystone']
+
+
+def inputs():
+    """What the seed depends on, for the key of the cache."""
+    here = paths.TEMPLATES.parent
+    return [(here / name).read_text() for name in (
+        'config.py', 'database.py', 'seed.py', 'seed_cloud.py',
+        'constraints.txt')] + [str(paths.VENV.resolve())]
+
+
+def build(target):
+    """Make the tar file, in a process with other folders and names."""
+    state = paths.CACHE / 'seed'
+    env = dict(os.environ, DMCLONE_LAB_STATE=str(state),
+               DMCLONE_LAB_NAMESPACE='dmclone-lab-seed')
+    done = subprocess.run([sys.executable, '-m', 'tests.lab.seed', target],
+                          env=env, cwd=paths.CHECKOUT, timeout=600)
+    if done.returncode:
+        raise errors.LabError('the seed could not be made, see above and %s'
+                              % (state / 'logs'))
+    shutil.rmtree(state)
+
+
+def unpack():
+    """Lay the seed into the state folder."""
+    command.run(['tar', '-C', paths.STATE, '-xf', TARBALL], timeout=60)
+
+
+def _schemas(plane):
+    """All schemas at once: they wait for the disk more than they count."""
+    plane.manage('keystone-manage', 'db_sync')
+    plane.manage('cinder-manage', 'db', 'sync')
+    plane.manage('glance-manage', 'db_sync')
+
+
+def _identity(plane):
+    folder = paths.STATE / 'keystone'
+    for kind, setup in (('fernet-keys', 'fernet_setup'),
+                        ('credential-keys', 'credential_setup')):
+        (folder / kind).mkdir(parents=True, mode=0o700)
+        plane.manage('keystone-manage', setup, '--keystone-user', 'root',
+                     '--keystone-group', 'root')
+    plane.manage('keystone-manage', 'bootstrap',
+                 '--bootstrap-password', config.PASSWORD,
+                 '--bootstrap-region-id', config.REGION,
+                 *(word for kind in ('public', 'internal', 'admin')
+                   for word in ('--bootstrap-%s-url' % kind,
+                                config.KEYSTONE)))
+
+
+def _make(target):
+    plane = control.Control()
+    lab.clean()
+    plane.configure()
+    network.create({})
+    database.create()
+    plane.start('mariadb')
+    database.create_databases()
+    _schemas(plane)
+    _identity(plane)
+    plane.start('keystone')
+    plane.start('cinder-api')
+    command.run([*network.wrapper(), paths.VENV / 'bin/python', '-m',
+                 'tests.lab.seed_cloud'], cwd=paths.CHECKOUT, timeout=120,
+                env=dict(os.environ, PYTHONPATH=str(paths.CHECKOUT)))
+    for name in ('cinder-api', 'keystone', 'mariadb'):
+        plane.stop(name)
+    command.run(['tar', '-C', paths.STATE, '-cf', target, *_FOLDERS])
+
+
+def main():
+    try:
+        _make(sys.argv[1])
+    except errors.LabError as e:
+        sys.exit('lab: seed: %s' % e)
+    finally:
+        lab.clean(keep_logs=True)
+
+
+if __name__ == '__main__':
+    main()
