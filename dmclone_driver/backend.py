@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the parts of the driver share: this node's backend."""
+
+import contextlib
+
+from cinder import context as cinder_context
+from cinder import coordination
+from cinder.message import api as message_api
+from cinder.message import message_field
+from oslo_log import log as logging
+
+from dmclone_driver import handles
+from dmclone_driver import logical_volumes
+
+LOG = logging.getLogger(__name__)
+
+
+class Backend:
+    """One backend on one node.
+
+    :ivar host: ``node@backend``
+    :ivar group: Cinder's LVM object of the data volume group
+    :ivar metadata: :class:`dmclone_driver.metadata.base.MetadataStore`
+    :ivar target: :class:`dmclone_driver.targets.base.SourceTarget`
+    :ivar importer: :class:`dmclone_driver.importer.Importer`
+    :ivar client: :class:`dmclone_driver.peer_api.PeerClient`
+    :ivar delete_volume: function that clears and deletes the logical volume
+        of a row, with its handle
+    """
+
+    def __init__(self, host, configuration, group, metadata, target,
+                 importer, client, delete_volume):
+        self.host = host
+        self.configuration = configuration
+        self.group = group
+        self.metadata = metadata
+        self.target = target
+        self.importer = importer
+        self.client = client
+        self.delete_volume = delete_volume
+
+    @property
+    def node(self):
+        """The node's name, as its cinder-volume knows it."""
+        return self.host.partition('@')[0]
+
+    @property
+    def tuning(self):
+        """How clones of this backend copy."""
+        return handles.Tuning(
+            self.configuration.dmclone_hydration_threshold,
+            self.configuration.dmclone_hydration_batch_size)
+
+    def holds(self, row):
+        """Whether a row's logical volume is on this backend."""
+        return (row.host or '').partition('#')[0] == self.host
+
+    def logical_volume(self, names):
+        """Return a volume's logical volume, or None."""
+        return logical_volumes.find('volume-' + names.name_id,
+                                    self.group.vg_name)
+
+    @contextlib.contextmanager
+    def lock(self, volume_id):
+        """Serialise what this node does with a volume.
+
+        Between nodes the database decides, see :mod:`identity`. Whoever
+        holds this lock may call a peer; a peer's call that takes it must
+        not call back.
+        """
+        with coordination.COORDINATOR.get_lock('dmclone-' + volume_id):
+            yield
+
+
+def context_of(volume):
+    """Return an administrator's context in the project of a volume."""
+    return cinder_context.RequestContext(
+        user_id=volume.user_id, project_id=volume.project_id, is_admin=True,
+        overwrite=False)
+
+
+def tell_user(volume, action=message_field.Action.ATTACH_VOLUME,
+              detail=message_field.Detail.ATTACH_ERROR):
+    """Leave a message for the volume's user.
+
+    Cinder offers a fixed list of texts; the reason is in the answer of the
+    API and in the log, under the same request.
+    """
+    message_api.API().create(context_of(volume), action,
+                             resource_uuid=volume.id, detail=detail)

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The new home's side of a transfer: prepare, activate, or discard."""
+
+import time
+
+from cinder import exception as cinder_exception
+from oslo_log import log as logging
+from oslo_utils import excutils
+
+from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver.devicemapper import table
+from dmclone_driver import exception
+from dmclone_driver import handles
+from dmclone_driver.i18n import _
+from dmclone_driver import identity
+from dmclone_driver import logical_volumes
+from dmclone_driver.metadata import sizing
+from dmclone_driver.names import GATE
+from dmclone_driver.names import HANDLE
+from dmclone_driver.names import Names
+from dmclone_driver.names import SOURCE
+from dmclone_driver import peer_api
+from dmclone_driver.privsep import block
+
+LOG = logging.getLogger(__name__)
+
+# How often, a second apart, to look whether a handle has been closed.
+CLOSE_ATTEMPTS = 5
+
+
+class Destination:
+    """Destinations on this node; each is named after its placeholder."""
+
+    def __init__(self, backend, teardown):
+        self._backend = backend
+        self._teardown = teardown
+
+    def describe(self):
+        """Tell a home what it needs to know before it begins."""
+        self._backend.group.update_volume_group_info()
+        return {'initiator': self._backend.importer.initiator(),
+                'free_gb': float(self._backend.group.vg_free_space)}
+
+    def prepare(self, context, volume_id, placeholder_id, size, location,
+                auth):
+        """Build a passive clone of an exported source.
+
+        :param size: of the source, in bytes
+        :param location: provider_location of the source's export
+        :param auth: provider_auth of the source's export
+        :returns: the handle's path
+        :raises: TransferGone if the home has given up meanwhile
+        """
+        names = Names(placeholder_id)
+        with self._backend.lock(volume_id):
+            identity.check_prepared(context, volume_id, placeholder_id)
+            try:
+                self._build(names, size, location, auth)
+                identity.check_prepared(context, volume_id, placeholder_id)
+            except Exception:
+                with excutils.save_and_reraise_exception():
+                    self._undo(context, names, location, auth)
+        return names.path()
+
+    def _build(self, names, size, location, auth):
+        lv = self._create_logical_volume(names, size)
+        region = sizing.region(size,
+                               self._backend.configuration.dmclone_region_size)
+        self._backend.metadata.create(names, size, region)
+        path, region = self._backend.metadata.find(names)
+        logical_volumes.tag(lv.group, lv.name,
+                            logical_volumes.METADATA_TAG + path.strip('/'))
+        disk = self._backend.importer.connect(location, auth)
+        self._compare(names, lv, disk)
+        handles.build_clone(names, lv, path, region, self._backend.tuning,
+                            disk=disk, passive=True)
+
+    def _create_logical_volume(self, names, size):
+        lv = self._backend.logical_volume(names)
+        if lv is None:
+            configuration = self._backend.configuration
+            self._backend.group.create_volume(
+                'volume-' + names.name_id, '%db' % size,
+                configuration.lvm_type, configuration.lvm_mirrors)
+            lv = self._backend.logical_volume(names)
+        if lv.size != size:
+            raise cinder_exception.VolumeDriverException(message=_(
+                "logical volume %(lv)s has %(here)d bytes, its source "
+                "%(there)d: the volume groups' extent sizes differ") % {
+                    'lv': lv.name, 'here': lv.size, 'there': size})
+        return lv
+
+    @staticmethod
+    def _compare(names, lv, disk):
+        """Refuse what would change the disk that a guest sees."""
+        margins = 2 * handles.MARGIN * table.SECTOR
+        if block.size(disk) != lv.size + margins:
+            raise cinder_exception.VolumeDriverException(message=_(
+                'the imported disk of %(name)s has %(disk)d bytes instead of '
+                '%(expected)d') % {
+                    'name': names.name_id, 'disk': block.size(disk),
+                    'expected': lv.size + margins})
+        here, there = (block.logical_block_size(path)
+                       for path in (lv.path, disk))
+        if here != there:
+            raise cinder_exception.VolumeDriverException(message=_(
+                'blocks have %(here)d bytes on this node and %(there)d on '
+                'the source') % {'here': here, 'there': there})
+
+    def _undo(self, context, names, location, auth):
+        try:
+            self._teardown.discard(names, None)
+            self._backend.importer.disconnect(location, auth)
+        except Exception:
+            LOG.exception('Destination %s was only half made and could not '
+                          'be removed; the home will ask for it again.',
+                          names.name_id)
+
+    def activate(self, context, placeholder_id):
+        """Open the gate of a destination that is the volume's home now.
+
+        :raises: TransferGone if there was no commit
+        """
+        placeholder = identity.get(context, placeholder_id)
+        if placeholder is None:
+            return
+        volume_id = identity.volume_of(placeholder)
+        if identity.record(placeholder).state != identity.COMMITTED:
+            raise exception.TransferGone(
+                volume=volume_id, placeholder=placeholder_id,
+                reason=identity.record(placeholder).state)
+        names = Names(placeholder_id)
+        with self._backend.lock(volume_id):
+            self.rebuild(names, self._backend.logical_volume(names))
+            if dmsetup.device(names.of(GATE)).suspended:
+                handles.open_gate(names)
+        self.hydrate(context, names, placeholder)
+
+    def rebuild(self, names, lv):
+        """Make the devices of a clone that lost them, with its own bitmap.
+
+        What exists stays. Its source is connected later, see
+        :meth:`reconnect`; what it has is served at once.
+
+        :raises: MetadataUnusable
+        """
+        if dmsetup.device(names.of(HANDLE)):
+            return
+        found = self._backend.metadata.find(names)
+        if found is None:
+            raise exception.MetadataUnusable(
+                volume=names.name_id, lv='%s/%s' % (lv.group, lv.name),
+                source=names.of(SOURCE), reason=_('it is not there'))
+        path, region = found
+        handles.build_clone(names, lv, path, region, self._backend.tuning)
+
+    def reconnect(self, context, names, source):
+        """Connect a clone whose source shim points nowhere.
+
+        :param source: the placeholder, which points to the source
+        """
+        self._backend.client.export_source(
+            context, source.host.partition('#')[0], source.id)
+        source.refresh()
+        disk = self._backend.importer.connect(source.provider_location,
+                                              source.provider_auth)
+        lv = self._backend.logical_volume(names)
+        self._compare(names, lv, disk)
+        handles.connect_source(names, disk, table.sectors(lv.size))
+
+    def hydrate(self, context, names, source):
+        """Start the background copy as soon as nobody can write the source.
+
+        :returns: whether it runs; the watcher tries again if not
+        """
+        try:
+            if dmsetup.device(names.of(SOURCE)).suspended:
+                self.reconnect(context, names, source)
+            sealed = self._backend.client.seal_source(
+                context, source.host.partition('#')[0], source.id)
+        except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
+            LOG.warning('Hydration of %(name)s waits: %(error)s.',
+                        {'name': names.name_id, 'error': error.msg})
+            return False
+        if not sealed:
+            LOG.info('Hydration of %s waits: its source is still open on '
+                     'the old home.', names.name_id)
+            return False
+        handles.start_hydration(names)
+        return True
+
+    def discard(self, context, placeholder_id):
+        """Throw away a destination, on evidence that nobody has written it.
+
+        :returns: False if it was, or may have been, written
+        """
+        placeholder = identity.get(context, placeholder_id)
+        if placeholder is None or not identity.is_placeholder(placeholder):
+            return True
+        state = identity.record(placeholder).state
+        if state in (identity.COMMITTED, identity.RELEASED):
+            return False
+        volume_id = identity.volume_of(placeholder)
+        with self._backend.lock(volume_id):
+            source = identity.get(context, volume_id)
+            for attempt in range(CLOSE_ATTEMPTS):
+                if self._teardown.discard(Names(placeholder_id), source):
+                    return True
+                time.sleep(1)
+        return False

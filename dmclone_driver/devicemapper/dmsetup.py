@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The only place that runs dmsetup."""
+
+from oslo_concurrency import processutils
+from oslo_log import log as logging
+
+from dmclone_driver.devicemapper import status
+from dmclone_driver.devicemapper import table
+from dmclone_driver.privsep import command
+
+LOG = logging.getLogger(__name__)
+
+
+def _run(*arguments, segments=()):
+    text = table.text(*segments) if segments else None
+    return command.dmsetup(list(arguments), text)
+
+
+def devices():
+    """Look at all devices of the host at once.
+
+    :returns: dict of :class:`status.Device` by name
+    """
+    out = _run('info', '-c', '--noheadings', '--separator', '|',
+               '-o', status.Device.COLUMNS)
+    found = [status.device(line.strip()) for line in out.splitlines()
+             if '|' in line]
+    return {device.name: device for device in found}
+
+
+def device(name):
+    """Return the :class:`status.Device` of a name, or None."""
+    try:
+        out = _run('info', '-c', '--noheadings', '--separator', '|',
+                   '-o', status.Device.COLUMNS, name)
+    except processutils.ProcessExecutionError as error:
+        if 'does not exist' in error.stderr or 'not found' in error.stderr:
+            return None
+        raise
+    return status.device(out.strip())
+
+
+def clones():
+    """Look at all clones of the host at once, without a metadata commit.
+
+    :returns: dict of :class:`status.CloneStatus` by name
+    """
+    out = _run('status', '--noflush', '--target', 'clone')
+    found = {}
+    for line in out.splitlines():
+        name, separator, text = line.partition(': ')
+        if separator:
+            found[name] = status.clone(text)
+    return found
+
+
+def clone(name):
+    """Return the :class:`status.CloneStatus` of a device, None if linear.
+
+    :raises: ProcessExecutionError if there is no such device
+    """
+    out = _run('status', '--noflush', name).strip()
+    return status.clone(out) if out.split()[2:3] == ['clone'] else None
+
+
+def target_versions():
+    """Return the names of the targets that the kernel has loaded."""
+    return {line.split()[0] for line in _run('targets').splitlines() if line}
+
+
+def create(name, uuid, *segments, read_only=False, suspended=False):
+    """Make a device; with ``suspended`` its requests wait from the start."""
+    options = ['--readonly'] if read_only else []
+    _run('create', name, '--uuid', uuid, *options, segments=segments)
+    if suspended:
+        suspend(name)
+
+
+def load(name, *segments):
+    """Give a suspended device another table, used from its resume on.
+
+    A clone's table must never be loaded over a device that is still live:
+    it would start from an older bitmap than the live clone's.
+    """
+    _run('load', name, segments=segments)
+
+
+def suspend(name, flush=True):
+    """Make a device's requests wait; with ``flush`` finish the old first."""
+    _run('suspend', *([] if flush else ['--noflush', '--nolockfs']), name)
+
+
+def resume(name):
+    """Let a device's requests go on, with the table loaded last."""
+    _run('resume', name)
+
+
+def message(name, text):
+    """Send a message to the first target of a device."""
+    _run('message', name, '0', *text.split())
+
+
+def remove(name):
+    """Remove a device.
+
+    :raises: ProcessExecutionError if it is open
+    """
+    _run('remove', '--retry', name)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel says about devices, as values."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """A line of ``dmsetup info -c``."""
+
+    name: str
+    uuid: str
+    open_count: int
+    suspended: bool
+    target_types: tuple = ()
+
+    #: The columns that :func:`device` expects, in this order.
+    COLUMNS = 'name,uuid,open,attr'
+
+    @property
+    def live(self):
+        """Whether it has a table that requests go to."""
+        return not self.suspended
+
+
+def device(line):
+    """Parse a line of ``dmsetup info -c --noheadings --separator |``."""
+    name, uuid, open_count, attributes = line.split('|')
+    # The attributes are those of dmsetup(8): "L" a live table, "s" at the
+    # fourth place suspended.
+    return Device(name=name, uuid=uuid, open_count=int(open_count),
+                  suspended='s' in attributes)
+
+
+@dataclasses.dataclass(frozen=True)
+class CloneStatus:
+    """The status of a clone target; counts are of regions.
+
+    Format: the kernel's admin-guide/device-mapper/dm-clone.rst. ``mode`` is
+    ``rw``, ``ro`` (a metadata commit failed: nothing newer than the last one
+    is recorded) or ``Fail``.
+    """
+
+    length: int
+    mode: str
+    region: int = 0
+    hydrated: int = 0
+    total: int = 0
+    hydrating: int = 0
+    hydration: bool = False
+    metadata_used: int = 0
+    metadata_total: int = 0
+
+    @property
+    def healthy(self):
+        """Whether what the kernel says can be relied upon and built upon."""
+        return self.mode == 'rw'
+
+    @property
+    def written(self):
+        """Whether anyone has written, or waits to write, the destination.
+
+        Only means that while hydration has never been on.
+        """
+        return bool(self.hydrated or self.hydrating)
+
+    @property
+    def complete(self):
+        """Whether the source is not needed any more."""
+        return (self.healthy and self.total > 0 and
+                self.hydrated == self.total and not self.hydrating)
+
+
+def clone(text):
+    """Parse the status of a clone, without the device's name.
+
+    :raises: ValueError if it is something else
+    """
+    words = text.split()
+    if len(words) < 4 or words[2] != 'clone':
+        raise ValueError('not the status of a clone: %r' % text)
+    length = int(words[1])
+    if words[3] in ('Fail', 'Error'):
+        return CloneStatus(length=length, mode=words[3])
+    used, metadata_total = words[4].split('/')
+    hydrated, total = words[6].split('/')
+    features = words[9:9 + int(words[8])]
+    return CloneStatus(
+        length=length, mode=words[-1], region=int(words[5]),
+        hydrated=int(hydrated), total=int(total), hydrating=int(words[7]),
+        hydration='no_hydration' not in features,
+        metadata_used=int(used), metadata_total=int(metadata_total))

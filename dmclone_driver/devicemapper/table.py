@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device-mapper tables as values.
+
+All lengths and offsets are in sectors of 512 bytes, as in the kernel's
+tables. The formats are those of the kernel's documentation,
+admin-guide/device-mapper/{linear,zero,dm-clone}.rst.
+"""
+
+import dataclasses
+
+SECTOR = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Linear:
+    """A range of another device."""
+
+    length: int
+    device: str
+    offset: int = 0
+
+    def __str__(self):
+        return 'linear %s %d' % (self.device, self.offset)
+
+
+@dataclasses.dataclass(frozen=True)
+class Zero:
+    """Reads as zeros; writes vanish."""
+
+    length: int
+
+    def __str__(self):
+        return 'zero'
+
+
+@dataclasses.dataclass(frozen=True)
+class Error:
+    """Fails every request."""
+
+    length: int
+
+    def __str__(self):
+        return 'error'
+
+
+@dataclasses.dataclass(frozen=True)
+class Clone:
+    """A destination that shows its source where it has no data yet.
+
+    Always made with hydration off: whoever may start it sends a message.
+    Discards are not passed down: on a thick volume that would only hide
+    the difference between what was copied and what was not.
+    """
+
+    length: int
+    metadata: str
+    destination: str
+    source: str
+    region: int
+    threshold: int = 1
+    batch: int = 1
+
+    def __str__(self):
+        return ('clone %s %s %s %d 2 no_hydration no_discard_passdown '
+                '4 hydration_threshold %d hydration_batch_size %d' % (
+                    self.metadata, self.destination, self.source,
+                    self.region, self.threshold, self.batch))
+
+
+def text(*segments):
+    """Print segments as the table that dmsetup loads."""
+    start, lines = 0, []
+    for segment in segments:
+        lines.append('%d %d %s\n' % (start, segment.length, segment))
+        start += segment.length
+    return ''.join(lines)
+
+
+def sectors(size):
+    """Convert bytes to sectors.
+
+    :raises: ValueError if it is not a whole number of sectors
+    """
+    count, rest = divmod(size, SECTOR)
+    if rest:
+        raise ValueError('%d is not a whole number of sectors' % size)
+    return count

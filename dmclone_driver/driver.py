@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The volume driver: what Cinder calls.
+
+Cinder's LVM driver does what concerns one node; this adds the handles that
+users open and the moves between nodes.
+"""
+
+import functools
+
+from cinder import context as cinder_context
+from cinder import exception as cinder_exception
+from cinder import interface
+from cinder import objects
+from cinder.volume.drivers import lvm
+from cinder.volume import volume_utils
+from oslo_log import log as logging
+from oslo_utils import importutils
+
+from dmclone_driver import backend as backend_module
+from dmclone_driver import destination
+from dmclone_driver import exception
+from dmclone_driver import handles
+from dmclone_driver import hydration
+from dmclone_driver.i18n import _
+from dmclone_driver import identity
+from dmclone_driver import importer
+from dmclone_driver.metadata import lvm as lvm_metadata
+from dmclone_driver.names import HANDLE
+from dmclone_driver.names import Names
+from dmclone_driver import opts
+from dmclone_driver import peer_api
+from dmclone_driver import peers
+from dmclone_driver.privsep import block
+from dmclone_driver import recovery
+from dmclone_driver import setup_check
+from dmclone_driver import source
+from dmclone_driver import teardown
+from dmclone_driver import transfer
+
+LOG = logging.getLogger(__name__)
+
+
+def _names(volume):
+    return Names(volume.name_id)
+
+
+def _in_one_place(action):
+    """Refuse an operation while its volume (first argument) is moving."""
+    def decorate(method):
+        @functools.wraps(method)
+        def run(self, volume, *args, **kwargs):
+            context = backend_module.context_of(volume)
+            with self._backend.lock(volume.id):
+                transfer.refuse_while_moving(context, volume, action)
+                return method(self, volume, *args, **kwargs)
+        return run
+    return decorate
+
+
+@interface.volumedriver
+class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
+    """LVM volumes that follow the instances which use them."""
+
+    VERSION = '0.1.0'
+    CI_WIKI_NAME = 'dmclone_driver_CI'
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.configuration.append_config_values(opts.TRANSFER_OPTS)
+        self.protocol = 'local'
+        self._backend = None
+        self._server = None
+
+    @classmethod
+    def get_driver_options(cls):
+        """Return the options of this driver and of those below it."""
+        return opts.TRANSFER_OPTS + super().get_driver_options()
+
+    # Start-up
+
+    def check_for_setup_error(self):
+        """Verify the configuration, rebuild handles, meet the peers.
+
+        Cinder calls this again if it fails.
+
+        :raises: BadConfiguration
+        """
+        if self.configuration.lvm_type == 'auto':
+            self.configuration.lvm_type = 'default'
+        setup_check.check_options(self.configuration)
+        setup_check.check_kernel(self.configuration)
+        setup_check.check_group(self.configuration,
+                                super().check_for_setup_error)
+        if self._server is None:
+            self._assemble()
+
+    def _assemble(self):
+        """Make the parts, recover, and only then answer peers."""
+        metadata = lvm_metadata.LogicalVolumeMetadata(self.configuration,
+                                                      self._execute)
+        metadata.check()
+        target = importutils.import_object(
+            setup_check.SOURCE_TARGETS[self.configuration.target_helper],
+            configuration=self.configuration, executor=self._execute)
+        self._backend = backend_module.Backend(
+            self.host, self.configuration, self.vg, metadata, target,
+            importer.Importer(self.configuration.num_volume_device_scan_tries),
+            peer_api.PeerClient(), super().delete_volume)
+        self._teardown = teardown.Teardown(self._backend)
+        self._source = source.Source(self._backend, self._teardown)
+        self._destination = destination.Destination(self._backend,
+                                                    self._teardown)
+        self._transfer = transfer.Transfer(self._backend, self._source)
+        self._peers = peers.Peers(self.host)
+        watcher = hydration.Watcher(self._backend, self._destination,
+                                    self._transfer, self._teardown)
+        recovery.Recovery(
+            self._backend, self._source, self._destination, self._transfer,
+            self._teardown, watcher).run(cinder_context.get_admin_context())
+        watcher.start()
+        self._server = peer_api.serve(self.host, peer_api.PeerEndpoint(
+            self._destination, self._source))
+
+    def _update_volume_stats(self):
+        """Report capacities as LVM does, and what this driver can do."""
+        super()._update_volume_stats()
+        self._stats.update(vendor_name='dmclone_driver',
+                           driver_version=self.VERSION,
+                           storage_protocol=self.protocol,
+                           shared_targets=False)
+        for pool in self._stats['pools']:
+            pool.update(multiattach=False, online_extend_support=False,
+                        thin_provisioning_support=False,
+                        thick_provisioning_support=True,
+                        location_info='DMCloneVolumeDriver:%s:%s' % (
+                            self.host, self.vg.vg_name))
+
+    # Volumes
+
+    def local_path(self, volume, vg=None):
+        """Return the handle of a volume, or the device of a snapshot.
+
+        Nothing but the handle is ever opened: the logical volume below it
+        is another device to the kernel, with another cache.
+        """
+        if isinstance(volume, objects.Volume):
+            return _names(volume).path()
+        return super().local_path(volume, vg)
+
+    def _ensure_handle(self, volume):
+        handles.ensure_linear(_names(volume),
+                              self._backend.logical_volume(_names(volume)))
+
+    def _create_volume(self, name, size, lvm_type, mirror_count, vg=None):
+        """Make a logical volume with its handle, for whatever creates it."""
+        super()._create_volume(name, size, lvm_type, mirror_count, vg)
+        names = Names(volume_utils.extract_id_from_volume_name(name))
+        handles.ensure_linear(names, self._backend.logical_volume(names))
+
+    def _delete_volume(self, volume, is_snapshot=False):
+        """Clear a logical volume through its handle, then delete both."""
+        if is_snapshot:
+            super()._delete_volume(volume, is_snapshot)
+            return
+        self._ensure_handle(volume)
+        if self.configuration.volume_clear != 'none':
+            self._clear_volume(volume)
+        handles.remove(_names(volume), HANDLE)
+        self.vg.delete(volume.name)
+
+    def delete_volume(self, volume):
+        """Delete a volume, hydrated or not; what is gone is fine.
+
+        :raises: VolumeIsBusy
+        """
+        context = backend_module.context_of(volume)
+        with self._backend.lock(volume.id):
+            volume.refresh()
+            if not self._transfer.roll_back(context, volume):
+                raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
+            if not self._volume_not_present(volume.name) and (
+                    self.vg.lv_has_snapshot(volume.name)):
+                raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
+            self._teardown.remove(context, volume)
+
+    @_in_one_place(_('extend'))
+    def extend_volume(self, volume, new_size):
+        """Extend a volume that is in one place."""
+        names = _names(volume)
+        if self.vg.lv_has_snapshot(volume.name):
+            # LVM has to deactivate the origin for that.
+            handles.remove(names, HANDLE)
+        self.vg.extend_volume(volume.name, self._sizestr(new_size))
+        self._ensure_handle(volume)
+        handles.grow(names, self._backend.logical_volume(names))
+
+    def create_cloned_volume(self, volume, src_vref):
+        """Copy a volume that is in one place."""
+        self._clone_of(src_vref, volume)
+
+    @_in_one_place(_('clone'))
+    def _clone_of(self, src_vref, volume):
+        block.flush_buffers(_names(src_vref).path())
+        super().create_cloned_volume(volume, src_vref)
+
+    def create_snapshot(self, snapshot):
+        """Make a snapshot of a volume that is in one place."""
+        if isinstance(snapshot, objects.Snapshot):
+            self._snapshot_of(snapshot.volume, snapshot)
+        else:
+            # The temporary one that Cinder's LVM driver clones from.
+            super().create_snapshot(snapshot)
+
+    @_in_one_place(_('snapshot'))
+    def _snapshot_of(self, volume, snapshot):
+        block.flush_buffers(_names(volume).path())
+        super().create_snapshot(snapshot)
+
+    @_in_one_place(_('revert'))
+    def _revert(self, volume, context, snapshot):
+        handles.remove(_names(volume), HANDLE)
+        try:
+            super().revert_to_snapshot(context, volume, snapshot)
+        finally:
+            self._ensure_handle(volume)
+
+    def revert_to_snapshot(self, context, volume, snapshot):
+        """Revert a volume that is in one place, and not in use."""
+        self._revert(volume, context, snapshot)
+
+    def manage_existing(self, volume, existing_ref):
+        """Take over a logical volume."""
+        super().manage_existing(volume, existing_ref)
+        if isinstance(volume, objects.Volume):
+            self._ensure_handle(volume)
+
+    @_in_one_place(_('unmanage'))
+    def unmanage(self, volume):
+        """Leave the logical volume to somebody else."""
+        handles.remove(_names(volume), HANDLE)
+
+    def migrate_volume(self, context, volume, host):
+        """Leave a migration that is asked for to Cinder's own copy."""
+        transfer.refuse_while_moving(context, volume, _('migrate'))
+        return False, None
+
+    def update_migrated_volume(self, context, volume, new_volume,
+                               original_volume_status):
+        """Keep the name that the logical volume was made with."""
+        return {'_name_id': new_volume.name_id,
+                'provider_location': new_volume.provider_location}
+
+    # Connections
+
+    def validate_connector(self, connector):
+        """Verify that a connector says who it is.
+
+        Which peer it belongs to is found where the volume is known too, in
+        :meth:`create_export`: so its user gets a message.
+        """
+        for key in ('host', 'initiator'):
+            if not connector.get(key):
+                raise cinder_exception.InvalidConnectorException(missing=key)
+        return True
+
+    def create_export(self, context, volume, connector, vg=None):
+        """Find who will serve a connector; nothing is exported here.
+
+        :raises: NoPeer
+        """
+        volume.refresh()
+        if not transfer.is_internal(volume):
+            try:
+                self._find_peer(context, volume, connector)
+            except exception.NoPeer:
+                backend_module.tell_user(volume)
+                raise
+
+    def ensure_export(self, context, volume):
+        """Do nothing: :mod:`recovery` has rebuilt all handles."""
+
+    def remove_export(self, context, volume):
+        """End a remote connection; transfers look after their own."""
+        volume.refresh()
+        if self._backend.holds(volume) and self._remote(volume):
+            self.target_driver.remove_export(context, volume)
+            identity.set_export(context, volume.id, None, None)
+
+    def _remote(self, volume):
+        """Whether a volume is exported for use where it is."""
+        return (volume.provider_location and
+                not identity.prepared_transfer(volume))
+
+    def _find_peer(self, context, volume, connector):
+        """Return the peer to serve a connector, None for a remote one."""
+        pool = volume_utils.extract_host(volume.host, 'pool')
+        try:
+            return self._peers.find(context, connector, pool)
+        except exception.NoPeer:
+            if self.configuration.dmclone_remote_attach:
+                return None
+            raise
+
+    def initialize_connection(self, volume, connector):
+        """Make a volume usable on the connector's host.
+
+        :raises: NoPeer, TransferRefused, TransferFailed
+        """
+        context = backend_module.context_of(volume)
+        with self._backend.lock(volume.id):
+            volume.refresh()
+            self._refuse_if_gone(volume, connector)
+            if transfer.is_internal(volume):
+                return self._connect_internal(context, volume, connector)
+            peer = self._find_peer(context, volume, connector)
+            if peer is None:
+                return self._connect_remote(context, volume, connector)
+            if peer.backend_host == self.host:
+                return self._connect_local(volume, _names(volume).path())
+            return self._connect_local(volume, self._move(
+                context, volume, peer, connector))
+
+    def _refuse_if_gone(self, volume, connector):
+        if not self._backend.holds(volume):
+            raise exception.TransferRefused(
+                volume=volume.id, host=connector.get('host'),
+                reason=_('it has just moved to %s; try again') % volume.host)
+
+    def _move(self, context, volume, peer, connector):
+        try:
+            return self._transfer.move(context, volume, peer,
+                                       connector.get('host'))
+        except Exception:
+            backend_module.tell_user(volume)
+            raise
+
+    @staticmethod
+    def _connect_local(volume, path):
+        return {'driver_volume_type': 'local',
+                'data': {'device_path': path, 'volume_id': volume.id}}
+
+    def _connect_internal(self, context, volume, connector):
+        """Serve Cinder's own tasks where the volume is."""
+        if peers.attached_on(connector, self._backend.node) or (
+                connector.get('initiator') ==
+                self._backend.importer.initiator()):
+            return self._connect_local(volume, _names(volume).path())
+        transfer.refuse_while_moving(context, volume, _('copy'))
+        return self._connect_remote(context, volume, connector)
+
+    def _connect_remote(self, context, volume, connector):
+        if not volume.provider_location:
+            export = self.target_driver.create_export(
+                context, volume, _names(volume).path())
+            identity.set_export(context, volume.id, export['location'],
+                                export['auth'])
+            volume.refresh()
+        return self.target_driver.initialize_connection(volume, connector)
+
+    def terminate_connection(self, volume, connector, **kwargs):
+        """End a connection; a transfer that waited for that goes on.
+
+        :returns: whether the volume's export, if any, is still needed
+        """
+        context = backend_module.context_of(volume)
+        with self._backend.lock(volume.id):
+            volume.refresh()
+            if not self._backend.holds(volume):
+                LOG.info('Volume %(volume)s has moved to %(host)s.',
+                         {'volume': volume.id, 'host': volume.host})
+                return True
+            if identity.prepared_transfer(volume):
+                return self._transfer.end_attachment(context, volume,
+                                                     connector)
+            if self._remote(volume) and connector:
+                self.target_driver.terminate_connection(volume, connector)
+            return len(volume.volume_attachment) > 1

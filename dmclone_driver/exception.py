@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong, in words for the person who has to act on it."""
+
+from cinder import exception
+
+from dmclone_driver.i18n import _
+
+
+class NoPeer(exception.InvalidConnectorException):
+    """The connector's host has no backend to move a volume to."""
+
+    message = _("No backend %(backend)s can attach a volume on host %(host)s "
+                "(%(address)s): %(reason)s. Start cinder-volume with this "
+                "backend there, choose another host, or ask the operator to "
+                "set dmclone_remote_attach.")
+
+
+class TransferRefused(exception.VolumeDriverException):
+    """The volume can't be moved now; nothing was changed."""
+
+    message = _("Volume %(volume)s can't be attached on %(host)s: %(reason)s.")
+
+
+class TransferFailed(exception.VolumeDriverException):
+    """A transfer failed before its commit and was rolled back."""
+
+    message = _("Volume %(volume)s could not be brought to %(host)s: "
+                "%(reason)s. It stays where it was.")
+
+
+class TransferGone(exception.VolumeDriverException):
+    """The transfer was abandoned, or another one has taken its place."""
+
+    message = _("Transfer %(placeholder)s of volume %(volume)s is not "
+                "prepared any more: %(reason)s.")
+
+
+class NotWhileMoving(exception.InvalidVolume):
+    """An operation that has to wait until a volume is in one place."""
+
+    message = _("Can't %(action)s volume %(volume)s while its data is moving "
+                "from %(source)s to %(destination)s. Wait until the transfer "
+                "is complete, then try again.")
+
+
+class MetadataUnusable(exception.VolumeDriverException):
+    """A clone's metadata is missing or was never formatted."""
+
+    message = _("Metadata of volume %(volume)s is unusable: %(reason)s. Its "
+                "logical volume %(lv)s holds part of the data, the rest is "
+                "on %(source)s; nothing was discarded.")
+
+
+class BadConfiguration(exception.VolumeBackendAPIException):
+    """The backend can't start as it is configured."""
+
+    message = _("Option %(option)s = %(value)s in section [%(section)s]: "
+                "%(reason)s.")

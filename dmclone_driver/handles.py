@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The devices of a volume on its node: handle, gate, source, export.
+
+::
+
+                     idle                 hydrating
+    users          [handle]               [handle]
+                      |  linear              |  clone
+                      |               +------+---------+
+                      |               |      |         |
+                      |            [gate] [source]  metadata LV
+                      |               |      |
+    LVM, iSCSI    data LV         data LV  imported disk
+
+While a clone is passive its gate is suspended: a write waits there, in the
+kernel, until the move has been committed. See the documentation, "Devices of
+a transfer".
+"""
+
+import dataclasses
+
+from oslo_log import log as logging
+
+from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver.devicemapper import table
+from dmclone_driver.names import EXPORT
+from dmclone_driver.names import GATE
+from dmclone_driver.names import HANDLE
+from dmclone_driver.names import SOURCE
+from dmclone_driver.privsep import block
+
+LOG = logging.getLogger(__name__)
+
+# Sectors of zeros before and after an exported volume: what the importing
+# host's kernel, udev and LVM look at is never a guest's data.
+MARGIN = 2048
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuning:
+    """How a clone copies; see the options of the same names."""
+
+    threshold: int
+    batch: int
+
+
+def ensure_linear(names, lv):
+    """Make the handle of a volume that is complete on this node.
+
+    A handle that exists is left as it is: it may be in use.
+    """
+    if not dmsetup.device(names.of(HANDLE)):
+        dmsetup.create(names.of(HANDLE), names.uuid(HANDLE),
+                       table.Linear(table.sectors(lv.size), lv.path))
+
+
+def grow(names, lv):
+    """Let the linear handle of a volume show its logical volume's new size."""
+    dmsetup.suspend(names.of(HANDLE))
+    try:
+        dmsetup.load(names.of(HANDLE),
+                     table.Linear(table.sectors(lv.size), lv.path))
+    finally:
+        dmsetup.resume(names.of(HANDLE))
+
+
+def build_clone(names, lv, metadata, region, tuning, disk=None,
+                passive=False):
+    """Make the handle of a volume whose data is partly elsewhere.
+
+    Can be repeated; what exists is left as it is.
+
+    :param metadata: path of the formatted metadata device
+    :param region: sectors
+    :param disk: path of the imported source; without it, requests that
+        need the source wait until :func:`connect_source`
+    :param passive: keep the gate shut
+    """
+    length = table.sectors(lv.size)
+    present = dmsetup.devices()
+    if names.of(GATE) not in present:
+        dmsetup.create(names.of(GATE), names.uuid(GATE),
+                       table.Linear(length, lv.path), suspended=passive)
+    elif passive and not present[names.of(GATE)].suspended:
+        dmsetup.suspend(names.of(GATE))
+    if names.of(SOURCE) not in present:
+        dmsetup.create(names.of(SOURCE), names.uuid(SOURCE),
+                       *_source_table(length, disk), suspended=not disk)
+    if names.of(HANDLE) not in present:
+        dmsetup.create(names.of(HANDLE), names.uuid(HANDLE), table.Clone(
+            length, metadata, names.path(GATE), names.path(SOURCE), region,
+            tuning.threshold, tuning.batch))
+    # A discard would mark regions as copied without a write that the gate
+    # could stop, and show what the logical volume held before.
+    block.forbid_discard(names.path())
+
+
+def _source_table(length, disk):
+    if disk:
+        return [table.Linear(length, disk, MARGIN)]
+    return [table.Error(length)]
+
+
+def connect_source(names, disk, length):
+    """Let a clone's source shim point to an imported disk.
+
+    :param length: of the volume, in sectors
+    """
+    dmsetup.suspend(names.of(SOURCE), flush=False)
+    try:
+        dmsetup.load(names.of(SOURCE), *_source_table(length, disk))
+    finally:
+        dmsetup.resume(names.of(SOURCE))
+
+
+def open_gate(names):
+    """Let writes through; only after the commit is in the database."""
+    dmsetup.resume(names.of(GATE))
+    # What was cached before may have been written on the old home since.
+    block.flush_buffers(names.path())
+
+
+def start_hydration(names):
+    """Start the background copy; only when nobody can write the source."""
+    dmsetup.message(names.of(HANDLE), 'enable_hydration')
+
+
+def make_linear(names, lv):
+    """Turn a complete clone into a linear handle, durably.
+
+    :returns: False, and the clone goes on, if the status read while nothing
+        can change it any more is not that of a complete, healthy clone
+    """
+    handle = names.of(HANDLE)
+    dmsetup.suspend(handle)
+    try:
+        status = dmsetup.clone(handle)
+        # A failed metadata commit during the suspend is silent but for this.
+        if status is not None and not status.complete:
+            LOG.error('The clone %(handle)s is not complete after its '
+                      'suspend: %(status)s. Nothing was changed.',
+                      {'handle': handle, 'status': status})
+            return False
+        dmsetup.load(handle, table.Linear(table.sectors(lv.size), lv.path))
+    finally:
+        dmsetup.resume(handle)
+    block.flush_disk(names.path())
+    return True
+
+
+def abandon_clone(names, lv):
+    """Turn a clone whose data nobody needs any more into a linear handle.
+
+    The source is not needed for that, and must not be waited for: the
+    caller has ended its session.
+    """
+    handle = names.of(HANDLE)
+    dmsetup.suspend(handle)
+    try:
+        dmsetup.load(handle, table.Linear(table.sectors(lv.size), lv.path))
+    finally:
+        dmsetup.resume(handle)
+
+
+def never_written(names):
+    """Return whether it is proven that a passive clone was not written.
+
+    If it is, the handle refuses writes from here on. A handle that does
+    not exist was never written, since the gate of a passive clone is only
+    opened after the commit.
+    """
+    if not dmsetup.device(names.of(HANDLE)):
+        return True
+    block.set_read_only(names.path(), True)
+    status = dmsetup.clone(names.of(HANDLE))
+    device = dmsetup.device(names.of(HANDLE))
+    if (status is not None and status.healthy and not status.written and
+            not device.open_count):
+        return True
+    block.set_read_only(names.path(), False)
+    return False
+
+
+def is_open(names):
+    """Whether someone other than an export of ours has the handle open."""
+    present = dmsetup.devices()
+    handle = present.get(names.of(HANDLE))
+    exported = names.of(EXPORT) in present
+    return bool(handle) and handle.open_count > exported
+
+
+def seal(names):
+    """Refuse writes to a source from now on.
+
+    :returns: whether nobody has it open, who might have a write under way
+    """
+    if not dmsetup.device(names.of(HANDLE)):
+        return False
+    block.set_read_only(names.path(), True)
+    return not is_open(names)
+
+
+def ensure_export(names, size):
+    """Make the read-only device under which other nodes read a volume.
+
+    :param size: of the volume, in bytes
+    """
+    block.flush_buffers(names.path())
+    if not dmsetup.device(names.of(EXPORT)):
+        dmsetup.create(names.of(EXPORT), names.uuid(EXPORT),
+                       table.Zero(MARGIN),
+                       table.Linear(table.sectors(size), names.path()),
+                       table.Zero(MARGIN), read_only=True)
+
+
+def remove(names, *roles):
+    """Remove devices in the order of the roles; what is gone is fine.
+
+    :raises: ProcessExecutionError if one is in use
+    """
+    present = dmsetup.devices()
+    for role in roles:
+        device = present.get(names.of(role))
+        if device is None:
+            continue
+        if device.suspended:
+            dmsetup.resume(device.name)
+        dmsetup.remove(device.name)

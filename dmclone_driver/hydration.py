@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watching the clones of this node, and completing them.
+
+One look at the kernel tells everything, however many volumes there are:
+where no clone is, it costs one process and no query.
+"""
+
+import threading
+import time
+
+from cinder import context as cinder_context
+from cinder.message import message_field
+from oslo_log import log as logging
+
+from dmclone_driver import backend as backend_module
+from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver import exception
+from dmclone_driver import handles
+from dmclone_driver import identity
+from dmclone_driver import names as names_module
+from dmclone_driver.names import GATE
+from dmclone_driver.privsep import events
+
+LOG = logging.getLogger(__name__)
+
+# Seconds between two looks while a write may be waiting at a gate.
+GATE_INTERVAL = 0.25
+# Seconds before the first and the last repetition of what a peer could not
+# do yet; the pause doubles in between.
+RETRY_FIRST, RETRY_LAST = 1, 300
+
+
+class Pauses:
+    """When to try something again that failed for a reason elsewhere."""
+
+    def __init__(self, clock=time.monotonic):
+        self._clock = clock
+        self._next = {}
+
+    def due(self, key):
+        """Whether the pause of a key is over; starts the next, longer one."""
+        at, pause = self._next.get(key, (0, RETRY_FIRST))
+        if self._clock() < at:
+            return False
+        self._next[key] = (self._clock() + pause,
+                           min(2 * pause, RETRY_LAST))
+        return True
+
+    def forget(self, key):
+        """Start again with the shortest pause."""
+        self._next.pop(key, None)
+
+
+class Watcher:
+    """A thread that looks after this backend's clones."""
+
+    def __init__(self, backend, destination, transfer, teardown):
+        self._backend = backend
+        self._destination = destination
+        self._transfer = transfer
+        self._teardown = teardown
+        self._pauses = Pauses()
+        self._reported = {}
+        self._interval = backend.configuration.dmclone_check_interval
+
+    def start(self):
+        """Start to watch; there is no stop, as services have no shutdown."""
+        threading.Thread(target=self._run, daemon=True,
+                         name='dmclone-watcher').start()
+
+    def _run(self):
+        while True:
+            interval = self._interval
+            try:
+                interval = self.look()
+            except Exception:
+                LOG.exception('Looking at the clones failed; the next try '
+                              'is in %d seconds.', interval)
+            try:
+                events.wait(interval)
+            except Exception:
+                LOG.exception('Waiting for device-mapper events failed.')
+                time.sleep(interval)
+
+    def look(self):
+        """Look at all clones once and do what is due.
+
+        :returns: seconds until the next look, unless there is an event
+        """
+        context = cinder_context.get_admin_context()
+        passive, waiting = False, False
+        for device, status in dmsetup.clones().items():
+            parsed = names_module.parse(device)
+            if not parsed:
+                continue
+            try:
+                state = self._look_at(context, parsed[0], status)
+            except Exception:
+                LOG.exception('Clone %s needs another look.', device)
+                state = 'waiting'
+            passive |= state == 'passive'
+            waiting |= state == 'waiting'
+        self._look_after_the_rest(context)
+        if passive:
+            return GATE_INTERVAL
+        return min(self._interval, RETRY_FIRST) if waiting else self._interval
+
+    def _look_after_the_rest(self, context):
+        if not self._transfer.prepared:
+            self._pauses.forget('orphans')
+        elif self._pauses.due('orphans'):
+            self._transfer.discard_orphans(context)
+        if not self._teardown.unreleased:
+            self._pauses.forget('release')
+        elif self._pauses.due('release'):
+            self._teardown.release_again(context)
+
+    def _look_at(self, context, names, status):
+        """Do what is due for one clone; returns what it is waiting for."""
+        if not status.healthy:
+            self._report(context, names, status)
+            return 'sick'
+        if dmsetup.device(names.of(GATE)).suspended:
+            return self._look_at_passive(context, names, status)
+        if status.complete:
+            self._complete(context, names)
+            return 'complete'
+        if not status.hydration:
+            return self._hydrate(context, names)
+        return 'hydrating'
+
+    def _look_at_passive(self, context, names, status):
+        """See whether a passive clone has to be opened or thrown away."""
+        if not status.written and not self._pauses.due(names.name_id):
+            return 'passive'
+        placeholder = identity.get(context, names.name_id)
+        if placeholder is None or not identity.is_placeholder(placeholder):
+            return 'passive'
+        volume_id = identity.volume_of(placeholder)
+        state = identity.record(placeholder).state
+        if state == identity.PREPARED and status.written:
+            try:
+                identity.commit(context, volume_id, placeholder.id)
+                state = identity.COMMITTED
+            except exception.TransferGone as error:
+                LOG.error('A write waits for clone %(name)s, but %(error)s',
+                          {'name': names.name_id, 'error': error.msg})
+        if state == identity.COMMITTED:
+            self._destination.activate(context, placeholder.id)
+            self._pauses.forget(names.name_id)
+        elif state == identity.ABANDONED:
+            if self._destination.discard(context, placeholder.id):
+                identity.destroy(context, placeholder.id)
+        return 'passive'
+
+    def _hydrate(self, context, names):
+        if not self._pauses.due(names.name_id):
+            return 'waiting'
+        source = identity.get(context, names.name_id)
+        if source is None or not identity.is_placeholder(source):
+            LOG.error('Clone %s has no source on record.', names.name_id)
+            return 'sick'
+        if self._destination.hydrate(context, names, source):
+            self._pauses.forget(names.name_id)
+            return 'hydrating'
+        return 'waiting'
+
+    def _complete(self, context, names):
+        """Turn a complete clone into a linear handle; its source goes."""
+        source = identity.get(context, names.name_id)
+        volume_id = (identity.volume_of(source)
+                     if source is not None and identity.is_placeholder(source)
+                     else names.name_id)
+        with self._backend.lock(volume_id):
+            status = dmsetup.clones().get(names.of(names_module.HANDLE))
+            if status is None or not status.complete:
+                return
+            lv = self._backend.logical_volume(names)
+            if not handles.make_linear(names, lv):
+                return
+            self.finish(context, names, lv, source)
+        LOG.info('Volume %(volume)s is complete on %(host)s.',
+                 {'volume': volume_id, 'host': self._backend.host})
+
+    def finish(self, context, names, lv, source):
+        """Remove what a volume that has become complete does not need.
+
+        Can be repeated after a crash at any point.
+        """
+        handles.remove(names, names_module.GATE, names_module.SOURCE)
+        known = source is not None and identity.is_placeholder(source)
+        if known:
+            self._teardown.forget_source(names, source)
+        self._teardown.forget_clone(names, lv)
+        if known:
+            self._teardown.release(context, source)
+        self._pauses.forget(names.name_id)
+        self._reported.pop(names.name_id, None)
+
+    def _report(self, context, names, status):
+        """Say once, in the log and to the user, that a clone is in trouble."""
+        if self._reported.get(names.name_id) == status.mode:
+            return
+        self._reported[names.name_id] = status.mode
+        LOG.error('The metadata of clone %(name)s is in mode %(mode)s: its '
+                  'device has failed or is full. Nothing is lost, but writes '
+                  'fail until it works again and the volume is detached.',
+                  {'name': names.name_id, 'mode': status.mode})
+        volume = identity.owner_row(context, names.name_id)
+        if volume is not None and not identity.is_placeholder(volume):
+            backend_module.tell_user(
+                volume, action=None,
+                detail=message_field.Detail.VOLUME_INVALID_STATE)

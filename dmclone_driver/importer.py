@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The importing side of iSCSI, done by os-brick."""
+
+from cinder import utils
+from cinder.volume import volume_utils
+from os_brick.initiator import connector
+from oslo_log import log as logging
+
+LOG = logging.getLogger(__name__)
+
+
+def properties(location, auth):
+    """Turn provider_location and provider_auth into what os-brick wants.
+
+    :param location: ``ip:port,tpgt iqn lun``
+    :param auth: ``CHAP user password``
+    """
+    portal, iqn, lun = location.split()
+    method, user, password = auth.split()
+    return {'target_discovered': False,
+            'target_portal': portal.partition(',')[0],
+            'target_iqn': iqn, 'target_lun': int(lun),
+            'auth_method': method, 'auth_username': user,
+            'auth_password': password}
+
+
+class Importer:
+    """Sessions to the sources of this node's destinations."""
+
+    def __init__(self, scan_attempts):
+        self._scan_attempts = scan_attempts
+
+    @property
+    def _connector(self):
+        return connector.InitiatorConnector.factory(
+            'ISCSI', utils.get_root_helper(),
+            device_scan_attempts=self._scan_attempts)
+
+    @staticmethod
+    def initiator():
+        """Return this node's iSCSI name."""
+        return volume_utils.brick_get_connector('ISCSI').get_initiator()
+
+    def connect(self, location, auth):
+        """Log in to a source; returns the path of its disk."""
+        device = self._connector.connect_volume(properties(location, auth))
+        return device['path']
+
+    def disconnect(self, location, auth):
+        """Log out of a source; fine if there is no session."""
+        if location and auth:
+            self._connector.disconnect_volume(
+                properties(location, auth), None, force=True,
+                ignore_errors=True)

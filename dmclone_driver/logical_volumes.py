@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logical volumes and the tags that this driver keeps on them.
+
+Creating, deleting and extending is done by Cinder's LVM classes; they know
+no tags.
+"""
+
+import dataclasses
+import json
+
+from dmclone_driver.privsep import command
+
+REGION_TAG = 'dmclone.region='
+METADATA_TAG = 'dmclone.metadata='
+
+
+@dataclasses.dataclass(frozen=True)
+class LogicalVolume:
+    """What LVM says about a logical volume; ``size`` is in bytes."""
+
+    group: str
+    name: str
+    size: int
+    active: bool
+    tags: frozenset = frozenset()
+
+    @property
+    def path(self):
+        """The device's path."""
+        return '/dev/%s/%s' % (self.group, self.name)
+
+    def tagged(self, prefix):
+        """Return what follows the prefix in a tag, or None."""
+        return next((tag[len(prefix):] for tag in self.tags
+                     if tag.startswith(prefix)), None)
+
+
+def parse(report):
+    """Parse ``lvs --reportformat json`` with the columns of find_all."""
+    rows = json.loads(report)['report'][0]['lv']
+    return [LogicalVolume(group=row['vg_name'], name=row['lv_name'],
+                          size=int(row['lv_size']),
+                          active=row['lv_active'] == 'active',
+                          tags=frozenset(filter(None,
+                                                row['lv_tags'].split(','))))
+            for row in rows]
+
+
+def find_all(*groups):
+    """Return all logical volumes of the groups, or of all groups."""
+    out = command.lvm(['lvs', '--reportformat', 'json', '--units', 'b',
+                       '--nosuffix', '-o',
+                       'vg_name,lv_name,lv_size,lv_active,lv_tags',
+                       *sorted(set(groups))])
+    return parse(out)
+
+
+def find(name, *groups):
+    """Return a logical volume of one of the groups, or of any; or None."""
+    return next((lv for lv in find_all(*groups) if lv.name == name), None)
+
+
+def tag(group, name, *tags):
+    """Add tags to a logical volume."""
+    options = [part for text in tags for part in ('--addtag', text)]
+    command.lvm(['lvchange', *options, '%s/%s' % (group, name)])
+
+
+def untag(group, name, *tags):
+    """Take tags from a logical volume."""
+    options = [part for text in tags for part in ('--deltag', text)]
+    command.lvm(['lvchange', *options, '%s/%s' % (group, name)])
+
+
+def activate(lv):
+    """Make a logical volume's device appear."""
+    if not lv.active:
+        command.lvm(['lvchange', '--activate', 'y', '--yes',
+                     '%s/%s' % (lv.group, lv.name)])
+
+
+def remove(lv):
+    """Delete a logical volume, wherever it is.
+
+    :raises: ProcessExecutionError if it is open
+    """
+    command.lvm(['lvremove', '--yes', '%s/%s' % (lv.group, lv.name)])

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metadata on a logical volume of the same or another volume group."""
+
+from cinder.brick.local_dev import lvm
+from cinder import exception as cinder_exception
+from cinder import utils
+from oslo_utils import units
+
+from dmclone_driver import exception
+from dmclone_driver.i18n import _
+from dmclone_driver import logical_volumes
+from dmclone_driver.metadata import base
+from dmclone_driver.metadata import sizing
+from dmclone_driver.privsep import block
+
+# dm-clone formats metadata whose superblock, the first 4 KiB, is all zeros.
+SUPERBLOCK = 4096
+
+
+class LogicalVolumeMetadata(base.MetadataStore):
+    """A logical volume a clone, tagged with the region size."""
+
+    def __init__(self, configuration, executor):
+        self.group_name = (configuration.dmclone_metadata_volume_group or
+                           configuration.volume_group)
+        self.section = configuration.config_group
+        self._executor = executor
+        self._group = None
+
+    def check(self):
+        try:
+            self._group = lvm.LVM(self.group_name, utils.get_root_helper(),
+                                  executor=self._executor)
+        except cinder_exception.VolumeGroupNotFound:
+            raise exception.BadConfiguration(
+                option='dmclone_metadata_volume_group',
+                value=self.group_name, section=self.section,
+                reason=_('there is no such volume group on this host'))
+
+    def create(self, names, size, region):
+        found = logical_volumes.find(names.metadata)
+        if found and found.tagged(logical_volumes.REGION_TAG):
+            return
+        if not found:
+            bytes_needed = sizing.metadata_size(sizing.regions(size, region))
+            self._group.create_volume(
+                names.metadata, '%dm' % -(-bytes_needed // units.Mi))
+            found = logical_volumes.find(names.metadata, self.group_name)
+        block.zero_start(found.path, SUPERBLOCK)
+        # The tag says that the zeros are there: from now on never again.
+        logical_volumes.tag(found.group, found.name, '%s%d' % (
+            logical_volumes.REGION_TAG, region))
+
+    def find(self, names):
+        # In any group: the option may have been changed meanwhile.
+        found = logical_volumes.find(names.metadata)
+        region = found and found.tagged(logical_volumes.REGION_TAG)
+        if not region:
+            return None
+        logical_volumes.activate(found)
+        return found.path, int(region)
+
+    def remove(self, names):
+        found = logical_volumes.find(names.metadata)
+        if found:
+            logical_volumes.remove(found)

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How peers talk: a small RPC interface of their own on Cinder's transport.
+
+Cinder's own create_volume and delete_volume would change the placeholder's
+status, destroy its row when they fail, count capacity twice and return no
+answer. Here every call answers, can be repeated, and looks into the database
+before it acts: a message that arrives late does no harm.
+"""
+
+from cinder import exception as cinder_exception
+from cinder import rpc
+from oslo_log import log as logging
+import oslo_messaging as messaging
+
+from dmclone_driver.i18n import _
+
+LOG = logging.getLogger(__name__)
+
+TOPIC = 'dmclone_driver'
+VERSION = '1.0'
+
+
+class PeerUnreachable(cinder_exception.VolumeDriverException):
+    """A peer did not answer in time, or nobody serves its queue."""
+
+    message = _("backend %(host)s did not answer %(call)s within %(seconds)s "
+                "seconds")
+
+
+class PeerFailed(cinder_exception.VolumeDriverException):
+    """A peer answered that it could not do what it was asked."""
+
+    message = _("backend %(host)s says: %(reason)s")
+
+
+class PeerClient:
+    """Calls to the peers of a backend."""
+
+    def __init__(self):
+        target = messaging.Target(topic=TOPIC, version=VERSION)
+        self._client = rpc.get_client(target)
+
+    def _call(self, context, backend_host, method, timeout, **arguments):
+        try:
+            return self._client.prepare(
+                server=backend_host, timeout=timeout).call(
+                    context, method, **arguments)
+        except messaging.MessagingTimeout:
+            raise PeerUnreachable(host=backend_host, call=method,
+                                  seconds=timeout)
+        except messaging.MessagingException as error:
+            raise PeerFailed(host=backend_host, reason=error)
+        except cinder_exception.CinderException as error:
+            raise PeerFailed(host=backend_host, reason=error.msg)
+
+    def describe(self, context, backend_host):
+        """Ask a peer for its iSCSI initiator's name and free space in GiB.
+
+        :returns: dict with ``initiator`` and ``free_gb``
+        """
+        return self._call(context, backend_host, 'describe', 10)
+
+    def prepare(self, context, backend_host, timeout, **request):
+        """Have a peer prepare a destination; see Destination.prepare."""
+        return self._call(context, backend_host, 'prepare', timeout,
+                          **request)
+
+    def activate(self, context, backend_host, placeholder_id):
+        """Tell a peer that its destination is the volume's home now."""
+        self._call(context, backend_host, 'activate', 20,
+                   placeholder_id=placeholder_id)
+
+    def discard(self, context, backend_host, placeholder_id):
+        """Have a peer throw a destination away that nobody has written.
+
+        :returns: False if it was, or may have been, written
+        """
+        return self._call(context, backend_host, 'discard', 20,
+                          placeholder_id=placeholder_id)
+
+    def export_source(self, context, backend_host, placeholder_id):
+        """Have a source's node serve it (again) to its importer."""
+        self._call(context, backend_host, 'export_source', 20,
+                   placeholder_id=placeholder_id)
+
+    def seal_source(self, context, backend_host, placeholder_id):
+        """Have a source's node make sure that nobody can write it.
+
+        :returns: False if someone still has it open
+        """
+        return self._call(context, backend_host, 'seal_source', 10,
+                          placeholder_id=placeholder_id)
+
+    def release_source(self, context, backend_host, placeholder_id):
+        """Have a source's node delete it; does not wait for the deletion."""
+        self._call(context, backend_host, 'release_source', 10,
+                   placeholder_id=placeholder_id)
+
+
+class PeerEndpoint:
+    """What this backend does for its peers."""
+
+    target = messaging.Target(version=VERSION)
+
+    def __init__(self, destination, source):
+        self._destination = destination
+        self._source = source
+
+    def describe(self, context):
+        return self._destination.describe()
+
+    def prepare(self, context, **request):
+        return _answer(self._destination.prepare, context, **request)
+
+    def activate(self, context, placeholder_id):
+        _answer(self._destination.activate, context, placeholder_id)
+
+    def discard(self, context, placeholder_id):
+        return _answer(self._destination.discard, context, placeholder_id)
+
+    def export_source(self, context, placeholder_id):
+        _answer(self._source.export_again, context, placeholder_id)
+
+    def seal_source(self, context, placeholder_id):
+        return _answer(self._source.seal, context, placeholder_id)
+
+    def release_source(self, context, placeholder_id):
+        _answer(self._source.release_soon, context, placeholder_id)
+
+
+def _answer(function, *args, **kwargs):
+    """Let only errors pass that the other side knows."""
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:
+        LOG.exception('A request of a peer failed.')
+        raise cinder_exception.VolumeDriverException(
+            message=getattr(error, 'msg', None) or str(error))
+
+
+def serve(backend_host, endpoint):
+    """Start to answer peers; returns the server, already running."""
+    server = rpc.get_server(
+        messaging.Target(topic=TOPIC, server=backend_host), [endpoint])
+    server.start()
+    return server

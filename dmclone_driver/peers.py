@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which backend serves the host that a connector describes."""
+
+import dataclasses
+import socket
+
+from cinder import objects
+from cinder.volume import volume_utils
+
+from dmclone_driver import exception
+from dmclone_driver.i18n import _
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """The same backend on a node; ``backend_host`` is ``node@backend``."""
+
+    backend_host: str
+    #: With the pool, as in a volume's host.
+    host: str
+    service_uuid: str
+    availability_zone: str
+
+    @property
+    def node(self):
+        """The node's name, as its cinder-volume knows it."""
+        return self.backend_host.partition('@')[0]
+
+
+def attached_on(connector, node):
+    """Whether a connector belongs to a node, by its name."""
+    return bool(connector) and connector.get('host') == node
+
+
+def addresses(node):
+    """Return the addresses that a node's name resolves to, if it does."""
+    try:
+        return {info[4][0] for info in socket.getaddrinfo(node, None)}
+    except OSError:
+        return set()
+
+
+class Peers:
+    """Finds peers of one backend; it is a peer of itself."""
+
+    def __init__(self, backend_host):
+        """:param backend_host: ``node@backend`` of this service"""
+        self.backend_host = backend_host
+        self.backend = backend_host.partition('@')[2]
+
+    def find(self, context, connector, pool):
+        """Return the :class:`Peer` on the connector's host.
+
+        The host's name decides; where no peer has it, for example since
+        nova and cinder call the host differently, its address.
+
+        :param pool: of the volume; peers call it the same
+        :raises: NoPeer
+        """
+        services = self._services(context)
+        node, address = connector.get('host'), connector.get('ip')
+        service = (self._named(services, node) or
+                   self._addressed(services, address))
+        if service is None:
+            raise self._no_peer(connector, _('there is no such service'))
+        if not service.is_up:
+            raise self._no_peer(connector, _('its service is down'))
+        return Peer(backend_host=service.host,
+                    host=volume_utils.append_host(service.host, pool),
+                    service_uuid=service.uuid,
+                    availability_zone=service.availability_zone)
+
+    def _no_peer(self, connector, reason):
+        return exception.NoPeer(
+            backend=self.backend, host=connector.get('host'),
+            address=connector.get('ip'), reason=reason)
+
+    def _services(self, context):
+        found = objects.ServiceList.get_all_by_binary(context.elevated(),
+                                                      'cinder-volume')
+        return [service for service in found
+                if service.host.partition('@')[2] == self.backend]
+
+    @staticmethod
+    def _named(services, node):
+        return next((service for service in services
+                     if service.host.partition('@')[0] == node), None)
+
+    @staticmethod
+    def _addressed(services, address):
+        return next((service for service in services if address in
+                     addresses(service.host.partition('@')[0])), None)

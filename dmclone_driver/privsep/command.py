@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running a program as root; called from the modules that know its words."""
+
+from oslo_concurrency import processutils
+
+from dmclone_driver import privsep
+
+
+@privsep.dmclone_context.entrypoint
+def dmsetup(arguments, table=None):
+    """Run dmsetup and return what it prints.
+
+    :param table: text for its standard input
+    :raises: ProcessExecutionError
+    """
+    return processutils.execute('dmsetup', *arguments,
+                                process_input=table)[0]
+
+
+@privsep.dmclone_context.entrypoint
+def lvm(arguments):
+    """Run an LVM command and return what it prints.
+
+    :raises: ProcessExecutionError
+    """
+    return processutils.execute('env', 'LC_ALL=C', *arguments)[0]
+
+
+@privsep.dmclone_context.entrypoint
+def modprobe(module):
+    """Load a kernel module.
+
+    :raises: ProcessExecutionError
+    """
+    processutils.execute('modprobe', module)

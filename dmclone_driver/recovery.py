@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start-up: make the devices that a reboot or a crash has taken.
+
+Nothing here waits for a peer, and one broken volume stops neither the
+service nor the others. What needs a peer is left to the watcher, which finds
+it in the kernel.
+"""
+
+import threading
+
+from oslo_log import log as logging
+
+from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver import handles
+from dmclone_driver import identity
+from dmclone_driver import logical_volumes
+from dmclone_driver import names as names_module
+from dmclone_driver.names import GATE
+from dmclone_driver.names import HANDLE
+from dmclone_driver.names import Names
+
+LOG = logging.getLogger(__name__)
+
+
+class Recovery:
+    """Brings the kernel to what LVM and the database say."""
+
+    def __init__(self, backend, source, destination, transfer, teardown,
+                 watcher):
+        self._backend = backend
+        self._source = source
+        self._destination = destination
+        self._transfer = transfer
+        self._teardown = teardown
+        self._watcher = watcher
+
+    def run(self, context):
+        """Rebuild all handles of this backend."""
+        self._resume_handles()
+        volumes = {lv.name: lv for lv in logical_volumes.find_all(
+            self._backend.group.vg_name)}
+        rows = identity.on_host(context, self._backend.host)
+        for row in rows:
+            try:
+                self._recover(context, row, volumes.get(row.name))
+            except Exception:
+                LOG.exception('Volume %s could not be recovered; the others '
+                              'are not affected.', row.id)
+        threading.Thread(target=self._later, args=(context, rows),
+                         daemon=True).start()
+
+    @staticmethod
+    def _resume_handles():
+        """Let go on what a crash has left suspended.
+
+        A table that was loaded and not yet used was loaded after the
+        check that it may be (see handles.make_linear): using it is right.
+        """
+        for device in dmsetup.devices().values():
+            parsed = names_module.parse(device.name)
+            if parsed and parsed[1] == HANDLE and device.suspended:
+                dmsetup.resume(device.name)
+
+    def _recover(self, context, row, lv):
+        if lv is None:
+            return
+        names = Names(row.name_id)
+        if not lv.active:
+            logical_volumes.activate(lv)
+        if lv.tagged(logical_volumes.METADATA_TAG) is None:
+            # Neither a clone nor ever one that has not been completed.
+            if not _prepared_here(row):
+                handles.ensure_linear(names, lv)
+        elif not _prepared_here(row):
+            self._recover_clone(context, names, lv)
+        if identity.prepared_transfer(row):
+            self._transfer.prepared[row.id] = identity.prepared_transfer(row)
+        if identity.is_placeholder(row) and (
+                identity.record(row).state == identity.COMMITTED):
+            handles.seal(names)
+
+    def _recover_clone(self, context, names, lv):
+        if not dmsetup.device(names.of(HANDLE)):
+            self._destination.rebuild(names, lv)
+        elif names.of(HANDLE) not in dmsetup.clones():
+            # Cut off between the switch to linear and the removal of what
+            # the clone had needed.
+            self._watcher.finish(context, names, lv,
+                                 identity.get(context, names.name_id))
+        elif dmsetup.device(names.of(GATE)).suspended:
+            handles.open_gate(names)
+
+    def _later(self, context, rows):
+        """What may take time or needs a peer."""
+        for row in rows:
+            try:
+                self._clean_up(context, row)
+            except Exception:
+                LOG.exception('Transfer of %s could not be cleaned up yet.',
+                              row.id)
+        for placeholder_id, host in identity.released(context):
+            self._teardown.unreleased[placeholder_id] = host
+
+    def _clean_up(self, context, row):
+        record = identity.record(row)
+        if identity.prepared_transfer(row):
+            placeholder = identity.get(context,
+                                       identity.prepared_transfer(row))
+            if placeholder is not None:
+                self._source.export(context, row,
+                                    identity.record(placeholder).initiator)
+        elif record is None:
+            return
+        elif record.state == identity.RELEASED:
+            self._source.release(context, row.id)
+        elif record.state == identity.COMMITTED:
+            self._source.export(context, row, record.initiator)
+        elif record.state == identity.ABANDONED:
+            if self._destination.discard(context, row.id):
+                identity.destroy(context, row.id)
+
+
+def _prepared_here(row):
+    """Whether a row is a destination that nobody may write yet."""
+    record = identity.record(row)
+    return record is not None and record.state in (identity.PREPARED,
+                                                   identity.ABANDONED)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The old home's side of a transfer: serve the source, then delete it."""
+
+import threading
+
+from oslo_log import log as logging
+
+from dmclone_driver import handles
+from dmclone_driver import identity
+from dmclone_driver.names import EXPORT
+from dmclone_driver.names import Names
+from dmclone_driver.privsep import block
+
+LOG = logging.getLogger(__name__)
+
+
+class Source:
+    """Sources on this node; the rows are the ones that point to them."""
+
+    def __init__(self, backend, teardown):
+        self._backend = backend
+        self._teardown = teardown
+
+    def export(self, context, row, initiator):
+        """Serve a row's data, read-only, to one initiator.
+
+        Writes the location down in the row. Can be repeated.
+        """
+        names = Names(row.name_id)
+        handles.ensure_export(names, block.size(names.path()))
+        row.provider_location, row.provider_auth = (
+            self._backend.target.export(names.target, names.path(EXPORT),
+                                        initiator, row.provider_auth))
+        identity.set_export(context, row.id, row.provider_location,
+                            row.provider_auth)
+
+    def unexport(self, row):
+        """Stop serving a row's data; fine if nobody does."""
+        names = Names(row.name_id)
+        self._backend.target.unexport(names.target)
+        handles.remove(names, EXPORT)
+
+    def export_again(self, context, placeholder_id):
+        """Serve a source whose importer has lost its session."""
+        placeholder = identity.get(context, placeholder_id)
+        row = placeholder and identity.source_row(context, placeholder_id)
+        if row is None or not self._backend.holds(row):
+            LOG.warning('Source %s is asked for, but is not here.',
+                        placeholder_id)
+            return
+        self.export(context, row, identity.record(placeholder).initiator)
+
+    def seal(self, context, placeholder_id):
+        """Make sure that nobody writes a source whose volume has moved.
+
+        Takes no lock: the importer calls this while it holds its own.
+        """
+        row = identity.get(context, placeholder_id)
+        return (row is not None and
+                identity.record(row).state == identity.COMMITTED and
+                self._backend.holds(row) and
+                handles.seal(Names(row.name_id)))
+
+    def release_soon(self, context, placeholder_id):
+        """Delete a source that nobody needs any more, without waiting."""
+        threading.Thread(target=self.release, daemon=True,
+                         args=(context, placeholder_id)).start()
+
+    def release(self, context, placeholder_id):
+        """Delete a source that nobody needs any more, and its row."""
+        row = identity.get(context, placeholder_id)
+        if (row is None or not self._backend.holds(row) or
+                identity.record(row).state != identity.RELEASED):
+            return
+        try:
+            with self._backend.lock(identity.volume_of(row)):
+                self._teardown.remove(context, row)
+                identity.destroy(context, row.id)
+            LOG.info('Source %(name_id)s of volume %(volume)s is gone.',
+                     {'name_id': row.name_id,
+                      'volume': identity.volume_of(row)})
+        except Exception:
+            LOG.exception('Source %s could not be deleted; the next request '
+                          'of its importer, or the next start of this '
+                          'service, tries again.', row.name_id)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Removing a logical volume with all that was built around it."""
+
+from cinder import exception as cinder_exception
+from oslo_log import log as logging
+
+from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver import handles
+from dmclone_driver import identity
+from dmclone_driver import logical_volumes
+from dmclone_driver.names import EXPORT
+from dmclone_driver.names import GATE
+from dmclone_driver.names import HANDLE
+from dmclone_driver.names import Names
+from dmclone_driver.names import SOURCE
+from dmclone_driver import peer_api
+from dmclone_driver.privsep import block
+
+LOG = logging.getLogger(__name__)
+
+
+class Teardown:
+    """Each method can be repeated and goes on where it was cut off."""
+
+    def __init__(self, backend):
+        self._backend = backend
+        #: Sources whose nodes did not answer: {placeholder id: backend}.
+        self.unreleased = {}
+
+    def remove(self, context, row):
+        """Delete the data of a row whose volume nobody needs any more.
+
+        If it was still a clone, its own source goes too.
+
+        :raises: VolumeIsBusy
+        """
+        names = Names(row.name_id)
+        if handles.is_open(names):
+            raise cinder_exception.VolumeIsBusy(volume_name=row.name)
+        self._backend.target.unexport(names.target)
+        handles.remove(names, EXPORT)
+        source = identity.get(context, row.name_id)
+        if source is not None and identity.is_placeholder(source):
+            self._drop_clone(names, source)
+        if dmsetup.device(names.of(HANDLE)):
+            block.set_read_only(names.path(), False)
+        self._backend.delete_volume(row)
+        handles.remove(names, HANDLE)
+        if source is not None and identity.is_placeholder(source):
+            self.release(context, source)
+
+    def _drop_clone(self, names, source):
+        lv = self._backend.logical_volume(names)
+        cloned = names.of(HANDLE) in dmsetup.clones()
+        if cloned:
+            dmsetup.message(names.of(HANDLE), 'disable_hydration')
+        self.forget_source(names, source)
+        if cloned:
+            handles.abandon_clone(names, lv)
+        self.forget_clone(names, lv)
+
+    def forget_source(self, names, source):
+        """End a clone's session with its source."""
+        self._backend.importer.disconnect(source.provider_location,
+                                          source.provider_auth)
+
+    def forget_clone(self, names, lv):
+        """Remove what a handle that is linear again does not need."""
+        handles.remove(names, GATE, SOURCE)
+        if lv is not None:
+            tag = lv.tagged(logical_volumes.METADATA_TAG)
+            if tag is not None:
+                # First the tag: it promises that the metadata is there.
+                logical_volumes.untag(
+                    lv.group, lv.name, logical_volumes.METADATA_TAG + tag)
+        self._backend.metadata.remove(names)
+
+    def release(self, context, source):
+        """Write down that a source is not needed, and tell its node."""
+        if identity.release(context, source.id):
+            self.unreleased[source.id] = source.host.partition('#')[0]
+            self.release_again(context)
+
+    def release_again(self, context):
+        """Tell the nodes that have not answered yet."""
+        for placeholder_id, host in list(self.unreleased.items()):
+            try:
+                self._backend.client.release_source(context, host,
+                                                    placeholder_id)
+            except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
+                LOG.warning('Source %(id)s stays for now: %(error)s. It is '
+                            'deleted when its node is back.',
+                            {'id': placeholder_id, 'error': error.msg})
+            else:
+                del self.unreleased[placeholder_id]
+
+    def discard(self, names, source):
+        """Throw away a destination that nobody has written.
+
+        :param source: the row that it would have been copied from
+        :returns: False, and nothing is changed, if that is not proven
+        """
+        if not handles.never_written(names):
+            return False
+        # The commit of the metadata at the end would wait for the gate.
+        # Nobody has the handle open, and nobody can open it for writing.
+        if dmsetup.device(names.of(GATE)):
+            dmsetup.resume(names.of(GATE))
+        handles.remove(names, HANDLE, GATE, SOURCE)
+        if source is not None:
+            self.forget_source(names, source)
+        lv = self._backend.logical_volume(names)
+        if lv is not None:
+            self._backend.group.delete(lv.name)
+        self._backend.metadata.remove(names)
+        return True

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The home's side of a transfer: prepare, commit, or roll back.
+
+::
+
+    attach on a peer      begin -> export -> prepare -> [commit -> activate]
+    another attachment    ... stays prepared until one of the two goes:
+      the home's goes     commit -> activate
+      the peer's goes     discard -> abandon -> unexport -> destroy
+      a guest writes      the peer commits by itself
+
+See the documentation, "How a volume moves".
+"""
+
+from oslo_log import log as logging
+from oslo_utils import excutils
+from oslo_utils import units
+
+from dmclone_driver import exception
+from dmclone_driver import handles
+from dmclone_driver.i18n import _
+from dmclone_driver import identity
+from dmclone_driver.names import Names
+from dmclone_driver import peer_api
+from dmclone_driver import peers
+from dmclone_driver.privsep import block
+
+LOG = logging.getLogger(__name__)
+
+
+def live_attachments(volume, node):
+    """Return the attachment records through which a node uses a volume.
+
+    A record without a connector is one whose request is under way.
+    """
+    return [record for record in volume.volume_attachment
+            if not record.connector or
+            peers.attached_on(record.connector, node)]
+
+
+def other_attachments(volume, node):
+    """Return the attachment records through which other nodes use it."""
+    return [record for record in volume.volume_attachment
+            if record.connector and
+            not peers.attached_on(record.connector, node)]
+
+
+class Transfer:
+    """Volumes whose home is this node, on their way to a peer.
+
+    Callers hold the volume's lock and have just read its row.
+    """
+
+    def __init__(self, backend, source):
+        self._backend = backend
+        self._source = source
+        #: Volumes with a prepared transfer, {volume id: placeholder id}:
+        #: where to look for orphans, found again at start.
+        self.prepared = {}
+
+    def move(self, context, volume, peer, node):
+        """Make a volume usable on a peer; returns its handle's path there.
+
+        :param node: the connector's host
+        :raises: TransferRefused, TransferFailed
+        """
+        self._make_way(context, volume, peer, node)
+        names = Names(volume.name_id)
+        description = self._check(context, volume, peer)
+        placeholder_id = identity.begin(context, volume, peer,
+                                        description['initiator'])
+        self.prepared[volume.id] = placeholder_id
+        try:
+            self._source.export(context, volume, description['initiator'])
+            path = self._backend.client.prepare(
+                context, peer.backend_host,
+                self._backend.configuration.dmclone_prepare_timeout,
+                volume_id=volume.id, placeholder_id=placeholder_id,
+                size=block.size(names.path()),
+                location=volume.provider_location,
+                auth=volume.provider_auth)
+            volume.refresh()
+            if not live_attachments(volume, node):
+                raise exception.TransferRefused(
+                    volume=volume.id, host=node,
+                    reason=_('the attachment was deleted meanwhile'))
+            if not other_attachments(volume, node):
+                self.commit(context, volume)
+        except Exception as error:
+            with excutils.save_and_reraise_exception() as reraise:
+                volume.refresh()
+                self.roll_back(context, volume)
+                if not isinstance(error, exception.TransferRefused):
+                    reraise.reraise = False
+            raise exception.TransferFailed(
+                volume=volume.id, host=peer.host,
+                reason=getattr(error, 'msg', None) or str(error))
+        return path
+
+    def _make_way(self, context, volume, peer, node):
+        """Discard a prepared transfer that nobody waits for.
+
+        :raises: TransferRefused if somebody does
+        """
+        placeholder_id = identity.prepared_transfer(volume)
+        if placeholder_id is None:
+            return
+        placeholder = identity.get(context, placeholder_id)
+        if self._wanted(volume, placeholder):
+            raise exception.TransferRefused(
+                volume=volume.id, host=node,
+                reason=_('it is already prepared on %s for a migration that '
+                         'has not ended; finish or abort that first')
+                % placeholder.host)
+        if not self.roll_back(context, volume):
+            raise exception.TransferRefused(
+                volume=volume.id, host=node,
+                reason=_('it has just moved to %s; try again')
+                % placeholder.host)
+        volume.refresh()
+
+    @staticmethod
+    def _wanted(volume, placeholder):
+        """Whether an attachment on the peer has come out of a transfer."""
+        node = placeholder and placeholder.host.partition('@')[0]
+        return any(peers.attached_on(record.connector, node)
+                   for record in volume.volume_attachment)
+
+    def _check(self, context, volume, peer):
+        """Refuse early what would fail late; returns the peer's answer."""
+        names = Names(volume.name_id)
+        if self._backend.group.lv_has_snapshot(volume.name):
+            raise self._refused(volume, peer, _(
+                'it has snapshots, which stay on %s; delete them, or attach '
+                'the volume there') % self._backend.node)
+        if volume.provider_location:
+            raise self._refused(volume, peer, _(
+                'it is in use over iSCSI, by an image, backup or migration '
+                'task; wait for that to end'))
+        if handles.is_open(names) and not other_attachments(volume,
+                                                            peer.node):
+            raise self._refused(volume, peer, _(
+                'device %s is still open on its home') % names.path())
+        try:
+            description = self._backend.client.describe(context,
+                                                        peer.backend_host)
+        except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
+            raise self._refused(volume, peer, error.msg)
+        needed = block.size(names.path()) / units.Gi
+        if description['free_gb'] < needed:
+            raise self._refused(volume, peer, _(
+                'it needs %(needed)d GiB, and the volume group there has '
+                'only %(free).2f GiB left') % {
+                    'needed': needed, 'free': description['free_gb']})
+        return description
+
+    @staticmethod
+    def _refused(volume, peer, reason):
+        return exception.TransferRefused(volume=volume.id, host=peer.node,
+                                         reason=reason)
+
+    def commit(self, context, volume):
+        """Make the prepared destination the volume's home.
+
+        From here on the only way is forward: a peer that does not answer
+        finds the commit in the database when it is back.
+        """
+        placeholder_id = identity.prepared_transfer(volume)
+        placeholder = identity.get(context, placeholder_id)
+        peer_host = placeholder.host.partition('#')[0]
+        identity.commit(context, volume.id, placeholder_id)
+        self.prepared.pop(volume.id, None)
+        volume.refresh()
+        try:
+            self._backend.client.activate(context, peer_host, placeholder_id)
+        except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
+            LOG.warning('Volume %(volume)s has moved to %(host)s, which does '
+                        'not answer: %(error)s. It opens the volume when it '
+                        'is back.', {'volume': volume.id, 'host': peer_host,
+                                     'error': error.msg})
+
+    def roll_back(self, context, volume):
+        """Undo a prepared transfer; can be repeated.
+
+        :returns: False if the transfer was committed instead, since the
+            destination may have been written
+        """
+        placeholder_id = identity.prepared_transfer(volume)
+        if placeholder_id is None:
+            return True
+        placeholder = identity.get(context, placeholder_id)
+        gone = placeholder is None or self._discard(context, placeholder)
+        if gone is False:
+            self.commit(context, volume)
+            return False
+        if not identity.abandon(context, volume.id, placeholder_id):
+            volume.refresh()
+            return False
+        self.prepared.pop(volume.id, None)
+        self._source.unexport(volume)
+        if gone and placeholder is not None:
+            identity.destroy(context, placeholder_id)
+        volume.refresh()
+        return True
+
+    def _discard(self, context, placeholder):
+        """Have the peer discard; None if it does not answer.
+
+        Then the placeholder stays, abandoned: no commit can follow, so the
+        gate will never be opened, and the peer cleans up when it is back.
+        """
+        try:
+            return self._backend.client.discard(
+                context, placeholder.host.partition('#')[0], placeholder.id)
+        except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
+            LOG.warning('Destination %(id)s on %(host)s is abandoned, but '
+                        'not yet removed: %(error)s.',
+                        {'id': placeholder.id, 'host': placeholder.host,
+                         'error': error.msg})
+            return None
+
+    def discard_orphans(self, context):
+        """Roll back prepared transfers whose attachment is gone.
+
+        Asks the database nothing while none is prepared.
+        """
+        for volume_id, placeholder_id in list(self.prepared.items()):
+            with self._backend.lock(volume_id):
+                volume = identity.get(context, volume_id)
+                if (volume is None or
+                        identity.prepared_transfer(volume) != placeholder_id):
+                    self.prepared.pop(volume_id, None)
+                    continue
+                placeholder = identity.get(context, placeholder_id)
+                node = placeholder.host.partition('@')[0]
+                if not live_attachments(volume, node):
+                    LOG.info('Transfer %(id)s of volume %(volume)s is '
+                             'discarded: its attachment is gone.',
+                             {'id': placeholder_id, 'volume': volume_id})
+                    self.roll_back(context, volume)
+
+    def end_attachment(self, context, volume, connector):
+        """One of two attachments goes while a transfer is prepared.
+
+        :param connector: of the attachment that goes; None when forced
+        :returns: whether the volume has moved away
+        """
+        placeholder = identity.get(context,
+                                   identity.prepared_transfer(volume))
+        node = placeholder and placeholder.host.partition('@')[0]
+        if (connector and not peers.attached_on(connector, node) and
+                self._wanted(volume, placeholder)):
+            self.commit(context, volume)
+            return True
+        return not self.roll_back(context, volume)
+
+
+def refuse_while_moving(context, volume, action):
+    """Raise NotWhileMoving if a volume's data is in more than one place.
+
+    :param action: a translated verb
+    """
+    other = identity.get(
+        context, identity.prepared_transfer(volume) or volume.name_id)
+    if other is None or not identity.is_placeholder(other):
+        return
+    ends = [other.host.partition('@')[0], volume.host.partition('@')[0]]
+    if identity.prepared_transfer(volume):
+        ends.reverse()
+    raise exception.NotWhileMoving(action=action, volume=volume.id,
+                                   source=ends[0], destination=ends[1])
+
+
+def is_internal(volume):
+    """Whether a connection is asked for by Cinder itself.
+
+    Image, backup and migration tasks have no attachment record.
+    """
+    return not volume.volume_attachment

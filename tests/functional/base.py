@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Driver code on a real kernel with real LVM; run as root on a lab node.
+
+The volume group is the lab's; every test makes its own logical volumes and
+leaves none.
+"""
+
+import hashlib
+import mmap
+import os
+import subprocess
+import threading
+import unittest
+import uuid
+
+from cinder import objects
+
+from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver import handles
+from dmclone_driver import logical_volumes
+from dmclone_driver.metadata import lvm as lvm_metadata
+from dmclone_driver.names import EXPORT
+from dmclone_driver.names import GATE
+from dmclone_driver.names import HANDLE
+from dmclone_driver.names import Names
+from dmclone_driver.names import SOURCE
+from dmclone_driver import privsep
+
+GROUP = os.environ.get('DMCLONE_TEST_GROUP', 'cinder-volumes')
+MIB = 1024 * 1024
+TUNING = handles.Tuning(threshold=64, batch=64)
+
+objects.register_all()
+
+
+def run(*command):
+    """Run a program and return what it prints."""
+    return subprocess.run(command, check=True, capture_output=True,
+                          text=True).stdout
+
+
+class _Configuration:
+    dmclone_metadata_volume_group = None
+    volume_group = GROUP
+    config_group = 'dmclone'
+
+
+class FunctionalTest(unittest.TestCase):
+    """A test with logical volumes, and a check that none is left."""
+
+    def setUp(self):
+        super().setUp()
+        privsep.dmclone_context.set_client_mode(False)
+        from oslo_concurrency import processutils
+        self.metadata = lvm_metadata.LogicalVolumeMetadata(
+            _Configuration, processutils.execute)
+        self.metadata.check()
+        self.addCleanup(self._check_nothing_left)
+
+    def _check_nothing_left(self):
+        left = [name for name in dmsetup.devices() if 'dmclone' in name]
+        left += [lv.name for lv in logical_volumes.find_all(GROUP)]
+        self.assertEqual([], left)
+
+    def logical_volume(self, size=8 * MIB, content=None):
+        """Make a logical volume; returns (Names, LogicalVolume)."""
+        names = Names(str(uuid.uuid4()))
+        run('lvcreate', '--yes', '--wipesignatures', 'n', '--size',
+            '%db' % size, '--name', 'volume-' + names.name_id, GROUP)
+        self.addCleanup(run, 'lvremove', '--yes', '%s/volume-%s' % (
+            GROUP, names.name_id))
+        lv = logical_volumes.find('volume-' + names.name_id, GROUP)
+        if content is not None:
+            write(lv.path, 0, content)
+        return names, lv
+
+    def clone(self, source, passive=True, size=8 * MIB, region=128,
+              content=None):
+        """Make a clone of a device; returns (Names, LogicalVolume)."""
+        names, lv = self.logical_volume(size, content)
+        self.metadata.create(names, size, region)
+        self.addCleanup(self.metadata.remove, names)
+        self.build(names, lv, source, passive)
+        self.addCleanup(handles.remove, names, EXPORT, HANDLE, GATE, SOURCE)
+        return names, lv
+
+    def build(self, names, lv, source, passive=True):
+        """Build, or build again, the devices of a clone."""
+        path, region = self.metadata.find(names)
+        handles.build_clone(names, lv, path, region, TUNING, disk=source,
+                            passive=passive)
+
+    def exported_source(self, size=8 * MIB, seed=1):
+        """Make a volume as a source is seen; returns (Names, path, data)."""
+        data = pattern(size, seed)
+        names, lv = self.logical_volume(size, data)
+        handles.ensure_linear(names, lv)
+        handles.ensure_export(names, size)
+        self.addCleanup(handles.remove, names, EXPORT, HANDLE)
+        return names, names.path(EXPORT), data
+
+
+def pattern(size, seed):
+    """Return bytes that differ everywhere."""
+    out, block = bytearray(), 0
+    while len(out) < size:
+        digest = hashlib.sha256(b'%d %d' % (seed, block)).digest()
+        out += digest * (4096 // len(digest))
+        block += 1
+    return bytes(out[:size])
+
+
+def _buffer(data):
+    buffer = mmap.mmap(-1, len(data))
+    buffer.write(data)
+    return buffer
+
+
+def write(path, offset, data):
+    """Write past the page cache, durably."""
+    fd = os.open(path, os.O_RDWR | os.O_DIRECT)
+    try:
+        done = 0
+        while done < len(data):
+            chunk = data[done:done + MIB]
+            os.pwrite(fd, _buffer(chunk), offset + done)
+            done += len(chunk)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def read(path, offset, length):
+    """Read past the page cache."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        out = b''
+        while len(out) < length:
+            buffer = mmap.mmap(-1, min(MIB, length - len(out)))
+            got = os.preadv(fd, [buffer], offset + len(out))
+            out += buffer[:got]
+        return out
+    finally:
+        os.close(fd)
+
+
+class Background(threading.Thread):
+    """A write that may have to wait."""
+
+    def __init__(self, path, offset, data):
+        super().__init__(daemon=True)
+        self._arguments = (path, offset, data)
+        self.start()
+
+    def run(self):
+        write(*self._arguments)
+
+    def waits(self, seconds=0.5):
+        """Whether it has not ended within some seconds."""
+        self.join(seconds)
+        return self.is_alive()

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The devices of a transfer on a real kernel."""
+
+import os
+import subprocess
+import time
+
+from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver import handles
+from dmclone_driver.names import EXPORT
+from dmclone_driver.names import GATE
+from dmclone_driver.names import HANDLE
+from dmclone_driver.names import SOURCE
+from dmclone_driver.privsep import block
+from dmclone_driver.privsep import events
+from tests.functional import base
+
+WRITTEN = b'W' * 4096
+
+
+class GateTest(base.FunctionalTest):
+    """Nothing is written to a destination before the commit."""
+
+    def test_passive_clone_reads_the_source_and_copies_nothing(self):
+        source, path, data = self.exported_source()
+        names, lv = self.clone(path)
+        self.assertEqual(data, base.read(names.path(), 0, len(data)))
+        self.assertFalse(dmsetup.clone(names.of(HANDLE)).written)
+
+    def test_write_waits_at_the_gate_and_goes_on_after_it(self):
+        source, path, data = self.exported_source()
+        names, lv = self.clone(path)
+        for offset, content in ((4096, WRITTEN), (base.MIB, WRITTEN * 16)):
+            handles.dmsetup.suspend(names.of(GATE))
+            writer = base.Background(names.path(), offset, content)
+            self.assertTrue(writer.waits())
+            self.assertTrue(dmsetup.clone(names.of(HANDLE)).written)
+            handles.open_gate(names)
+            self.assertFalse(writer.waits(10))
+            self.assertEqual(content, base.read(names.path(), offset,
+                                                len(content)))
+        self.assertEqual(data, base.read(source.path(), 0, len(data)))
+
+    def test_discards_are_refused(self):
+        source, path, data = self.exported_source()
+        names, lv = self.clone(path)
+        with self.assertRaises(subprocess.CalledProcessError):
+            base.run('blkdiscard', '-l', str(base.MIB), names.path())
+        self.assertFalse(dmsetup.clone(names.of(HANDLE)).written)
+
+    def test_source_writes_are_seen_until_the_commit(self):
+        source, path, data = self.exported_source()
+        names, lv = self.clone(path)
+        base.read(names.path(), 0, base.MIB)
+        base.write(source.path(), 0, WRITTEN)
+        self.assertEqual(WRITTEN, base.read(names.path(), 0, 4096))
+
+
+class EvidenceTest(base.FunctionalTest):
+    """Only a destination that was never written is thrown away."""
+
+    def test_untouched_destination(self):
+        source, path, data = self.exported_source()
+        names, lv = self.clone(path)
+        self.assertTrue(handles.never_written(names))
+
+    def test_open_handle(self):
+        source, path, data = self.exported_source()
+        names, lv = self.clone(path)
+        with open(names.path(), 'rb'):
+            self.assertFalse(handles.never_written(names))
+        # It can be opened for writing again.
+        os.close(os.open(names.path(), os.O_RDWR))
+
+    def test_waiting_write(self):
+        source, path, data = self.exported_source()
+        names, lv = self.clone(path)
+        writer = base.Background(names.path(), 0, WRITTEN)
+        self.assertTrue(writer.waits())
+        self.assertFalse(handles.never_written(names))
+        handles.open_gate(names)
+        self.assertFalse(writer.waits(10))
+        self.assertFalse(handles.never_written(names))
+
+
+class HydrationTest(base.FunctionalTest):
+    """From a clone to a linear handle."""
+
+    def _hydrated(self, names):
+        handles.start_hydration(names)
+        deadline = time.monotonic() + 60
+        while not dmsetup.clone(names.of(HANDLE)).complete:
+            self.assertLess(time.monotonic(), deadline, 'hydration')
+            events.wait(1)
+
+    def test_completion(self):
+        source, path, data = self.exported_source()
+        names, lv = self.clone(path)
+        handles.open_gate(names)
+        base.write(names.path(), 4096, WRITTEN)
+        self._hydrated(names)
+        self.assertTrue(handles.make_linear(names, lv))
+        handles.remove(names, GATE, SOURCE)
+        expected = data[:4096] + WRITTEN + data[8192:]
+        self.assertEqual(expected, base.read(names.path(), 0, len(data)))
+        self.assertEqual(expected, base.read(lv.path, 0, len(data)))
+        self.assertEqual(data, base.read(source.path(), 0, len(data)))
+
+    def test_incomplete_clone_stays_a_clone(self):
+        source, path, data = self.exported_source()
+        names, lv = self.clone(path)
+        handles.open_gate(names)
+        base.write(names.path(), 0, WRITTEN)
+        self.assertFalse(handles.make_linear(names, lv))
+        self.assertEqual(1, dmsetup.clone(names.of(HANDLE)).hydrated)
+        self.assertEqual(WRITTEN + data[4096:],
+                         base.read(names.path(), 0, len(data)))
+
+    def test_rebuilt_clone_keeps_its_bitmap(self):
+        source, path, data = self.exported_source()
+        names, lv = self.clone(path)
+        handles.open_gate(names)
+        base.write(names.path(), 0, WRITTEN)
+        handles.remove(names, HANDLE, GATE, SOURCE)
+        self.metadata.create(names, lv.size, 128)
+        self.build(names, lv, path, passive=False)
+        self.assertEqual(1, dmsetup.clone(names.of(HANDLE)).hydrated)
+        self.assertEqual(WRITTEN + data[4096:],
+                         base.read(names.path(), 0, len(data)))
+
+    def test_clone_without_its_source_serves_what_it_has(self):
+        source, path, data = self.exported_source()
+        names, lv = self.clone(path)
+        handles.open_gate(names)
+        base.write(names.path(), 0, WRITTEN * 16)
+        handles.remove(names, HANDLE, GATE, SOURCE)
+        self.build(names, lv, None, passive=False)
+        self.assertEqual(WRITTEN, base.read(names.path(), 0, 4096))
+        writer = base.Background(names.path(), base.MIB, WRITTEN)
+        self.assertTrue(writer.waits())
+        handles.connect_source(names, path, lv.size // 512)
+        self.assertFalse(writer.waits(10))
+        self.assertEqual(data[2 * base.MIB:],
+                         base.read(names.path(), 2 * base.MIB,
+                                   len(data) - 2 * base.MIB))
+
+    def test_completion_raises_an_event(self):
+        source, path, data = self.exported_source()
+        names, lv = self.clone(path)
+        handles.open_gate(names)
+        while events.wait(0):
+            pass
+        handles.start_hydration(names)
+        self.assertTrue(events.wait(30))
+
+
+class ExportTest(base.FunctionalTest):
+    """What other nodes see of a source."""
+
+    def test_read_only(self):
+        source, path, data = self.exported_source()
+        with self.assertRaises(OSError):
+            base.write(path, handles.MARGIN * 512, WRITTEN)
+        self.assertEqual(data, base.read(source.path(), 0, len(data)))
+
+    def test_signatures_are_hidden(self):
+        names, lv = self.logical_volume()
+        handles.ensure_linear(names, lv)
+        self.addCleanup(handles.remove, names, EXPORT, HANDLE)
+        base.run('mkswap', names.path())
+        handles.ensure_export(names, lv.size)
+        self.assertIn('swap', base.run('blkid', '--probe', names.path()))
+        with self.assertRaises(subprocess.CalledProcessError):
+            base.run('blkid', '--probe', names.path(EXPORT))
+        margins = 2 * handles.MARGIN * 512
+        self.assertEqual(lv.size + margins, block.size(names.path(EXPORT)))
+
+    def test_seal(self):
+        source, path, data = self.exported_source()
+        self.assertTrue(handles.seal(source))
+        with self.assertRaises(OSError):
+            base.write(source.path(), 0, WRITTEN)
+        self.assertEqual(data, base.read(source.path(), 0, len(data)))
+
+    def test_seal_stops_who_has_it_open(self):
+        source, path, data = self.exported_source()
+        with open(source.path(), 'r+b', buffering=0) as stream:
+            self.assertFalse(handles.seal(source))
+            with self.assertRaises(OSError):
+                stream.write(WRITTEN)
