@@ -147,11 +147,14 @@ def cinder_node(name, ip, choices):
 def clouds():
     """The file that tells clients how to reach the laboratory's cloud."""
     lines = ['clouds:']
-    for user in ('admin', 'demo'):
+    # The last stands for nova: a service that speaks in a user's name.
+    for user, project in (('admin', 'admin'), ('demo', 'demo'),
+                          ('cinder', 'service')):
         lines += [
             '  %s:' % user, '    region_name: %s' % REGION, '    auth:',
             '      auth_url: %s' % KEYSTONE, '      username: %s' % user,
-            '      password: %s' % PASSWORD, '      project_name: %s' % user,
+            '      password: %s' % PASSWORD,
+            '      project_name: %s' % project,
             '      user_domain_name: Default',
             '      project_domain_name: Default']
     return '\n'.join(lines) + '\n'
