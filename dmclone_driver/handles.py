@@ -85,7 +85,8 @@ def build_clone(names, lv, metadata, region, tuning, disk=None,
         dmsetup.suspend(names.of(GATE))
     if names.of(SOURCE) not in present:
         dmsetup.create(names.of(SOURCE), names.uuid(SOURCE),
-                       *_source_table(length, disk), suspended=not disk)
+                       *_source_table(length, disk), suspended=not disk,
+                       read_only=True)
     if names.of(HANDLE) not in present:
         dmsetup.create(names.of(HANDLE), names.uuid(HANDLE), table.Clone(
             length, metadata, names.path(GATE), names.path(SOURCE), region,
@@ -108,7 +109,8 @@ def connect_source(names, disk, length):
     """
     dmsetup.suspend(names.of(SOURCE), flush=False)
     try:
-        dmsetup.load(names.of(SOURCE), *_source_table(length, disk))
+        dmsetup.load(names.of(SOURCE), *_source_table(length, disk),
+                     read_only=True)
     finally:
         dmsetup.resume(names.of(SOURCE))
 

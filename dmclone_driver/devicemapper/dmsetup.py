@@ -70,19 +70,23 @@ def target_versions():
 
 def create(name, uuid, *segments, read_only=False, suspended=False):
     """Make a device; with ``suspended`` its requests wait from the start."""
-    options = ['--readonly'] if read_only else []
-    _run('create', name, '--uuid', uuid, *options, segments=segments)
+    _run('create', name, '--uuid', uuid, *_mode(read_only),
+         segments=segments)
     if suspended:
         suspend(name)
 
 
-def load(name, *segments):
+def _mode(read_only):
+    return ['--readonly'] if read_only else []
+
+
+def load(name, *segments, read_only=False):
     """Give a suspended device another table, used from its resume on.
 
     A clone's table must never be loaded over a device that is still live:
     it would start from an older bitmap than the live clone's.
     """
-    _run('load', name, segments=segments)
+    _run('load', name, *_mode(read_only), segments=segments)
 
 
 def suspend(name, flush=True):

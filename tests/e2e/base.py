@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A test against the lab that is up: its user, its nodes, its clean-up."""
+
+import contextlib
+import unittest
+
+from tests.e2e import leftovers
+from tests.e2e import user as user_module
+from tests.lab import lab as lab_module
+from tests.lab import wait
+
+MIB = 1024 * 1024
+
+
+class E2ETest(unittest.TestCase):
+    """Afterwards all volumes are deleted, and nothing else may be left."""
+
+    def setUp(self):
+        super().setUp()
+        self.lab = lab_module.Lab.load()
+        self.lab.check()
+        self.user = user_module.User(self.lab)
+        self.addCleanup(self._clean_up)
+
+    def _clean_up(self):
+        self.lab.check()
+        for volume_id, in self.lab.sql(
+                "SELECT id FROM volumes WHERE deleted = 0 AND "
+                "(migration_status IS NULL OR migration_status NOT LIKE "
+                "'target:%')"):
+            for attachment in self.user.attachments(volume_id):
+                self.user.detach(attachment['id'])
+            self.user.delete_volume(volume_id)
+        self.nothing_left()
+
+    def nothing_left(self, timeout=60):
+        """Wait until nothing is left on any node or in the database."""
+        wait.until(lambda: not leftovers.find(self.lab),
+                   'everything to be gone', timeout,
+                   log=lambda: '\n'.join(leftovers.find(self.lab)))
+
+    # Where things are
+
+    def home(self, volume_id):
+        """Return the node that the database says a volume lives on."""
+        row, = self.lab.sql("SELECT host FROM volumes WHERE id = '%s'"
+                            % volume_id)
+        return self.lab.node(row[0].partition('@')[0])
+
+    def other(self, node):
+        """Return another node."""
+        return next(n for n in self.lab.nodes.values() if n is not node)
+
+    def placeholders(self, volume_id):
+        """Return the ids of a volume's placeholders."""
+        return [row[0] for row in self.lab.sql(
+            "SELECT id FROM volumes WHERE deleted = 0 AND "
+            "migration_status = 'target:%s'" % volume_id)]
+
+    # Data
+
+    def fill(self, node, path, mib=96, seed='first'):
+        """Write data that repeats nowhere over the start of a device."""
+        node.run('openssl enc -aes-128-ctr -nosalt -pbkdf2 -pass pass:%s '
+                 '-in /dev/zero 2>/dev/null | head -c %dM | '
+                 'dd of=%s bs=1M iflag=fullblock oflag=direct conv=fsync '
+                 'status=none' % (seed, mib, path), timeout=120)
+
+    def write(self, node, path, mib, seed):
+        """Write one recognisable MiB at an offset in MiB, durably."""
+        node.run('yes %s | head -c 1M | dd of=%s bs=1M seek=%d '
+                 'iflag=fullblock oflag=direct conv=notrunc,fsync '
+                 'status=none' % (seed, path, mib))
+
+    def checksum(self, node, path, timeout=120):
+        """Return the checksum of a whole device, past the page cache."""
+        return node.run('set -o pipefail; dd if=%s bs=1M iflag=direct '
+                        'status=none | sha256sum' % path,
+                        timeout=timeout).split()[0]
+
+    def checksum_with(self, node, path, mib, seed, gib=1):
+        """Return the checksum that a device would have after a write()."""
+        return node.run(
+            '( dd if={0} bs=1M count={1} iflag=direct status=none; '
+            'yes {2} | head -c 1M; dd if={0} bs=1M skip={3} iflag=direct '
+            'status=none ) | sha256sum'.format(path, mib, seed, mib + 1),
+            timeout=120).split()[0]
+
+    def filled_volume(self, mib=96, **attributes):
+        """Create a volume with data.
+
+        :returns: (volume id, its home, checksum)
+        """
+        volume = self.user.create_volume(**attributes)
+        home = self.home(volume['id'])
+        with self.attached(volume['id'], home) as path:
+            self.fill(home, path, mib)
+            return volume['id'], home, self.checksum(home, path)
+
+    @contextlib.contextmanager
+    def attached(self, volume_id, node):
+        """Attach a volume for a while; gives its path on the node."""
+        attachment = self.user.attach(volume_id, node)
+        try:
+            yield user_module.path(attachment)
+        finally:
+            self.user.detach(attachment['id'])
+            self.user.settled(volume_id, 'available')
+
+    def hydrated(self, volume_id, timeout=120):
+        """Wait until a volume is complete and its sources are gone."""
+        wait.until(lambda: not self.placeholders(volume_id),
+                   'volume %s to be complete' % volume_id, timeout)
+
+    @contextlib.contextmanager
+    def slow_hydration(self, *nodes):
+        """Make clones that are made meanwhile copy slowly."""
+        slow = {'dmclone': {'dmclone_hydration_threshold': '1',
+                            'dmclone_hydration_batch_size': '1'}}
+        for node in nodes:
+            node.configure(slow)
+            node.restart('cinder-volume')
+            node.wait_ready()
+        try:
+            yield
+        finally:
+            for node in nodes:
+                node.configure({'dmclone': dict.fromkeys(slow['dmclone'])})
+                node.restart('cinder-volume')
+                node.wait_ready()
+
+    def clone_status(self, node, path):
+        """Return a handle's status line on a node."""
+        return node.run('dmsetup status --noflush ' + path).strip()

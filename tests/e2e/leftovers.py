@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must not be there when all volumes are gone."""
+
+# One command, so that a look costs one round trip to a node. Each line that
+# it prints is one thing too many.
+_NODE = r"""
+dmsetup ls 2>/dev/null | grep -v 'No devices' | sed 's/^/mapping /'
+lvs --noheadings -o vg_name,lv_name 2>/dev/null | sed 's/^ */volume /'
+iscsiadm -m session 2>/dev/null | sed 's/^/session /'
+iscsiadm -m node 2>/dev/null | sed 's/^/iscsi node /'
+tgtadm --op show --mode target 2>/dev/null | grep '^Target' | sed 's/^/tgt /'
+ls /sys/kernel/config/target/iscsi 2>/dev/null | grep ^iqn | sed 's/^/lio /'
+ls /sys/kernel/config/target/core 2>/dev/null | grep iblock_ | sed 's/^/lio /'
+ls /sys/block | grep '^sd' | sed 's/^/disk /'
+find /var/lib/cinder/volumes -type f 2>/dev/null | sed 's/^/target file /'
+losetup --noheadings -O NAME 2>/dev/null | sed 's/^/loop /'
+true
+"""
+
+_ROWS = {
+    'volume row': "SELECT id, host, status, migration_status, "
+                  "replication_driver_data FROM volumes WHERE deleted = 0",
+    'attachment row': "SELECT id, volume_id FROM volume_attachment "
+                      "WHERE deleted = 0",
+    'snapshot row': "SELECT id, volume_id FROM snapshots WHERE deleted = 0"}
+
+
+def find(lab):
+    """Return a line for each thing that is left anywhere."""
+    found = []
+    for node in lab.nodes.values():
+        lines = node.run(_NODE).splitlines()
+        found += ['%s: %s' % (node.name, line) for line in lines if line]
+    for kind, statement in _ROWS.items():
+        found += ['%s: %s' % (kind, row) for row in lab.sql(statement)]
+    return found

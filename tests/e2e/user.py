@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user, or nova in a user's name, asks of Cinder."""
+
+import uuid
+
+from tests.lab import wait
+
+MICROVERSION = '3.70'
+BUSY = ('creating', 'downloading', 'uploading', 'attaching', 'detaching',
+        'deleting', 'extending', 'reserved')
+
+
+class ApiError(Exception):
+    """An answer other than success; ``status`` and the text that came."""
+
+    def __init__(self, response):
+        super().__init__('%s %s: %s' % (
+            response.status_code, response.url, response.text))
+        self.status = response.status_code
+        self.text = response.text
+
+
+class User:
+    """A project's view of the block storage service, nova beside it."""
+
+    def __init__(self, lab, name='demo'):
+        self.cloud = lab.cloud(name)
+        self._session = self.cloud.block_storage
+        # Cinder lets nobody but a service delete an attachment in use.
+        self._service = lab.cloud('cinder').session.get_token()
+
+    def request(self, method, path, body=None, **kwargs):
+        """Send a request; returns the answer's JSON, None if empty."""
+        kwargs.setdefault('microversion', MICROVERSION)
+        response = self._session.request(
+            path, method, json=body, raise_exc=False,
+            headers={'X-Service-Token': self._service}, **kwargs)
+        if response.status_code >= 400:
+            raise ApiError(response)
+        return response.json() if response.content else None
+
+    def volume(self, volume_id):
+        """Return what the API shows of a volume."""
+        return self.request('GET', '/volumes/' + volume_id)['volume']
+
+    def create_volume(self, size=1, **attributes):
+        """Create a volume and wait until it can be used."""
+        body = {'volume': dict(attributes, size=size)}
+        volume = self.request('POST', '/volumes', body)['volume']
+        return self.settled(volume['id'], 'available')
+
+    def settled(self, volume_id, *expected, timeout=60):
+        """Wait until nothing is being done to a volume.
+
+        :raises AssertionError: if it ends in none of the expected states
+        """
+        volume = wait.until(
+            lambda: self._unless_busy(volume_id),
+            'volume %s to settle' % volume_id, timeout)
+        assert volume['status'] in expected, volume
+        return volume
+
+    def _unless_busy(self, volume_id):
+        volume = self.volume(volume_id)
+        return None if volume['status'] in BUSY else volume
+
+    def delete_volume(self, volume_id, timeout=60):
+        """Delete a volume and wait until it is gone."""
+        self.request('DELETE', '/volumes/' + volume_id)
+        self.wait_gone(volume_id, timeout)
+
+    def wait_gone(self, volume_id, timeout=60):
+        """Wait until a volume is deleted."""
+        def gone():
+            try:
+                status = self.volume(volume_id)['status']
+            except ApiError as error:
+                return error.status == 404
+            assert 'error' not in status, status
+            return False
+        wait.until(gone, 'volume %s to be deleted' % volume_id, timeout)
+
+    def connector(self, node, **changes):
+        """Return the connector that nova on a node would send."""
+        return dict({'host': node.name, 'ip': node.ip,
+                     'initiator': initiator(node),
+                     'platform': 'x86_64', 'os_type': 'linux',
+                     'multipath': False, 'do_local_attach': False,
+                     'mountpoint': '/dev/vdb'}, **changes)
+
+    def reserve(self, volume_id, instance=None):
+        """Create an attachment without a connector; returns its id."""
+        body = {'attachment': {'volume_uuid': volume_id,
+                               'instance_uuid': instance or uuid4()}}
+        return self.request('POST', '/attachments',
+                            body)['attachment']['id']
+
+    def connect(self, attachment_id, connector):
+        """Send the connector of a reserved attachment."""
+        body = {'attachment': {'connector': connector}}
+        return self.request('PUT', '/attachments/' + attachment_id,
+                            body)['attachment']
+
+    def attach(self, volume_id, node, instance=None):
+        """Attach a volume as nova does, in one request.
+
+        :returns: the attachment, with the path in its connection_info
+        """
+        body = {'attachment': {'volume_uuid': volume_id,
+                               'instance_uuid': instance or uuid4(),
+                               'connector': self.connector(node)}}
+        attachment = self.request('POST', '/attachments', body)['attachment']
+        self.complete(attachment['id'])
+        return attachment
+
+    def complete(self, attachment_id):
+        """Say that the guest has its device."""
+        self.request('POST', '/attachments/%s/action' % attachment_id,
+                     {'os-complete': None})
+
+    def detach(self, attachment_id):
+        """Delete an attachment."""
+        self.request('DELETE', '/attachments/' + attachment_id)
+
+    def attachments(self, volume_id):
+        """Return a volume's attachments."""
+        return self.request('GET', '/attachments?volume_id=' + volume_id)[
+            'attachments']
+
+    def messages(self, volume_id):
+        """Return the messages that a user finds about a volume."""
+        return self.request('GET', '/messages?resource_uuid=' + volume_id)[
+            'messages']
+
+
+def uuid4():
+    """Return a fresh id, for example of an instance."""
+    return str(uuid.uuid4())
+
+
+def initiator(node):
+    """Return a node's iSCSI name."""
+    text = node.run('cat /etc/iscsi/initiatorname.iscsi')
+    return text.strip().splitlines()[-1].partition('=')[2]
+
+
+def path(attachment):
+    """Return the path of an attached volume on its node."""
+    return attachment['connection_info']['device_path']
