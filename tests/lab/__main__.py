@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 
+from tests.lab import cleaning
 from tests.lab import errors
 from tests.lab import kernel
 from tests.lab import lab
+from tests.lab import logs
 from tests.lab import network
 from tests.lab import paths
 from tests.lab import settings
@@ -30,7 +32,7 @@ def _up(args):
 
 
 def _down(args):
-    lab.clean(keep_logs=True)
+    cleaning.clean()
     errors.say('the laboratory is down, its logs are in %s' % paths.LOGS)
 
 
@@ -81,7 +83,7 @@ def _service_verb(args):
 
 def _logs(args):
     if args.folder:
-        lab.collect_logs(args.folder)
+        logs.collect(args.folder)
     print(args.folder or paths.LOGS)
 
 

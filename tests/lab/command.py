@@ -6,8 +6,11 @@ import subprocess
 from tests.lab import errors
 
 
-def attempt(argv, timeout=60, input=None, env=None, cwd=None):
-    """Run a command; return (exit code, stdout, stderr)."""
+def attempt(argv, timeout=60, input=None, env=None, cwd=None, label=None):
+    """Run a command; return (exit code, stdout, stderr).
+
+    :param label: what a message calls it, when not by its command line
+    """
     argv = [str(a) for a in argv]
     try:
         done = subprocess.run(
@@ -18,7 +21,7 @@ def attempt(argv, timeout=60, input=None, env=None, cwd=None):
         said = ''.join((text or b'').decode(errors='replace')
                        for text in (e.stdout, e.stderr))
         raise errors.LabError('still running after %g s: %s\n%s' % (
-            timeout, ' '.join(argv), said[-4000:]))
+            timeout, label or ' '.join(argv), said[-4000:]))
     except FileNotFoundError as e:
         raise errors.LabError('cannot run %s: %s' % (argv[0], e))
     return done.returncode, done.stdout, done.stderr

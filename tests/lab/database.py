@@ -11,7 +11,7 @@ from tests.lab import paths
 FOLDER = paths.STATE / 'mariadb'
 SOCKET = paths.RUN / 'mariadb.sock'
 NAMES = ('keystone', 'cinder', 'glance')
-_FILE = paths.STATE / 'mariadb.cnf'
+_FILE = paths.STATE / 'etc/mariadb.cnf'
 
 
 def configure():
@@ -19,6 +19,7 @@ def configure():
         'datadir': FOLDER, 'socket': SOCKET, 'user': 'root',
         'pid_file': paths.RUN / 'mariadb.pid',
         'bind_address': network.CONTROL, 'port': '3306',
+        'default_time_zone': '+00:00',
         'skip_name_resolve': '1', 'max_connections': '1000',
         'character_set_server': 'utf8mb3',
         # Its own crashes are tested; the host's are not.

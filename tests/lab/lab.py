@@ -5,21 +5,22 @@ import concurrent.futures
 import os
 import shutil
 
+from tests.lab import cleaning
 from tests.lab import config
 from tests.lab import control
 from tests.lab import database
 from tests.lab import errors
 from tests.lab import inside
+from tests.lab import logs
 from tests.lab import network
 from tests.lab import node
 from tests.lab import paths
-from tests.lab import proc
+from tests.lab import seed
 from tests.lab import settings as settings_module
 
-# The order of starting; what stands in one line starts together.
-_CONTROL = [('mariadb', 'epmd'),
-            ('rabbitmq', 'keystone', 'cinder-api', 'glance-api'),
-            ('cinder-scheduler',)]
+# RabbitMQ first, since it takes longest to load; all then start together.
+_CONTROL = ('epmd', 'rabbitmq', 'keystone', 'cinder-api', 'glance-api',
+            'cinder-scheduler')
 
 
 class Lab:
@@ -88,84 +89,53 @@ class Lab:
     def up(self):
         """Start everything on fresh disks."""
         if network.exists():
-            raise errors.LabError('a laboratory is up already: `tools/lab '
-                                  'down` takes it down')
-        clean()
+            raise errors.LabError('a laboratory is up already, or half down: '
+                                  '`tools/lab down` takes it down')
+        cleaning.clean()
+        shutil.rmtree(paths.LOGS, ignore_errors=True)
         self.settings.save()
         network.create(self.settings.names())
+        if not self.settings.bare:
+            errors.say('starting mariadb')
+            self.control.configure()
+            seed.unpack()
+            self.control.start('mariadb')
         with concurrent.futures.ThreadPoolExecutor() as pool:
             jobs = [pool.submit(self._boot, n) for n in self.nodes.values()]
             if not self.settings.bare:
                 self._start_control()
             for job in jobs:
                 job.result()
-        if not self.settings.bare:
-            self._start_volume_services()
         errors.say('the laboratory is up')
 
     def _boot(self, n):
+        """Boot a node on fresh disks, with its services if it has any."""
         n.machine.make_disks()
-        n.power_on()
         if not self.settings.bare:
-            n.enable('iscsid', 'tgtd' if self.settings.target == 'tgt'
-                     else 'lio')
-        n.wait_booted()
+            target = 'tgtd' if self.settings.target == 'tgt' else 'lio'
+            n.enable('iscsid', target, 'cinder-volume')
+        errors.say('starting %s' % n.name)
+        n.start()
         errors.say('%s has booted' % n.name)
+        n.wait_ready()
+        if not self.settings.bare:
+            errors.say('%s serves volumes' % n.name)
 
     def _start_control(self):
-        from tests.lab import seed
-        self.control.configure()
-        seed.unpack()
-        for names in _CONTROL:
-            errors.say('starting %s' % ', '.join(names))
-            for name in names:
-                self.control.launch(name)
-            for name in names:
-                self.control.wait_ready(name)
-
-    def _start_volume_services(self):
-        errors.say('starting cinder-volume on all nodes')
-        for n in self.nodes.values():
-            n.start_service('cinder-volume')
-        for n in self.nodes.values():
-            n.wait_ready()
-            errors.say('%s serves volumes' % n.name)
+        errors.say('starting ' + ', '.join(_CONTROL))
+        for name in _CONTROL:
+            self.control.launch(name)
+        for name in _CONTROL:
+            self.control.wait_ready(name)
+        errors.say('the control plane serves')
 
     # Health and logs
 
     def check(self):
         """Raise when the laboratory itself failed, whatever a test says."""
         for n in self.nodes.values():
-            n.check_gaps()
+            n.check()
 
     def collect_logs(self, target):
         """Copy all logs and settings into a folder."""
-        collect_logs(target)
-
-
-def collect_logs(target):
-    """Copy all logs and settings into a folder, lab up or not."""
-    shutil.copytree(paths.LOGS, target, dirs_exist_ok=True)
-    for source in paths.NODES.glob('*/share/cinder.conf'):
-        shutil.copy(source, os.path.join(
-            target, source.parents[1].name, 'cinder.conf'))
-    etc = paths.STATE / 'etc'
-    if etc.is_dir():
-        shutil.copytree(etc, os.path.join(target, 'etc'), dirs_exist_ok=True)
-
-
-def clean(keep_logs=False):
-    """Remove whatever of a laboratory is there, nothing else."""
-    for name in proc.names():
-        proc.kill(name)
-    if network.exists():
-        for pid in network.pids():
-            errors.say('left alone, it was not started by the laboratory: '
-                       'process %d in its namespace' % pid)
-    network.destroy()
-    shutil.rmtree(paths.NODES, ignore_errors=True)
-    control.Control().forget()
-    shutil.rmtree(paths.RUN, ignore_errors=True)
-    settings_module.forget()
-    if not keep_logs:
-        shutil.rmtree(paths.LOGS, ignore_errors=True)
+        logs.collect(target)

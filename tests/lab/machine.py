@@ -12,10 +12,10 @@ from tests.lab import kernel
 from tests.lab import network
 from tests.lab import paths
 from tests.lab import proc
+from tests.lab import ticker
 
 DATA_BYTES = 220 << 30
 METADATA_BYTES = 8 << 30
-MAX_GAP = 5.0
 
 
 class Machine:
@@ -55,6 +55,7 @@ class Machine:
             'ubd2=%s' % (self.folder / 'meta'),
             'root=/dev/ubda', 'rw', 'init=/sbin/lab-init',
             'LAB_SHARE=%s' % self.share,
+            'pty.legacy_count=0',       # 512 devices that udev would handle
             'con=null', 'con0=null,fd:1', 'ssl=null',
             'ssl0=null,fd:%d' % ticks, *interfaces]
 
@@ -74,7 +75,7 @@ class Machine:
         """Kill -9 all of it, as if the plug were pulled."""
         proc.kill(self._process)
         with open(self.ticks, 'a') as ticks:
-            ticks.write('off %.6f\n' % time.time())
+            ticks.write('%s %.6f\n' % (ticker.OFF, time.time()))
 
     def powered(self):
         return proc.alive(self._process)
@@ -82,24 +83,9 @@ class Machine:
     def must_live(self):
         proc.must_live(self._process, self.console)
 
-    def gaps(self, now=None):
-        """The times for which this node stood still while it was on.
-
-        :return: list of (begin, seconds), in the host's time
-        """
-        if not self.ticks.exists():
-            return []
-        found, last = [], None
-        for line in self.ticks.read_text(errors='replace').splitlines():
-            word = line.strip().rpartition(' ')
-            try:
-                at = float(word[2])
-            except ValueError:
-                continue
-            if last and at - last > MAX_GAP and word[0] != 'boot':
-                found.append((last, at - last))
-            last = None if word[0] == 'off' else at
-        now = now or time.time()
-        if last and self.powered() and now - last > MAX_GAP:
-            found.append((last, now - last))
-        return found
+    def troubles(self):
+        """How this machine failed as a machine, a sentence for each."""
+        text = self.ticks.read_text(errors='replace') \
+            if self.ticks.exists() else ''
+        return ['%s %s' % (self.name, trouble) for trouble in
+                ticker.troubles(text, time.time(), self.powered())]

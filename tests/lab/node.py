@@ -2,9 +2,9 @@
 """A node as tests use it: commands, power, network, services, settings."""
 
 import json
-import shutil
 
 from tests.lab import config
+from tests.lab import database
 from tests.lab import errors
 from tests.lab import machine
 from tests.lab import network
@@ -102,8 +102,10 @@ class Node:
 
     def enable(self, *names):
         """Let services start with the next boot."""
+        folder = self.machine.share / 'enabled'
+        folder.mkdir(exist_ok=True)
         for name in names:
-            (self.machine.share / 'enabled' / name).touch()
+            (folder / name).touch()
 
     def enabled(self, name):
         """Whether a service is meant to run."""
@@ -117,9 +119,23 @@ class Node:
         return path.read_text(errors='replace')
 
     def driver_ready(self):
-        """Whether cinder-volume initialised its driver since its start."""
+        """Whether cinder-volume serves and says so, since its last start.
+
+        Its line in the list of services comes before it is ready, and one
+        from before a power cut can be fresh enough to look up: so both the
+        log and a report that is younger than the start are needed.
+        """
         mark = _STARTED % 'cinder-volume'
-        return _READY in self.log('cinder-volume').rpartition(mark)[2]
+        _, found, since = self.log('cinder-volume').rpartition(mark)
+        if not found or _READY not in since:
+            return False
+        try:
+            return bool(database.execute(
+                "SELECT 1 FROM services WHERE NOT deleted AND "
+                "host = '%s@dmclone' AND updated_at > FROM_UNIXTIME(%s)"
+                % (self.name, since.split()[0])))
+        except errors.LabError:
+            return False        # the database is down: nothing is ready
 
     def wait_ready(self, timeout=90):
         """Wait until the node serves: ssh, and its services if they run."""
@@ -129,13 +145,11 @@ class Node:
         log = self.machine.logs / 'cinder-volume.log'
 
         def ready():
-            # Being up in the list of services comes first, but says little.
-            if self.driver_ready():
-                return True
-            code, _, err = self.try_run('lab-service status cinder-volume')
+            code = self.try_run('lab-service status cinder-volume')[0]
             if code:
                 raise errors.LabError('cinder-volume on %s died:\n%s' % (
                     self.name, paths.tail(log)))
+            return self.driver_ready()
         wait.until(ready, 'the driver on %s to be ready' % self.name, timeout,
                    0.3, lambda: paths.tail(log))
 
@@ -159,18 +173,13 @@ class Node:
 
     # The laboratory's own health
 
-    def gaps(self):
-        """The times for which the node stood still; see check_gaps."""
-        return self.machine.gaps()
+    def troubles(self):
+        """How the node failed as a machine: stood still, died by itself."""
+        return self.machine.troubles()
 
-    def check_gaps(self):
-        """Raise when the node stood still for more than 5 s."""
-        gaps = self.gaps()
-        if gaps:
-            raise errors.LabError('THE LABORATORY FAILED: ' + ', '.join(
-                '%s stood still for %.1f s at %.0f' % (self.name, gap, at)
-                for at, gap in gaps))
-
-    def forget(self):
-        """Remove the disks."""
-        shutil.rmtree(self.machine.folder, ignore_errors=True)
+    def check(self):
+        """Raise when the node itself failed, whatever a test says."""
+        troubles = self.troubles()
+        if troubles:
+            raise errors.LabError('THE LABORATORY FAILED: ' +
+                                  ', '.join(troubles))

@@ -10,12 +10,12 @@ import shutil
 import subprocess
 import sys
 
+from tests.lab import cleaning
 from tests.lab import command
 from tests.lab import config
 from tests.lab import control
 from tests.lab import database
 from tests.lab import errors
-from tests.lab import lab
 from tests.lab import network
 from tests.lab import paths
 
@@ -26,9 +26,10 @@ _FOLDERS = ['mariadb', 'keystone']
 def inputs():
     """What the seed depends on, for the key of the cache."""
     here = paths.TEMPLATES.parent
-    return [(here / name).read_text() for name in (
-        'config.py', 'database.py', 'seed.py', 'seed_cloud.py',
-        'constraints.txt')] + [str(paths.VENV.resolve())]
+    return [config.KEYSTONE, config.CINDER, config.GLANCE, config.PASSWORD,
+            config.REGION, *database.NAMES, str(paths.VENV.resolve()),
+            *((here / name).read_text() for name in (
+                'seed.py', 'seed_cloud.py', 'constraints.txt'))]
 
 
 def build(target):
@@ -73,7 +74,7 @@ def _identity(plane):
 
 def _make(target):
     plane = control.Control()
-    lab.clean()
+    cleaning.clean()
     plane.configure()
     network.create({})
     database.create()
@@ -97,7 +98,7 @@ def main():
     except errors.LabError as e:
         sys.exit('lab: seed: %s' % e)
     finally:
-        lab.clean(keep_logs=True)
+        cleaning.clean()
 
 
 if __name__ == '__main__':

@@ -56,7 +56,8 @@ class Shell:
     def attempt(self, text, timeout=60, input=None):
         """Run a shell command; return (exit code, stdout, stderr)."""
         return command.attempt([*self.argv(), text], timeout=timeout,
-                               input=input)
+                               input=input,
+                               label='(on %s) %s' % (self.name, text))
 
     def run(self, text, timeout=60, input=None):
         """Run a shell command; return stdout, raise when it fails."""

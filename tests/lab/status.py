@@ -5,23 +5,29 @@ from tests.lab import errors
 from tests.lab import proc
 
 
+def _services(node):
+    """A word for every service that is meant to run, and what is bad."""
+    for name in ('cinder-volume', 'tgtd', 'iscsid'):
+        if not node.enabled(name):
+            continue
+        if node.try_run('lab-service status ' + name)[0]:
+            yield name + ' DEAD', True
+        elif name == 'cinder-volume' and not node.driver_ready():
+            yield name + ' STARTING', True
+        else:
+            yield name, False
+
+
 def _node_line(node):
     if not node.machine.powered():
-        return 'off', True
-    if not node.shell.answers():
-        return 'ON, BUT DOES NOT ANSWER', False
-    words, well = ['on'], True
-    for name in ('cinder-volume', 'tgtd', 'iscsid'):
-        if node.enabled(name):
-            runs = node.try_run('lab-service status ' + name)[0] == 0
-            ready = name != 'cinder-volume' or node.driver_ready()
-            words.append(name if runs and ready else
-                         name + (' STARTING' if runs else ' DEAD'))
-            well = well and runs and ready
-    for at, seconds in node.gaps():
-        words.append('STOOD STILL for %.1f s at %.0f' % (seconds, at))
-        well = False
-    return ', '.join(words), well
+        words = [('off', False)]
+    elif not node.shell.answers():
+        words = [('ON, BUT DOES NOT ANSWER', True)]
+    else:
+        words = [('on', False), *_services(node)]
+    words += [(trouble, True) for trouble in node.troubles()]
+    return (', '.join(word for word, _ in words),
+            not any(bad for _, bad in words))
 
 
 def show(lab):
