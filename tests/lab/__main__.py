@@ -32,7 +32,8 @@ def _up(args):
 
 
 def _down(args):
-    cleaning.clean()
+    with cleaning.exclusively():
+        cleaning.clean()
     errors.say('the laboratory is down, its logs are in %s' % paths.LOGS)
 
 
@@ -44,8 +45,13 @@ def _check(args):
     lab.Lab.load().check()
 
 
+def _command(args):
+    return args.command[args.command[:1] == ['--']:]
+
+
 def _run(args):
-    return lab.Lab.load().node(args.node).shell.interactive(args.command)
+    shell = lab.Lab.load().node(args.node).shell
+    return shell.interactive(_command(args))
 
 
 def _node_verb(method):
@@ -89,7 +95,7 @@ def _logs(args):
 
 def _exec(args):
     here = lab.Lab.load()
-    argv = [*network.wrapper(), *(args.command or ['bash'])]
+    argv = [*network.wrapper(), *(_command(args) or ['bash'])]
     return subprocess.call(argv, env=here.environment())
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removing a laboratory, whole or half, even after its program crashed."""
 
+import contextlib
+import fcntl
 import shutil
 
 from tests.lab import control
@@ -9,6 +11,19 @@ from tests.lab import network
 from tests.lab import paths
 from tests.lab import proc
 from tests.lab import settings
+
+
+@contextlib.contextmanager
+def exclusively():
+    """Let only one command at a time build up or take down."""
+    paths.STATE.mkdir(parents=True, exist_ok=True)
+    with open(paths.STATE / 'lock', 'w') as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise errors.LabError('another `tools/lab up` or `down` is at '
+                                  'work')
+        yield
 
 
 def clean():

@@ -92,6 +92,7 @@ def _cinder(log_file, state_path):
     return {
         'DEFAULT': {
             'debug': 'True', 'log_file': log_file, 'state_path': state_path,
+            'log_options': 'False',     # 1000 lines at every start
             'auth_strategy': 'keystone',
             'transport_url': 'rabbit://lab:%s@%s:5672/' % (
                 PASSWORD, network.CONTROL),

@@ -96,7 +96,7 @@ class Control:
         proc.start(name, service.argv, service.log, env=service.env,
                    wrapper=network.wrapper(), cwd=paths.STATE)
 
-    def wait_ready(self, name, timeout=60):
+    def wait_ready(self, name, timeout=120):
         """Wait until a service serves."""
         service = self._service(name)
 
@@ -106,7 +106,7 @@ class Control:
         wait.until(ready, '%s to be ready' % name, timeout, 0.2,
                    lambda: paths.tail(service.log))
 
-    def start(self, name, timeout=60):
+    def start(self, name, timeout=120):
         self.launch(name)
         self.wait_ready(name, timeout)
 
@@ -116,7 +116,7 @@ class Control:
     def kill(self, name):
         proc.kill(self._service(name).name)
 
-    def restart(self, name, timeout=60):
+    def restart(self, name, timeout=120):
         self.stop(name)
         self.start(name, timeout)
 

@@ -17,6 +17,7 @@ PACKAGES = (
     'diffutils less netbase libc-bin ncurses-bin init-system-helpers '
     'udev lvm2 dmsetup open-iscsi tgt kmod iproute2 iputils-ping nftables '
     'openssh-server e2fsprogs qemu-utils fio sg3-utils psmisc strace '
+    'lsof openssl '
     'python3 libssl3 libffi8 libsqlite3-0 libreadline8 libbz2-1.0 liblzma5 '
     'libncursesw6 libuuid1').split()
 _INIT = paths.TEMPLATES / 'lab-init'

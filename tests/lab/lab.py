@@ -88,6 +88,10 @@ class Lab:
 
     def up(self):
         """Start everything on fresh disks."""
+        with cleaning.exclusively():
+            self._up()
+
+    def _up(self):
         if network.exists():
             raise errors.LabError('a laboratory is up already, or half down: '
                                   '`tools/lab down` takes it down')
@@ -125,8 +129,13 @@ class Lab:
         errors.say('starting ' + ', '.join(_CONTROL))
         for name in _CONTROL:
             self.control.launch(name)
-        for name in _CONTROL:
-            self.control.wait_ready(name)
+        try:
+            for name in _CONTROL:
+                self.control.wait_ready(name)
+        except errors.LabError:
+            errors.say('the control plane failed; the nodes may go on for a '
+                       'while')
+            raise
         errors.say('the control plane serves')
 
     # Health and logs

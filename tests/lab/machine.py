@@ -64,12 +64,13 @@ class Machine:
             raise errors.LabError('%s is on already' % self.name)
         proc.kill(self._process)
         self.logs.mkdir(parents=True, exist_ok=True)
+        cpus = sorted(os.sched_getaffinity(0))
         with open(self.ticks, 'ab') as ticks:
             # Unpinned, a system call costs ten times as much.
             proc.start(self._process, self._argv(ticks.fileno()),
                        self.console, wrapper=network.wrapper(),
                        pass_fds=[ticks.fileno()],
-                       cpu=(self.number - 1) % os.cpu_count())
+                       cpu=cpus[(self.number - 1) % len(cpus)])
 
     def power_off(self):
         """Kill -9 all of it, as if the plug were pulled."""

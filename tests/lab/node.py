@@ -57,12 +57,12 @@ class Node:
         self._write_settings()
         self.machine.power_on()
 
-    def start(self, timeout=60):
+    def start(self, timeout=120):
         """Switch the node on and wait until it has booted."""
         self.power_on()
         self.wait_booted(timeout)
 
-    def wait_booted(self, timeout=60):
+    def wait_booted(self, timeout=120):
         """Wait until the node has booted and started its services."""
         def booted():
             self.machine.must_live()
@@ -137,7 +137,7 @@ class Node:
         except errors.LabError:
             return False        # the database is down: nothing is ready
 
-    def wait_ready(self, timeout=90):
+    def wait_ready(self, timeout=180):
         """Wait until the node serves: ssh, and its services if they run."""
         self.wait_booted(timeout)
         if not self.enabled('cinder-volume'):

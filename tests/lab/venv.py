@@ -54,8 +54,17 @@ def ensure():
                      '-r', _REQUIREMENTS, '-c', _CONSTRAINTS],
                     timeout=1800, env=env)
         done.touch()
+        _prune(target)
         errors.say('set-up: the environment is ready')
     _link(target)
+
+
+def _prune(newest):
+    """Remove old environments, but the last ones: they may be in use."""
+    old = sorted((p for p in paths.CACHE.glob('venv-*') if p != newest),
+                 key=lambda p: p.stat().st_mtime)
+    for folder_of_old in old[:-2]:
+        shutil.rmtree(folder_of_old)
 
 
 def _link(target):

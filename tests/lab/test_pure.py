@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of what the laboratory computes, without a laboratory."""
+
+import unittest
+
+from tests.lab import apt
+from tests.lab import config
+from tests.lab import ticker
+
+
+class TickerTest(unittest.TestCase):
+    """A node that failed as a machine is never overlooked."""
+
+    def test_well(self):
+        self.assertEqual([], ticker.troubles('boot 1\n2\n3\n', 4, True))
+
+    def test_power_cut_and_boot_are_no_trouble(self):
+        text = 'boot 1\n2\noff 3\nboot 60\n61\n'
+        self.assertEqual([], ticker.troubles(text, 62, True))
+        self.assertEqual([], ticker.troubles('boot 1\n2\noff 9\n', 99, False))
+
+    def test_line_cut_off_by_a_power_cut(self):
+        text = 'boot 1\n2\nbo\noff 3\nboot 60\n'
+        self.assertEqual([], ticker.troubles(text, 61, True))
+
+    def test_stood_still(self):
+        self.assertEqual(['stood still for 8.0 s at 2'],
+                         ticker.troubles('boot 1\n2\n10\n11\n', 12, True))
+
+    def test_stands_still(self):
+        self.assertEqual(['stands still since 2, for 8.0 s'],
+                         ticker.troubles('boot 1\n2\n', 10, True))
+
+    def test_died_by_itself(self):
+        self.assertEqual(['died by itself at 2'],
+                         ticker.troubles('boot 1\n2\n', 3, False))
+        self.assertEqual(['died by itself at 2'],
+                         ticker.troubles('boot 1\n2\nboot 3\n', 4, True))
+
+
+class SourcesTest(unittest.TestCase):
+    """Both formats of apt's sources are understood alike."""
+
+    def test_formats_agree(self):
+        stanza = ('Types: deb\n# a remark\nURIs: http://mirror/debian\n'
+                  'Suites: one one-updates\nComponents: main contrib\n'
+                  'Signed-By: /a/key.gpg\n\nEnabled: no\nTypes: deb\n')
+        line = ('# a remark\ndeb [arch=amd64 signed-by=/a/key.gpg] '
+                'http://mirror/debian one main contrib  # end\n')
+        first, = apt._stanzas(stanza)
+        second, = apt._one_liners(line)
+        for fields in (first, second):
+            self.assertEqual(
+                'deb [arch=amd64 signed-by=/a/key.gpg] http://mirror/debian '
+                'two main', apt._line(fields, 'two'))
+
+
+class SettingsTest(unittest.TestCase):
+
+    def test_merged(self):
+        base = {'a': {'x': '1', 'y': '2'}}
+        self.assertEqual(
+            {'a': {'y': '3'}, 'b': {'z': '4'}},
+            config.merged(base, {'a': {'x': None, 'y': '3'},
+                                 'b': {'z': '4'}}))
+        self.assertEqual({'a': {'x': '1', 'y': '2'}}, base)
+
+
+if __name__ == '__main__':
+    unittest.main()
