@@ -36,13 +36,19 @@ class Node:
         A LabError with all it said follows when it fails, unless check is
         false. See try_run for the exit code.
         """
-        if check:
-            return self.shell.run(text, timeout, input)
-        return self.shell.attempt(text, timeout, input)[1]
+        if not check:
+            return self.try_run(text, timeout, input)[1]
+        self._must_be_on()
+        return self.shell.run(text, timeout, input)
 
     def try_run(self, text, timeout=60, input=None):
         """Run a shell command; return (exit code, stdout, stderr)."""
+        self._must_be_on()
         return self.shell.attempt(text, timeout, input)
+
+    def _must_be_on(self):
+        if not self.machine.powered():
+            raise errors.LabError('%s is off' % self.name)
 
     # Power and network
 

@@ -42,17 +42,19 @@ class SourcesTest(unittest.TestCase):
     """Both formats of apt's sources are understood alike."""
 
     def test_formats_agree(self):
-        stanza = ('Types: deb\n# a remark\nURIs: http://mirror/debian\n'
+        stanza = ('Types: deb\n# a remark\n'
+                  'URIs: http://example.org/debian\n'
                   'Suites: one one-updates\nComponents: main contrib\n'
-                  'Signed-By: /a/key.gpg\n\nEnabled: no\nTypes: deb\n')
+                  'Signed-By: /a/key.gpg\n\n'
+                  'Enabled: no\nTypes: deb\n')
         line = ('# a remark\ndeb [arch=amd64 signed-by=/a/key.gpg] '
-                'http://mirror/debian one main contrib  # end\n')
+                'http://example.org/debian one main contrib  # end\n')
         first, = apt._stanzas(stanza)
         second, = apt._one_liners(line)
         for fields in (first, second):
             self.assertEqual(
-                'deb [arch=amd64 signed-by=/a/key.gpg] http://mirror/debian '
-                'two main', apt._line(fields, 'two'))
+                'deb [arch=amd64 signed-by=/a/key.gpg] '
+                'http://example.org/debian two main', apt._line(fields, 'two'))
 
 
 class SettingsTest(unittest.TestCase):
