@@ -60,15 +60,28 @@ class Backend:
         return logical_volumes.find('volume-' + names.name_id,
                                     self.group.vg_name)
 
+    def warm_up(self):
+        """Start the privileged daemons of Cinder and os-brick.
+
+        They take seconds, which the first user would wait for.
+        """
+        try:
+            self.importer.initiator()
+            self.target.unexport('dmclone-warm-up')
+        except Exception:
+            LOG.exception('The iSCSI tools do not answer.')
+
     @contextlib.contextmanager
     def lock(self, volume_id):
         """Serialise what this node does with a volume.
 
         Between nodes the database decides, see :mod:`identity`. Whoever
-        holds this lock may call a peer; a peer's call that takes it must
-        not call back.
+        holds this lock may call a peer, which takes its own; a peer's call
+        that takes it must not call back. The host is part of the name since
+        locks may be kept by a service that all nodes share.
         """
-        with coordination.COORDINATOR.get_lock('dmclone-' + volume_id):
+        name = 'dmclone-%s-%s' % (self.host, volume_id)
+        with coordination.COORDINATOR.get_lock(name):
             yield
 
 

@@ -4,6 +4,7 @@
 import time
 
 from cinder import exception as cinder_exception
+from cinder.volume import volume_utils
 from oslo_log import log as logging
 from oslo_utils import excutils
 
@@ -37,9 +38,10 @@ class Destination:
 
     def describe(self):
         """Tell a home what it needs to know before it begins."""
-        self._backend.group.update_volume_group_info()
+        group, = volume_utils.get_all_volume_groups(
+            self._backend.group.vg_name)
         return {'initiator': self._backend.importer.initiator(),
-                'free_gb': float(self._backend.group.vg_free_space)}
+                'free_gb': float(group['available'])}
 
     def prepare(self, context, volume_id, placeholder_id, size, location,
                 auth):
@@ -66,8 +68,7 @@ class Destination:
         lv = self._create_logical_volume(names, size)
         region = sizing.region(size,
                                self._backend.configuration.dmclone_region_size)
-        self._backend.metadata.create(names, size, region)
-        path, region = self._backend.metadata.find(names)
+        path, region = self._backend.metadata.create(names, size, region)
         logical_volumes.tag(lv.group, lv.name,
                             logical_volumes.METADATA_TAG + path.strip('/'))
         disk = self._backend.importer.connect(location, auth)
@@ -79,10 +80,12 @@ class Destination:
         lv = self._backend.logical_volume(names)
         if lv is None:
             configuration = self._backend.configuration
-            self._backend.group.create_volume(
-                'volume-' + names.name_id, '%db' % size,
-                configuration.lvm_type, configuration.lvm_mirrors)
-            lv = self._backend.logical_volume(names)
+            name, group = 'volume-' + names.name_id, self._backend.group
+            group.create_volume(name, '%db' % size, configuration.lvm_type,
+                                configuration.lvm_mirrors)
+            path = '/dev/%s/%s' % (group.vg_name, name)
+            lv = logical_volumes.LogicalVolume(
+                group.vg_name, name, block.size(path), active=True)
         if lv.size != size:
             raise cinder_exception.VolumeDriverException(message=_(
                 "logical volume %(lv)s has %(here)d bytes, its source "
@@ -109,8 +112,8 @@ class Destination:
 
     def _undo(self, context, names, location, auth):
         try:
-            self._teardown.discard(names, None)
-            self._backend.importer.disconnect(location, auth)
+            if self._teardown.discard(names, None):
+                self._backend.importer.disconnect(location, auth)
         except Exception:
             LOG.exception('Destination %s was only half made and could not '
                           'be removed; the home will ask for it again.',
@@ -131,12 +134,12 @@ class Destination:
                 reason=identity.record(placeholder).state)
         names = Names(placeholder_id)
         with self._backend.lock(volume_id):
-            self.rebuild(names, self._backend.logical_volume(names))
+            self.rebuild(names)
             if dmsetup.device(names.of(GATE)).suspended:
                 handles.open_gate(names)
         self.hydrate(context, names, placeholder)
 
-    def rebuild(self, names, lv):
+    def rebuild(self, names):
         """Make the devices of a clone that lost them, with its own bitmap.
 
         What exists stays. Its source is connected later, see
@@ -147,6 +150,7 @@ class Destination:
         if dmsetup.device(names.of(HANDLE)):
             return
         found = self._backend.metadata.find(names)
+        lv = self._backend.logical_volume(names)
         if found is None:
             raise exception.MetadataUnusable(
                 volume=names.name_id, lv='%s/%s' % (lv.group, lv.name),
@@ -202,7 +206,8 @@ class Destination:
             return False
         volume_id = identity.volume_of(placeholder)
         with self._backend.lock(volume_id):
-            source = identity.get(context, volume_id)
+            source = (placeholder if state == identity.ABANDONED
+                      else identity.get(context, volume_id))
             for attempt in range(CLOSE_ATTEMPTS):
                 if self._teardown.discard(Names(placeholder_id), source):
                     return True

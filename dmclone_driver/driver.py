@@ -51,6 +51,8 @@ def _in_one_place(action):
         def run(self, volume, *args, **kwargs):
             context = backend_module.context_of(volume)
             with self._backend.lock(volume.id):
+                volume.refresh()
+                self._refuse_if_gone(volume, self._backend.node)
                 transfer.refuse_while_moving(context, volume, action)
                 return method(self, volume, *args, **kwargs)
         return run
@@ -110,10 +112,12 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._source = source.Source(self._backend, self._teardown)
         self._destination = destination.Destination(self._backend,
                                                     self._teardown)
-        self._transfer = transfer.Transfer(self._backend, self._source)
+        self._transfer = transfer.Transfer(self._backend, self._source,
+                                           self._teardown)
         self._peers = peers.Peers(self.host)
-        watcher = hydration.Watcher(self._backend, self._destination,
-                                    self._transfer, self._teardown)
+        watcher = hydration.Watcher(
+            self._backend, self._source, self._destination, self._transfer,
+            self._teardown)
         recovery.Recovery(
             self._backend, self._source, self._destination, self._transfer,
             self._teardown, watcher).run(cinder_context.get_admin_context())
@@ -309,7 +313,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         context = backend_module.context_of(volume)
         with self._backend.lock(volume.id):
             volume.refresh()
-            self._refuse_if_gone(volume, connector)
+            self._refuse_if_gone(volume, connector.get('host'))
             if transfer.is_internal(volume):
                 return self._connect_internal(context, volume, connector)
             peer = self._find_peer(context, volume, connector)
@@ -320,10 +324,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             return self._connect_local(volume, self._move(
                 context, volume, peer, connector))
 
-    def _refuse_if_gone(self, volume, connector):
+    def _refuse_if_gone(self, volume, node):
         if not self._backend.holds(volume):
             raise exception.TransferRefused(
-                volume=volume.id, host=connector.get('host'),
+                volume=volume.id, host=node,
                 reason=_('it has just moved to %s; try again') % volume.host)
 
     def _move(self, context, volume, peer, connector):

@@ -18,6 +18,7 @@ a transfer".
 """
 
 import dataclasses
+import time
 
 from oslo_log import log as logging
 
@@ -34,6 +35,9 @@ LOG = logging.getLogger(__name__)
 # Sectors of zeros before and after an exported volume: what the importing
 # host's kernel, udev and LVM look at is never a guest's data.
 MARGIN = 2048
+
+# How often, half a second apart, to look whether copies have ended.
+STOP_ATTEMPTS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +131,19 @@ def start_hydration(names):
     dmsetup.message(names.of(HANDLE), 'enable_hydration')
 
 
+def stop_hydration(names):
+    """Start no more copies, and give those under way some time to end.
+
+    :returns: whether none is under way
+    """
+    dmsetup.message(names.of(HANDLE), 'disable_hydration')
+    for attempt in range(STOP_ATTEMPTS):
+        if not dmsetup.clone(names.of(HANDLE)).hydrating:
+            return True
+        time.sleep(0.5)
+    return False
+
+
 def make_linear(names, lv):
     """Turn a complete clone into a linear handle, durably.
 
@@ -153,8 +170,7 @@ def make_linear(names, lv):
 def abandon_clone(names, lv):
     """Turn a clone whose data nobody needs any more into a linear handle.
 
-    The source is not needed for that, and must not be waited for: the
-    caller has ended its session.
+    Waits for copies under way: see :func:`stop_hydration`.
     """
     handle = names.of(HANDLE)
     dmsetup.suspend(handle)

@@ -17,6 +17,7 @@ from dmclone_driver.devicemapper import dmsetup
 from dmclone_driver import exception
 from dmclone_driver import handles
 from dmclone_driver import identity
+from dmclone_driver import logical_volumes
 from dmclone_driver import names as names_module
 from dmclone_driver.names import GATE
 from dmclone_driver.privsep import events
@@ -54,8 +55,9 @@ class Pauses:
 class Watcher:
     """A thread that looks after this backend's clones."""
 
-    def __init__(self, backend, destination, transfer, teardown):
+    def __init__(self, backend, source, destination, transfer, teardown):
         self._backend = backend
+        self._source = source
         self._destination = destination
         self._transfer = transfer
         self._teardown = teardown
@@ -110,10 +112,11 @@ class Watcher:
             self._pauses.forget('orphans')
         elif self._pauses.due('orphans'):
             self._transfer.discard_orphans(context)
-        if not self._teardown.unreleased:
-            self._pauses.forget('release')
-        elif self._pauses.due('release'):
-            self._teardown.release_again(context)
+        if not self._teardown.pending and not self._source.to_unexport:
+            self._pauses.forget('pending')
+        elif self._pauses.due('pending'):
+            self._source.unexport_again()
+            self._teardown.ask_again(context)
 
     def _look_at(self, context, names, status):
         """Do what is due for one clone; returns what it is waiting for."""
@@ -131,7 +134,8 @@ class Watcher:
 
     def _look_at_passive(self, context, names, status):
         """See whether a passive clone has to be opened or thrown away."""
-        if not status.written and not self._pauses.due(names.name_id):
+        if not (status.written and self._pauses.due('w' + names.name_id) or
+                self._pauses.due(names.name_id)):
             return 'passive'
         placeholder = identity.get(context, names.name_id)
         if placeholder is None or not identity.is_placeholder(placeholder):
@@ -148,7 +152,7 @@ class Watcher:
         if state == identity.COMMITTED:
             self._destination.activate(context, placeholder.id)
             self._pauses.forget(names.name_id)
-        elif state == identity.ABANDONED:
+        elif state == identity.ABANDONED and not status.written:
             if self._destination.discard(context, placeholder.id):
                 identity.destroy(context, placeholder.id)
         return 'passive'
@@ -185,15 +189,20 @@ class Watcher:
     def finish(self, context, names, lv, source):
         """Remove what a volume that has become complete does not need.
 
-        Can be repeated after a crash at any point.
+        Can be repeated after a crash at any point: the tag says that it
+        has begun, and goes last.
         """
+        logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
+                              logical_volumes.COMPLETE_TAG)
         handles.remove(names, names_module.GATE, names_module.SOURCE)
         known = source is not None and identity.is_placeholder(source)
         if known:
-            self._teardown.forget_source(names, source)
-        self._teardown.forget_clone(names, lv)
+            self._teardown.forget_source(source)
+        self._backend.metadata.remove(names)
         if known:
             self._teardown.release(context, source)
+        logical_volumes.untag(lv.group, lv.name,
+                              logical_volumes.COMPLETE_TAG)
         self._pauses.forget(names.name_id)
         self._reported.pop(names.name_id, None)
 
@@ -209,5 +218,4 @@ class Watcher:
         volume = identity.owner_row(context, names.name_id)
         if volume is not None and not identity.is_placeholder(volume):
             backend_module.tell_user(
-                volume, action=None,
-                detail=message_field.Detail.VOLUME_INVALID_STATE)
+                volume, detail=message_field.Detail.VOLUME_INVALID_STATE)

@@ -49,6 +49,9 @@ class Record:
     state: str
     #: iSCSI name of the node that imports the source.
     initiator: str
+    #: The importing host's name in its attachments: nova's, which need not
+    #: be the one in the placeholder's host.
+    node: str
 
     def text(self):
         """Print it as it is kept in the database (255 characters)."""
@@ -125,12 +128,12 @@ def owner_row(context, name_id):
     return rows[0] if rows else None
 
 
-def released(context):
-    """Return (id, backend) of all placeholders whose source may go."""
+def unfinished(context):
+    """Return all placeholders whose node has yet to remove something."""
     rows = objects.VolumeList.get_all(context.elevated(),
                                       filters={'status': 'maintenance'})
-    return [(row.id, row.host.partition('#')[0]) for row in rows
-            if is_placeholder(row) and record(row).state == RELEASED]
+    return [row for row in rows if is_placeholder(row) and
+            record(row).state in (RELEASED, ABANDONED)]
 
 
 def _transaction(function):
@@ -174,11 +177,13 @@ def _prepared(session, volume_id, placeholder_id):
 
 
 @_transaction
-def begin(session, volume, peer, initiator):
+def begin(session, volume, peer, initiator, node):
     """Write down that a volume is being moved to a peer; nobody else may.
 
     :param volume: the user's volume, freshly read by its home
-    :param peer: the peer's service object, with its pool in ``host``
+    :param peer: :class:`dmclone_driver.peers.Peer`
+    :param initiator: the peer's iSCSI name
+    :param node: the peer's name in connectors
     :returns: the placeholder's id
     :raises: TransferRefused if the volume is not as it was read
     """
@@ -197,7 +202,8 @@ def begin(session, volume, peer, initiator):
         user_id=row.user_id, project_id=row.project_id,
         volume_type_id=row.volume_type_id, multiattach=False,
         display_name='dmclone transfer of %s' % row.id,
-        replication_driver_data=Record(PREPARED, initiator).text()))
+        replication_driver_data=Record(
+            PREPARED, initiator, node).text()))
     row.replication_driver_data = placeholder_id
     return placeholder_id
 
@@ -252,19 +258,19 @@ def abandon(session, volume_id, placeholder_id):
     :returns: False if it has been committed before
     """
     volume, placeholder = _lock(session, volume_id, placeholder_id)
-    if placeholder is None:
+    if placeholder is not None:
+        if record(placeholder).state in (COMMITTED, RELEASED):
+            return False
+        placeholder.replication_driver_data = (
+            record(placeholder).but(ABANDONED).text())
+    if volume is None or volume.replication_driver_data != placeholder_id:
         return True
-    if record(placeholder).state in (COMMITTED, RELEASED):
-        return False
-    placeholder.replication_driver_data = (
-        record(placeholder).but(ABANDONED).text())
-    if volume is not None and (
-            volume.replication_driver_data == placeholder_id):
-        volume.replication_driver_data = None
+    if placeholder is not None:
         # The peer, when it is back, still has a session to end.
         placeholder.provider_location = volume.provider_location
         placeholder.provider_auth = volume.provider_auth
-        volume.provider_location = volume.provider_auth = None
+    volume.replication_driver_data = None
+    volume.provider_location = volume.provider_auth = None
     return True
 
 

@@ -4,7 +4,10 @@
 from cinder import utils
 from cinder.volume import volume_utils
 from os_brick.initiator import connector
+from oslo_concurrency import processutils
 from oslo_log import log as logging
+
+from dmclone_driver.privsep import command
 
 LOG = logging.getLogger(__name__)
 
@@ -45,6 +48,16 @@ class Importer:
         """Log in to a source; returns the path of its disk."""
         device = self._connector.connect_volume(properties(location, auth))
         return device['path']
+
+    @staticmethod
+    def cut(location):
+        """End a session at once, whatever waits for it gets an error."""
+        iqn = location.split()[1]
+        try:
+            command.iscsiadm(['-m', 'node', '-T', iqn, '--logout'])
+        except processutils.ProcessExecutionError as error:
+            LOG.warning('Logging out of %(iqn)s: %(error)s',
+                        {'iqn': iqn, 'error': error.stderr})
 
     def disconnect(self, location, auth):
         """Log out of a source; fine if there is no session."""

@@ -10,8 +10,12 @@ import json
 
 from dmclone_driver.privsep import command
 
+#: On formatted metadata: the region size in sectors.
 REGION_TAG = 'dmclone.region='
+#: On a data volume that is a clone: where its metadata is.
 METADATA_TAG = 'dmclone.metadata='
+#: On one that has all its data, until what the clone needed is removed.
+COMPLETE_TAG = 'dmclone.complete'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +74,14 @@ def untag(group, name, *tags):
     """Take tags from a logical volume."""
     options = [part for text in tags for part in ('--deltag', text)]
     command.lvm(['lvchange', *options, '%s/%s' % (group, name)])
+
+
+def retag(lv, prefix, new):
+    """Replace the tag with a prefix by another, in one step."""
+    old = lv.tagged(prefix)
+    options = [] if old is None else ['--deltag', prefix + old]
+    command.lvm(['lvchange', *options, '--addtag', new,
+                 '%s/%s' % (lv.group, lv.name)])
 
 
 def activate(lv):

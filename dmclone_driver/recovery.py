@@ -15,9 +15,11 @@ from dmclone_driver import handles
 from dmclone_driver import identity
 from dmclone_driver import logical_volumes
 from dmclone_driver import names as names_module
+from dmclone_driver.names import EXPORT
 from dmclone_driver.names import GATE
 from dmclone_driver.names import HANDLE
 from dmclone_driver.names import Names
+from dmclone_driver import teardown
 
 LOG = logging.getLogger(__name__)
 
@@ -33,6 +35,8 @@ class Recovery:
         self._transfer = transfer
         self._teardown = teardown
         self._watcher = watcher
+        #: Identities of volumes that became complete and were cut off.
+        self._unfinished = set()
 
     def run(self, context):
         """Rebuild all handles of this backend."""
@@ -67,12 +71,14 @@ class Recovery:
         names = Names(row.name_id)
         if not lv.active:
             logical_volumes.activate(lv)
-        if lv.tagged(logical_volumes.METADATA_TAG) is None:
-            # Neither a clone nor ever one that has not been completed.
-            if not _prepared_here(row):
-                handles.ensure_linear(names, lv)
-        elif not _prepared_here(row):
+        if _prepared_here(row):
+            pass
+        elif lv.tagged(logical_volumes.METADATA_TAG) is not None:
             self._recover_clone(context, names, lv)
+        else:
+            handles.ensure_linear(names, lv)
+            if lv.tagged(logical_volumes.COMPLETE_TAG) is not None:
+                self._unfinished.add(names.name_id)
         if identity.prepared_transfer(row):
             self._transfer.prepared[row.id] = identity.prepared_transfer(row)
         if identity.is_placeholder(row) and (
@@ -81,28 +87,49 @@ class Recovery:
 
     def _recover_clone(self, context, names, lv):
         if not dmsetup.device(names.of(HANDLE)):
-            self._destination.rebuild(names, lv)
+            self._destination.rebuild(names)
         elif names.of(HANDLE) not in dmsetup.clones():
-            # Cut off between the switch to linear and the removal of what
-            # the clone had needed.
-            self._watcher.finish(context, names, lv,
-                                 identity.get(context, names.name_id))
+            # Cut off between the switch to linear and the tag for it.
+            logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
+                                  logical_volumes.COMPLETE_TAG)
+            self._unfinished.add(names.name_id)
         elif dmsetup.device(names.of(GATE)).suspended:
             handles.open_gate(names)
 
     def _later(self, context, rows):
         """What may take time or needs a peer."""
+        self._backend.warm_up()
+        self._end_exports(rows)
         for row in rows:
             try:
                 self._clean_up(context, row)
             except Exception:
                 LOG.exception('Transfer of %s could not be cleaned up yet.',
                               row.id)
-        for placeholder_id, host in identity.released(context):
-            self._teardown.unreleased[placeholder_id] = host
+        for row in identity.unfinished(context):
+            self._teardown.ask(
+                context, row, teardown.RELEASE if identity.record(row).state
+                == identity.RELEASED else teardown.DISCARD)
+
+    def _end_exports(self, rows):
+        """End the exports of volumes that nobody imports any more."""
+        exporting = {row.name_id for row in rows
+                     if identity.prepared_transfer(row) or (
+                         identity.is_placeholder(row) and
+                         identity.record(row).state == identity.COMMITTED)}
+        for device in dmsetup.devices():
+            parsed = names_module.parse(device)
+            if parsed and parsed[1] == EXPORT and (
+                    parsed[0].name_id not in exporting):
+                self._source.unexport(parsed[0])
 
     def _clean_up(self, context, row):
         record = identity.record(row)
+        if row.name_id in self._unfinished:
+            names = Names(row.name_id)
+            self._watcher.finish(context, names,
+                                 self._backend.logical_volume(names),
+                                 identity.get(context, row.name_id))
         if identity.prepared_transfer(row):
             placeholder = identity.get(context,
                                        identity.prepared_transfer(row))

@@ -20,6 +20,8 @@ class Source:
     def __init__(self, backend, teardown):
         self._backend = backend
         self._teardown = teardown
+        #: Exports that could not be ended when they should have been.
+        self.to_unexport = set()
 
     def export(self, context, row, initiator):
         """Serve a row's data, read-only, to one initiator.
@@ -34,11 +36,25 @@ class Source:
         identity.set_export(context, row.id, row.provider_location,
                             row.provider_auth)
 
-    def unexport(self, row):
-        """Stop serving a row's data; fine if nobody does."""
-        names = Names(row.name_id)
-        self._backend.target.unexport(names.target)
-        handles.remove(names, EXPORT)
+    def unexport(self, names):
+        """Stop serving a volume's data; fine if nobody does.
+
+        What fails is tried again later.
+        """
+        self.to_unexport.add(names)
+        try:
+            self._backend.target.unexport(names.target)
+            handles.remove(names, EXPORT)
+        except Exception:
+            LOG.exception('The export of %s could not be ended yet.',
+                          names.name_id)
+        else:
+            self.to_unexport.discard(names)
+
+    def unexport_again(self):
+        """Try to end the exports that could not be ended."""
+        for names in list(self.to_unexport):
+            self.unexport(names)
 
     def export_again(self, context, placeholder_id):
         """Serve a source whose importer has lost its session."""

@@ -18,14 +18,16 @@ from dmclone_driver.privsep import block
 
 LOG = logging.getLogger(__name__)
 
+RELEASE, DISCARD = 'release', 'discard'
+
 
 class Teardown:
     """Each method can be repeated and goes on where it was cut off."""
 
     def __init__(self, backend):
         self._backend = backend
-        #: Sources whose nodes did not answer: {placeholder id: backend}.
-        self.unreleased = {}
+        #: What peers have not done yet: {placeholder id: (backend, what)}.
+        self.pending = {}
 
     def remove(self, context, row):
         """Delete the data of a row whose volume nobody needs any more.
@@ -51,48 +53,60 @@ class Teardown:
 
     def _drop_clone(self, names, source):
         lv = self._backend.logical_volume(names)
-        cloned = names.of(HANDLE) in dmsetup.clones()
-        if cloned:
-            dmsetup.message(names.of(HANDLE), 'disable_hydration')
-        self.forget_source(names, source)
-        if cloned:
+        if names.of(HANDLE) in dmsetup.clones():
+            if not handles.stop_hydration(names):
+                # The suspend would wait for a source that does not answer.
+                self._backend.importer.cut(source.provider_location)
             handles.abandon_clone(names, lv)
-        self.forget_clone(names, lv)
+        # Before the session: os-brick takes whatever lies on an imported
+        # disk for a multipath device.
+        handles.remove(names, GATE, SOURCE)
+        self.forget_source(source)
+        if lv is not None:
+            # First the tag: it promises that the metadata is there.
+            logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
+                                  logical_volumes.COMPLETE_TAG)
+        self._backend.metadata.remove(names)
 
-    def forget_source(self, names, source):
+    def forget_source(self, source):
         """End a clone's session with its source."""
         self._backend.importer.disconnect(source.provider_location,
                                           source.provider_auth)
 
-    def forget_clone(self, names, lv):
-        """Remove what a handle that is linear again does not need."""
-        handles.remove(names, GATE, SOURCE)
-        if lv is not None:
-            tag = lv.tagged(logical_volumes.METADATA_TAG)
-            if tag is not None:
-                # First the tag: it promises that the metadata is there.
-                logical_volumes.untag(
-                    lv.group, lv.name, logical_volumes.METADATA_TAG + tag)
-        self._backend.metadata.remove(names)
-
     def release(self, context, source):
         """Write down that a source is not needed, and tell its node."""
         if identity.release(context, source.id):
-            self.unreleased[source.id] = source.host.partition('#')[0]
-            self.release_again(context)
+            self.ask(context, source, RELEASE)
 
-    def release_again(self, context):
-        """Tell the nodes that have not answered yet."""
-        for placeholder_id, host in list(self.unreleased.items()):
-            try:
+    def ask(self, context, placeholder, what):
+        """Have a placeholder's node remove it; remember it if that fails.
+
+        :param what: RELEASE a source, or DISCARD an abandoned destination
+        """
+        host = placeholder.host.partition('#')[0]
+        self.pending[placeholder.id] = (host, what)
+        self._ask(context, placeholder.id)
+
+    def ask_again(self, context):
+        """Ask the nodes that have not done what they were asked."""
+        for placeholder_id in list(self.pending):
+            self._ask(context, placeholder_id)
+
+    def _ask(self, context, placeholder_id):
+        host, what = self.pending[placeholder_id]
+        try:
+            if what == RELEASE:
                 self._backend.client.release_source(context, host,
                                                     placeholder_id)
-            except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
-                LOG.warning('Source %(id)s stays for now: %(error)s. It is '
-                            'deleted when its node is back.',
-                            {'id': placeholder_id, 'error': error.msg})
-            else:
-                del self.unreleased[placeholder_id]
+            elif self._backend.client.discard(context, host, placeholder_id):
+                identity.destroy(context, placeholder_id)
+        except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
+            LOG.warning('%(id)s on %(host)s stays for now: %(error)s. It is '
+                        'removed when that node is back.',
+                        {'id': placeholder_id, 'host': host,
+                         'error': error.msg})
+        else:
+            self.pending.pop(placeholder_id, None)
 
     def discard(self, names, source):
         """Throw away a destination that nobody has written.
@@ -108,7 +122,7 @@ class Teardown:
             dmsetup.resume(names.of(GATE))
         handles.remove(names, HANDLE, GATE, SOURCE)
         if source is not None:
-            self.forget_source(names, source)
+            self.forget_source(source)
         lv = self._backend.logical_volume(names)
         if lv is not None:
             self._backend.group.delete(lv.name)

@@ -12,6 +12,7 @@
 See the documentation, "How a volume moves".
 """
 
+from oslo_concurrency import processutils
 from oslo_log import log as logging
 from oslo_utils import excutils
 from oslo_utils import units
@@ -24,6 +25,7 @@ from dmclone_driver.names import Names
 from dmclone_driver import peer_api
 from dmclone_driver import peers
 from dmclone_driver.privsep import block
+from dmclone_driver import teardown
 
 LOG = logging.getLogger(__name__)
 
@@ -51,9 +53,10 @@ class Transfer:
     Callers hold the volume's lock and have just read its row.
     """
 
-    def __init__(self, backend, source):
+    def __init__(self, backend, source, teardown):
         self._backend = backend
         self._source = source
+        self._teardown = teardown
         #: Volumes with a prepared transfer, {volume id: placeholder id}:
         #: where to look for orphans, found again at start.
         self.prepared = {}
@@ -66,9 +69,12 @@ class Transfer:
         """
         self._make_way(context, volume, peer, node)
         names = Names(volume.name_id)
-        description = self._check(context, volume, peer)
+        try:
+            description = self._check(context, volume, peer)
+        except (processutils.ProcessExecutionError, OSError) as error:
+            raise self._refused(volume, peer, str(error))
         placeholder_id = identity.begin(context, volume, peer,
-                                        description['initiator'])
+                                        description['initiator'], node)
         self.prepared[volume.id] = placeholder_id
         try:
             self._source.export(context, volume, description['initiator'])
@@ -122,9 +128,10 @@ class Transfer:
     @staticmethod
     def _wanted(volume, placeholder):
         """Whether an attachment on the peer has come out of a transfer."""
-        node = placeholder and placeholder.host.partition('@')[0]
-        return any(peers.attached_on(record.connector, node)
-                   for record in volume.volume_attachment)
+        return placeholder is not None and any(
+            peers.attached_on(attachment.connector,
+                              identity.record(placeholder).node)
+            for attachment in volume.volume_attachment)
 
     def _check(self, context, volume, peer):
         """Refuse early what would fail late; returns the peer's answer."""
@@ -197,9 +204,11 @@ class Transfer:
             volume.refresh()
             return False
         self.prepared.pop(volume.id, None)
-        self._source.unexport(volume)
+        self._source.unexport(Names(volume.name_id))
         if gone and placeholder is not None:
             identity.destroy(context, placeholder_id)
+        elif placeholder is not None:
+            self._teardown.ask(context, placeholder, teardown.DISCARD)
         volume.refresh()
         return True
 
@@ -232,8 +241,8 @@ class Transfer:
                     self.prepared.pop(volume_id, None)
                     continue
                 placeholder = identity.get(context, placeholder_id)
-                node = placeholder.host.partition('@')[0]
-                if not live_attachments(volume, node):
+                if placeholder is None or not live_attachments(
+                        volume, identity.record(placeholder).node):
                     LOG.info('Transfer %(id)s of volume %(volume)s is '
                              'discarded: its attachment is gone.',
                              {'id': placeholder_id, 'volume': volume_id})
@@ -247,9 +256,9 @@ class Transfer:
         """
         placeholder = identity.get(context,
                                    identity.prepared_transfer(volume))
-        node = placeholder and placeholder.host.partition('@')[0]
-        if (connector and not peers.attached_on(connector, node) and
-                self._wanted(volume, placeholder)):
+        if (connector and self._wanted(volume, placeholder) and
+                not peers.attached_on(connector,
+                                      identity.record(placeholder).node)):
             self.commit(context, volume)
             return True
         return not self.roll_back(context, volume)

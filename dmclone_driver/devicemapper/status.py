@@ -12,24 +12,18 @@ class Device:
     uuid: str
     open_count: int
     suspended: bool
-    target_types: tuple = ()
 
     #: The columns that :func:`device` expects, in this order.
     COLUMNS = 'name,uuid,open,attr'
-
-    @property
-    def live(self):
-        """Whether it has a table that requests go to."""
-        return not self.suspended
 
 
 def device(line):
     """Parse a line of ``dmsetup info -c --noheadings --separator |``."""
     name, uuid, open_count, attributes = line.split('|')
-    # The attributes are those of dmsetup(8): "L" a live table, "s" at the
-    # fourth place suspended.
+    # The attributes are those of dmsetup(8): live table, inactive table,
+    # suspended, read-write.
     return Device(name=name, uuid=uuid, open_count=int(open_count),
-                  suspended='s' in attributes)
+                  suspended=attributes[2] == 's')
 
 
 @dataclasses.dataclass(frozen=True)

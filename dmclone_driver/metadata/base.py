@@ -27,6 +27,7 @@ class MetadataStore(abc.ABC):
         :param names: :class:`dmclone_driver.names.Names`
         :param size: of the volume, in bytes
         :param region: sectors, recorded with the device
+        :returns: as :meth:`find`
         """
 
     @abc.abstractmethod

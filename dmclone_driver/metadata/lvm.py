@@ -39,17 +39,20 @@ class LogicalVolumeMetadata(base.MetadataStore):
 
     def create(self, names, size, region):
         found = logical_volumes.find(names.metadata)
-        if found and found.tagged(logical_volumes.REGION_TAG):
-            return
+        recorded = found and found.tagged(logical_volumes.REGION_TAG)
+        if recorded:
+            return found.path, int(recorded)
         if not found:
             bytes_needed = sizing.metadata_size(sizing.regions(size, region))
             self._group.create_volume(
                 names.metadata, '%dm' % -(-bytes_needed // units.Mi))
-            found = logical_volumes.find(names.metadata, self.group_name)
+            found = logical_volumes.LogicalVolume(
+                self.group_name, names.metadata, bytes_needed, active=True)
         block.zero_start(found.path, SUPERBLOCK)
         # The tag says that the zeros are there: from now on never again.
         logical_volumes.tag(found.group, found.name, '%s%d' % (
             logical_volumes.REGION_TAG, region))
+        return found.path, region
 
     def find(self, names):
         # In any group: the option may have been changed meanwhile.

@@ -27,6 +27,15 @@ def lvm(arguments):
 
 
 @privsep.dmclone_context.entrypoint
+def iscsiadm(arguments):
+    """Run iscsiadm.
+
+    :raises: ProcessExecutionError
+    """
+    processutils.execute('iscsiadm', *arguments)
+
+
+@privsep.dmclone_context.entrypoint
 def modprobe(module):
     """Load a kernel module.
 

@@ -2,14 +2,18 @@
 """A test against the lab that is up: its user, its nodes, its clean-up."""
 
 import contextlib
+import subprocess
 import unittest
 
 from tests.e2e import leftovers
 from tests.e2e import user as user_module
 from tests.lab import lab as lab_module
+from tests.lab import network
 from tests.lab import wait
 
-MIB = 1024 * 1024
+# How much of a volume, in MiB from its start, tests fill and compare. All of
+# it is compared once, in the main job's own test.
+DATA = 64
 
 
 class E2ETest(unittest.TestCase):
@@ -59,7 +63,7 @@ class E2ETest(unittest.TestCase):
 
     # Data
 
-    def fill(self, node, path, mib=96, seed='first'):
+    def fill(self, node, path, mib=DATA, seed='first'):
         """Write data that repeats nowhere over the start of a device."""
         node.run('openssl enc -aes-128-ctr -nosalt -pbkdf2 -pass pass:%s '
                  '-in /dev/zero 2>/dev/null | head -c %dM | '
@@ -72,21 +76,22 @@ class E2ETest(unittest.TestCase):
                  'iflag=fullblock oflag=direct conv=notrunc,fsync '
                  'status=none' % (seed, path, mib))
 
-    def checksum(self, node, path, timeout=120):
-        """Return the checksum of a whole device, past the page cache."""
-        return node.run('set -o pipefail; dd if=%s bs=1M iflag=direct '
-                        'status=none | sha256sum' % path,
+    def checksum(self, node, path, mib=DATA, timeout=120):
+        """Return the checksum of a device's start, past the page cache."""
+        return node.run('set -o pipefail; dd if=%s bs=1M count=%d '
+                        'iflag=direct status=none | sha256sum' % (path, mib),
                         timeout=timeout).split()[0]
 
-    def checksum_with(self, node, path, mib, seed, gib=1):
+    def checksum_with(self, node, path, at, seed, mib=DATA):
         """Return the checksum that a device would have after a write()."""
         return node.run(
             '( dd if={0} bs=1M count={1} iflag=direct status=none; '
-            'yes {2} | head -c 1M; dd if={0} bs=1M skip={3} iflag=direct '
-            'status=none ) | sha256sum'.format(path, mib, seed, mib + 1),
+            'yes {2} | head -c 1M; dd if={0} bs=1M skip={3} count={4} '
+            'iflag=direct status=none ) | sha256sum'.format(
+                path, at, seed, at + 1, mib - at - 1),
             timeout=120).split()[0]
 
-    def filled_volume(self, mib=96, **attributes):
+    def filled_volume(self, mib=DATA, **attributes):
         """Create a volume with data.
 
         :returns: (volume id, its home, checksum)
@@ -95,7 +100,7 @@ class E2ETest(unittest.TestCase):
         home = self.home(volume['id'])
         with self.attached(volume['id'], home) as path:
             self.fill(home, path, mib)
-            return volume['id'], home, self.checksum(home, path)
+            return volume['id'], home, self.checksum(home, path, mib)
 
     @contextlib.contextmanager
     def attached(self, volume_id, node):
@@ -113,21 +118,16 @@ class E2ETest(unittest.TestCase):
                    'volume %s to be complete' % volume_id, timeout)
 
     @contextlib.contextmanager
-    def slow_hydration(self, *nodes):
-        """Make clones that are made meanwhile copy slowly."""
-        slow = {'dmclone': {'dmclone_hydration_threshold': '1',
-                            'dmclone_hydration_batch_size': '1'}}
-        for node in nodes:
-            node.configure(slow)
-            node.restart('cinder-volume')
-            node.wait_ready()
+    def slow_network(self, node, mbit=40):
+        """Slow down what a node receives, and so its hydration."""
+        device = ['dev', network.tap(node.name, 'lab'), 'root']
+        subprocess.run(['tc', 'qdisc', 'replace', *device, 'tbf', 'rate',
+                        '%dmbit' % mbit, 'burst', '256kb', 'latency',
+                        '200ms'], check=True)
         try:
             yield
         finally:
-            for node in nodes:
-                node.configure({'dmclone': dict.fromkeys(slow['dmclone'])})
-                node.restart('cinder-volume')
-                node.wait_ready()
+            subprocess.run(['tc', 'qdisc', 'del', *device], check=True)
 
     def clone_status(self, node, path):
         """Return a handle's status line on a node."""

@@ -25,6 +25,11 @@ _ROWS = {
     'snapshot row': "SELECT id, volume_id FROM snapshots WHERE deleted = 0"}
 
 
+def volumes(node):
+    """Return the names of a node's logical volumes."""
+    return node.run('lvs --noheadings -o lv_name').split()
+
+
 def find(lab):
     """Return a line for each thing that is left anywhere."""
     found = []

@@ -2,6 +2,7 @@
 """A volume follows its user."""
 
 from tests.e2e import base
+from tests.e2e import leftovers
 from tests.e2e import user as user_module
 
 
@@ -20,14 +21,54 @@ class TransferTest(base.E2ETest):
             home, user_module.path(attachment)))
 
     def test_attach_away(self):
-        volume_id, home, checksum = self.filled_volume()
+        volume_id, home, checksum = self.filled_volume(mib=1024)
         other = self.other(home)
         with self.attached(volume_id, other) as path:
             self.assertEqual(other, self.home(volume_id))
-            self.assertEqual(checksum, self.checksum(other, path))
-            expected = self.checksum_with(other, path, 50, 'moved')
+            self.assertEqual(checksum, self.checksum(other, path, 1024))
+            expected = self.checksum_with(other, path, 50, 'moved', 1024)
             self.write(other, path, 50, 'moved')
-            self.assertEqual(expected, self.checksum(other, path))
             self.hydrated(volume_id)
             self.assertIn('linear', self.clone_status(other, path))
+            self.assertEqual(expected, self.checksum(other, path, 1024))
+        self.assertEqual([], leftovers.volumes(home))
+
+    def test_placeholder_is_hidden_from_users(self):
+        volume_id, home, checksum = self.filled_volume()
+        other = self.other(home)
+        with self.slow_network(other), self.attached(volume_id, other):
+            self.assertEqual(1, len(self.placeholders(volume_id)))
+            listed = self.user.request('GET', '/volumes')['volumes']
+            self.assertEqual([volume_id], [v['id'] for v in listed])
+        self.hydrated(volume_id)
+
+    def test_there_and_back_while_the_first_source_exists(self):
+        volume_id, home, checksum = self.filled_volume()
+        other = self.other(home)
+        with self.slow_network(other):
+            with self.attached(volume_id, other) as path:
+                expected = self.checksum_with(other, path, 20, 'there')
+                self.write(other, path, 20, 'there')
+            with self.attached(volume_id, home) as path:
+                self.assertEqual(2, len(self.placeholders(volume_id)))
+                self.assertEqual(expected, self.checksum(home, path))
+                expected = self.checksum_with(home, path, 40, 'back')
+                self.write(home, path, 40, 'back')
+                self.assertEqual(expected, self.checksum(home, path))
+        with self.attached(volume_id, other) as path:
             self.assertEqual(expected, self.checksum(other, path))
+            self.hydrated(volume_id, timeout=240)
+            self.assertEqual(expected, self.checksum(other, path))
+
+    def test_imported_disk_shows_no_signature(self):
+        volume_id, home, checksum = self.filled_volume()
+        other = self.other(home)
+        with self.attached(volume_id, home) as path:
+            home.run('mkswap ' + path)
+        with self.slow_network(other), self.attached(volume_id, other) as path:
+            self.assertIn('swap', other.run('blkid --probe ' + path))
+            self.assertEqual('', other.run(
+                'for d in /sys/block/sd*; do '
+                'blkid --probe /dev/${d##*/} || test $? = 2; done; '
+                'ls /dev/disk/by-uuid 2>/dev/null || true'))
+        self.hydrated(volume_id)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two attachments of one instance, as in a live migration."""
+
+from tests.e2e import base
+from tests.e2e import user as user_module
+from tests.lab import wait
+
+
+class TwoAttachmentsTest(base.E2ETest):
+    """A prepared transfer, and each of its ends."""
+
+    def setUp(self):
+        super().setUp()
+        self.volume_id, self.old, self.before = self.filled_volume()
+        self.new = self.other(self.old)
+        instance = user_module.uuid4()
+        self.first = self.user.attach(self.volume_id, self.old, instance)
+        self.second = self.user.attach(self.volume_id, self.new, instance)
+        self.old_path = user_module.path(self.first)
+        self.new_path = user_module.path(self.second)
+
+    def _assert_passive(self):
+        self.assertEqual(self.old, self.home(self.volume_id))
+        self.assertIn(' 0/', self.clone_status(self.new, self.new_path))
+
+    def test_old_attachment_goes(self):
+        expected = self.checksum_with(self.old, self.old_path, 10, 'late')
+        self.write(self.old, self.old_path, 10, 'late')
+        self._assert_passive()
+        self.user.detach(self.first['id'])
+        self.assertEqual(self.new, self.home(self.volume_id))
+        self.assertEqual(expected, self.checksum(self.new, self.new_path))
+        self.write(self.new, self.new_path, 30, 'new')
+        self.hydrated(self.volume_id)
+        self.assertEqual(
+            self.checksum_with(self.new, self.new_path, 30, 'new'),
+            self.checksum(self.new, self.new_path))
+
+    def test_new_attachment_goes(self):
+        expected = self.checksum_with(self.old, self.old_path, 10, 'late')
+        self.write(self.old, self.old_path, 10, 'late')
+        self.checksum(self.new, self.new_path)
+        self._assert_passive()
+        self.user.detach(self.second['id'])
+        self.assertEqual(self.old, self.home(self.volume_id))
+        self.assertEqual([], self.placeholders(self.volume_id))
+        self.assertNotIn('dmclone', self.new.run('dmsetup ls; lvs'))
+        self.write(self.old, self.old_path, 10, 'late')
+        self.assertEqual(expected, self.checksum(self.old, self.old_path))
+
+    def test_guest_writes_before_the_old_attachment_goes(self):
+        self._assert_passive()
+        expected = self.checksum_with(self.old, self.old_path, 30, 'new')
+        self.write(self.new, self.new_path, 30, 'new')
+        wait.until(lambda: self.home(self.volume_id) is self.new,
+                   'the peer to commit', 10)
+        self.assertEqual(expected, self.checksum(self.new, self.new_path))
+        # As in scenario 7 of live migration: the new one goes first.
+        self.user.detach(self.second['id'])
+        self.user.detach(self.first['id'])
+        self.hydrated(self.volume_id)
+        with self.attached(self.volume_id, self.new) as path:
+            self.assertEqual(expected, self.checksum(self.new, path))
+
+    def test_operations_are_refused(self):
+        with self.assertRaises(user_module.ApiError) as refused:
+            self.user.attach(self.volume_id, self.new, user_module.uuid4())
+        self.assertIn(refused.exception.status, (400, 409, 500))
+        snapshot = self.user.request('POST', '/snapshots', {'snapshot': {
+            'volume_id': self.volume_id, 'force': True}})['snapshot']
+        path = '/snapshots/' + snapshot['id']
+        wait.until(lambda: self.user.request('GET', path)['snapshot'][
+            'status'] == 'error', 'the snapshot to be refused', 30)
+        self.user.request('DELETE', path)
+        wait.until(lambda: not self.lab.sql(
+            "SELECT id FROM snapshots WHERE deleted = 0"),
+            'the snapshot to be gone', 30)
+        self._assert_passive()
+
+    def test_home_is_cut_off_and_the_guest_writes(self):
+        self.old.stop('cinder-volume')
+        self.addCleanup(self.old.wait_ready)
+        self.addCleanup(self.old.start_service, 'cinder-volume')
+        self.write(self.new, self.new_path, 30, 'new')
+        self.assertEqual(self.new, self.home(self.volume_id))

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users and operators can run into, each with its way out."""
+
+import threading
+
+from tests.e2e import base
+from tests.e2e import leftovers
+from tests.e2e import user as user_module
+from tests.lab import wait
+
+
+class RefusalTest(base.E2ETest):
+    """An attach that can't succeed says why and changes nothing."""
+
+    def setUp(self):
+        super().setUp()
+        self.volume_id, self.node, self.before = self.filled_volume()
+        self.peer = self.other(self.node)
+
+    def assert_refused(self, *words, connector=None, instance=None):
+        """Attach on the peer; expect words in the answer, and a message."""
+        attachment = self.user.reserve(self.volume_id, instance)
+        with self.assertRaises(user_module.ApiError) as refused:
+            self.user.connect(attachment,
+                              connector or self.user.connector(self.peer))
+        for word in words:
+            self.assertIn(word, refused.exception.text)
+        self.assertTrue(self.user.messages(self.volume_id))
+        self.user.detach(attachment)
+        self.assertEqual(self.node, self.home(self.volume_id))
+        self.assertEqual([], self.placeholders(self.volume_id))
+        self.assertEqual([], leftovers.volumes(self.peer))
+        with self.attached(self.volume_id, self.node) as path:
+            self.assertEqual(self.before, self.checksum(self.node, path))
+
+    def test_peer_is_full(self):
+        self.peer.run('lvcreate --yes -l 100%FREE -n full cinder-volumes')
+        try:
+            with self.assertRaises(AssertionError) as left:
+                self.assert_refused('it needs 1 GiB', self.peer.name)
+            self.assertIn("['full']", str(left.exception))
+        finally:
+            self.peer.run('lvremove --yes cinder-volumes/full')
+
+    def test_peer_service_is_down(self):
+        self.peer.stop('cinder-volume')
+        self.addCleanup(self.peer.wait_ready)
+        self.addCleanup(self.peer.start_service, 'cinder-volume')
+        self.assert_refused('did not answer', self.peer.name)
+
+    def test_no_peer(self):
+        self.assert_refused(
+            'No backend dmclone', 'no such service',
+            connector=self.user.connector(self.peer, host='stranger',
+                                          ip='10.77.0.99'))
+
+    def test_host_is_found_by_its_address(self):
+        attachment = self.user.reserve(self.volume_id)
+        found = self.user.connect(attachment, self.user.connector(
+            self.node, host='another-name'))
+        self.assertEqual(self.before, self.checksum(
+            self.node, user_module.path(found)))
+
+    def test_creation_on_the_peer_fails_half_way(self):
+        # The login fails after both logical volumes have been made.
+        self.peer.run('mv /usr/sbin/iscsiadm /usr/sbin/iscsiadm.away')
+        try:
+            self.assert_refused(self.peer.name, 'could not be brought')
+        finally:
+            self.peer.run('mv /usr/sbin/iscsiadm.away /usr/sbin/iscsiadm')
+
+    def test_volume_with_snapshots_stays(self):
+        snapshot = self.user.request('POST', '/snapshots', {'snapshot': {
+            'volume_id': self.volume_id}})['snapshot']
+        path = '/snapshots/' + snapshot['id']
+        wait.until(lambda: self.user.request('GET', path)['snapshot'][
+            'status'] == 'available', 'the snapshot', 30)
+        self.assert_refused('it has snapshots')
+        self.user.request('DELETE', path)
+        wait.until(lambda: not self.lab.sql(
+            "SELECT id FROM snapshots WHERE deleted = 0"),
+            'the snapshot to be gone', 30)
+
+
+class WhilePreparedTest(base.E2ETest):
+    """What can happen while a transfer is being prepared."""
+
+    def setUp(self):
+        super().setUp()
+        self.volume_id, self.node, self.before = self.filled_volume()
+        self.peer = self.other(self.node)
+
+    def _connect_later(self, attachment):
+        """Send the connector in the background; returns (thread, answers)."""
+        answers = []
+
+        def connect():
+            user = user_module.User(self.lab)
+            try:
+                answers.append(user.connect(attachment,
+                                            user.connector(self.peer)))
+            except user_module.ApiError as error:
+                answers.append(error)
+
+        def enter_and_connect():
+            self.lab.enter()
+            connect()
+        thread = threading.Thread(target=enter_and_connect)
+        thread.start()
+        wait.until(lambda: self.placeholders(self.volume_id),
+                   'the transfer to begin', 30, interval=0.05)
+        return thread, answers
+
+    def test_second_attach_request(self):
+        first = self.user.reserve(self.volume_id)
+        thread, answers = self._connect_later(first)
+        with self.assertRaises(user_module.ApiError) as refused:
+            self.user.attach(self.volume_id, self.node)
+        self.assertIn(refused.exception.status, (400, 409))
+        thread.join()
+        self.assertEqual(self.before, self.checksum(
+            self.peer, user_module.path(answers[0])))
+
+    def test_second_attach_request_of_the_same_instance(self):
+        instance = user_module.uuid4()
+        first = self.user.reserve(self.volume_id, instance)
+        second = self.user.reserve(self.volume_id, instance)
+        thread, answers = self._connect_later(first)
+        with self.assertRaises(user_module.ApiError) as refused:
+            self.user.connect(second, self.user.connector(self.node))
+        self.assertIn('has just moved', refused.exception.text)
+        thread.join()
+        self.assertEqual(self.before, self.checksum(
+            self.peer, user_module.path(answers[0])))
+
+    def test_attachment_is_deleted(self):
+        attachment = self.user.reserve(self.volume_id)
+        thread, answers = self._connect_later(attachment)
+        self.user.detach(attachment)
+        thread.join()
+        self.assertIsInstance(answers[0], user_module.ApiError)
+        wait.until(lambda: not self.placeholders(self.volume_id),
+                   'the transfer to be rolled back', 30)
+        self.assertEqual(self.node, self.home(self.volume_id))
+        self.assertEqual([], leftovers.volumes(self.peer))
+        self.user.settled(self.volume_id, 'available')
+        with self.attached(self.volume_id, self.node) as path:
+            self.assertEqual(self.before, self.checksum(self.node, path))
+
+    def test_home_dies_and_the_attachment_is_deleted(self):
+        attachment = self.user.reserve(self.volume_id)
+        thread, answers = self._connect_later(attachment)
+        self.node.kill('cinder-volume')
+        # The record is still without a connector: no message is sent.
+        self.user.detach(attachment)
+        self.node.start_service('cinder-volume')
+        self.node.wait_ready()
+        wait.until(lambda: not self.placeholders(self.volume_id),
+                   'the orphan to be found', 60)
+        self.assertEqual(self.node, self.home(self.volume_id))
+        self.assertEqual([], leftovers.volumes(self.peer))
+        with self.attached(self.volume_id, self.node) as path:
+            self.assertEqual(self.before, self.checksum(self.node, path))
+        thread.join()
+
+
+class WhileHydratingTest(base.E2ETest):
+    """What can happen while the data is still moving."""
+
+    def setUp(self):
+        super().setUp()
+        self.volume_id, self.node, self.before = self.filled_volume()
+        self.peer = self.other(self.node)
+
+    def test_volume_is_deleted(self):
+        with self.slow_network(self.peer):
+            with self.attached(self.volume_id, self.peer):
+                self.assertTrue(self.placeholders(self.volume_id))
+            self.user.delete_volume(self.volume_id)
+        self.nothing_left()
+
+    def test_detach_and_attach_again(self):
+        with self.slow_network(self.peer):
+            with self.attached(self.volume_id, self.peer) as path:
+                expected = self.checksum_with(self.peer, path, 20, 'one')
+                self.write(self.peer, path, 20, 'one')
+            with self.attached(self.volume_id, self.peer) as path:
+                self.assertTrue(self.placeholders(self.volume_id))
+                self.assertEqual(expected, self.checksum(self.peer, path))
+        self.hydrated(self.volume_id)
+        with self.attached(self.volume_id, self.peer) as path:
+            self.assertEqual(expected, self.checksum(self.peer, path))
+
+    def test_source_is_unreachable_for_a_minute(self):
+        with self.slow_network(self.peer):
+            attachment = self.user.attach(self.volume_id, self.peer)
+            path = user_module.path(attachment)
+            expected = self.checksum_with(self.peer, path, 20, 'one')
+            self.write(self.peer, path, 20, 'one')
+            self.node.cut_network()
+            try:
+                self.peer.run('sleep 60', timeout=90)
+                # What is here is served meanwhile.
+                self.assertIn('one', self.peer.run(
+                    'dd if=%s bs=1M skip=20 count=1 iflag=direct '
+                    'status=none | head -c 3' % path))
+            finally:
+                self.node.restore_network()
+        self.hydrated(self.volume_id, timeout=180)
+        self.assertEqual(expected, self.checksum(self.peer, path))
+
+    def test_both_services_are_restarted(self):
+        with self.slow_network(self.peer):
+            attachment = self.user.attach(self.volume_id, self.peer)
+            path = user_module.path(attachment)
+            expected = self.checksum_with(self.peer, path, 20, 'one')
+            self.write(self.peer, path, 20, 'one')
+            for node in (self.peer, self.node):
+                node.kill('cinder-volume')
+            for node in (self.peer, self.node):
+                node.start_service('cinder-volume')
+            for node in (self.peer, self.node):
+                node.wait_ready()
+            self.assertEqual(expected, self.checksum(self.peer, path))
+        self.hydrated(self.volume_id, timeout=180)
+        self.assertEqual(expected, self.checksum(self.peer, path))
+
+    def test_both_nodes_lose_power(self):
+        with self.slow_network(self.peer):
+            attachment = self.user.attach(self.volume_id, self.peer)
+            path = user_module.path(attachment)
+            expected = self.checksum_with(self.peer, path, 20, 'one')
+            self.write(self.peer, path, 20, 'one')
+            for node in (self.peer, self.node):
+                node.cut_power()
+        for node in (self.peer, self.node):
+            node.start()
+        for node in (self.peer, self.node):
+            node.wait_ready()
+        self.hydrated(self.volume_id, timeout=240)
+        self.assertEqual(expected, self.checksum(self.peer, path))
