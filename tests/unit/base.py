@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests with a database, and tests with some nodes around it."""
+
+import re
+from unittest import mock
+
+from cinder.tests.unit import test
+import testtools
+
+from tests.unit.fakes import cloud
+from tests.unit.fakes import steps
+
+READS = re.compile(r': (dmsetup (info|status|targets)|lvs|size|'
+                   r'logical_block_size|vgs)')
+
+
+class PlainTestCase(testtools.TestCase):
+    """A test that needs nothing around it."""
+
+    def patch(self, path, *args, **kwargs):
+        """Patch something until the end of the test."""
+        patcher = mock.patch(path, *args, **kwargs)
+        self.addCleanup(patcher.stop)
+        return patcher.start()
+
+
+class DatabaseTestCase(test.TestCase):
+    """A test with Cinder's schema in SQLite."""
+
+
+class CloudTestCase(DatabaseTestCase):
+    """A test with two nodes that are peers, and a volume on the first.
+
+    Nothing may have hung, or destroyed data, at the end of any test.
+    """
+
+    def setUp(self):
+        super().setUp()
+        self.cloud = cloud.Cloud(self)
+        self.a = self.cloud.add('node1')
+        self.b = self.cloud.add('node2')
+        self.cloud.settle()
+        self.volume = self.a.create()
+        self.context = self.cloud.context
+
+    def tearDown(self):
+        self.assertEqual([], self.cloud.violations())
+        super().tearDown()
+
+    def row(self):
+        """Read the volume."""
+        return self.cloud.row(self.volume.id)
+
+    def assertIdle(self, node):
+        """The volume is on a node, in one place, and nothing else is."""
+        self.assertEqual(node.pool, self.row().host)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def delete(self, volume):
+        """Delete a volume where it is, with its row."""
+        volume = self.cloud.row(volume.id)
+        home = self.cloud.by_host[volume.host.partition('#')[0]]
+        with self.cloud.on(home):
+            home.driver.delete_volume(volume)
+        self.cloud.settle()
+        volume.destroy()
+
+    def each_step(self, act, before=None, **fault):
+        """Do something again and again; each time another step goes wrong.
+
+        :param act: function of a volume
+        :param before: function of a volume that never fails
+        :returns: iterator of (the step, the volume, the exception or None)
+        """
+        number, total = -1, 1
+        while number < total:
+            volume = self.a.create()
+            if before:
+                before(volume)
+            self.cloud.steps.start(None if number < 0 else number, **fault)
+            error = None
+            try:
+                act(volume)
+            except (Exception, steps.Killed) as caught:
+                error = caught
+            log = self.cloud.steps.log
+            self.cloud.steps.start()
+            if number < 0:
+                # Nothing goes wrong: so many steps there are.
+                self.assertIsNone(error)
+                total = len(log)
+                self.assertGreater(total, 1)
+            elif fault.get('after') and READS.search(log[number]):
+                # As if it had failed before.
+                pass
+            else:
+                yield log[number], volume, error
+            number += 1
+            for node in self.cloud.nodes.values():
+                self.assertFalse(node.down)
+            self.cloud.watch(3)
+            for attachment in self.cloud.row(volume.id).volume_attachment:
+                attachment.destroy()
+            self.delete(volume)
+            self.cloud.watch(2)

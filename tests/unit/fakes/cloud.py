@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Some nodes with the real driver on pretended machines, and a database."""
+
+import contextlib
+import types
+from unittest import mock
+import uuid
+
+from cinder import context as cinder_context
+from cinder.db import api as db_api
+from cinder import exception as cinder_exception
+from cinder import objects
+from cinder.tests.unit import utils as cinder_utils
+from cinder.volume import configuration
+from oslo_config import cfg
+
+from dmclone_driver import driver as driver_module
+from dmclone_driver import hydration
+from dmclone_driver import identity
+from dmclone_driver.names import Names
+from tests.unit.fakes import kernel
+from tests.unit.fakes import network
+from tests.unit.fakes import steps as steps_module
+from tests.unit.fakes import storage
+
+BACKEND = 'dmclone'
+GROUP = 'volumes'
+GIB = storage.GIB
+BLOCK = ('size', 'logical_block_size', 'flush_buffers', 'set_read_only',
+         'zero_start', 'forbid_discard', 'flush_disk')
+
+
+class Cloud:
+    """Some nodes; ``here`` is the one whose code runs."""
+
+    def __init__(self, test):
+        self.test = test
+        self.steps = steps_module.Steps()
+        self.context = cinder_context.get_admin_context()
+        self.context.user_id = self.context.project_id = uuid.uuid4().hex
+        self.nodes, self.by_host = {}, {}
+        self.here = None
+        self.seconds = 1000
+        self.later = []
+        self.locks = set()
+        self.dead_locks = []
+        self._patch()
+
+    def _patch(self):
+        def dispatch(part, name):
+            return lambda *args, **kwargs: getattr(
+                getattr(self.here, part), name)(*args, **kwargs)
+
+        patch = self.test.patch
+        patch('dmclone_driver.privsep.command.dmsetup',
+              new=dispatch('kernel', 'dmsetup'))
+        patch('dmclone_driver.privsep.command.lvm',
+              new=dispatch('lvm', 'lvm'))
+        for name in BLOCK:
+            patch('dmclone_driver.privsep.block.' + name,
+                  new=lambda *args, n=name: self.here.kernel.block(n)(*args))
+        patch('cinder.brick.local_dev.lvm.LVM', new=mock.Mock(
+            side_effect=lambda name, *args, **kwargs: self.here.group(name),
+            get_all_volume_groups=lambda helper, name: self.here.groups(name)))
+        patch('dmclone_driver.driver.importutils', new=types.SimpleNamespace(
+            import_object=lambda *args, **kwargs: self.here.target))
+        patch('dmclone_driver.importer.Importer',
+              new=lambda attempts: network.Importer(self.here))
+        patch('dmclone_driver.peer_api.rpc', new=network.Rpc(self))
+        patch('dmclone_driver.peers.addresses', new=lambda name: {
+            node.address for node in self.nodes.values()
+            if node.name == name})
+        patch('dmclone_driver.setup_check.SOURCE_TARGETS',
+              new={'tgtadm': 'not imported'})
+        for module in ('source', 'recovery', 'hydration'):
+            patch('dmclone_driver.%s.threading' % module,
+                  new=types.SimpleNamespace(Thread=self._thread))
+        for module in ('destination', 'handles'):
+            patch('dmclone_driver.%s.time' % module,
+                  new=types.SimpleNamespace(sleep=self.pass_time))
+        patch('cinder.coordination.Coordinator.get_lock', new=self._lock)
+
+    def _thread(self, target, args=(), **kwargs):
+        node = self.here
+        watcher = getattr(target, '__self__', None)
+        if isinstance(watcher, hydration.Watcher):
+            # Its endless loop is replaced by calls of look().
+            watcher._pauses = hydration.Pauses(lambda: self.seconds)
+            node.watcher = watcher
+            return types.SimpleNamespace(start=lambda: None)
+        return types.SimpleNamespace(
+            start=lambda: self.later.append((node, target, args)))
+
+    @contextlib.contextmanager
+    def _lock(self, name):
+        # One that reaches across nodes, as with etcd.
+        if name in self.locks:
+            self.dead_locks.append(name)
+            raise AssertionError('dead lock: ' + name)
+        self.locks.add(name)
+        try:
+            yield
+        finally:
+            self.locks.discard(name)
+
+    @contextlib.contextmanager
+    def on(self, node):
+        """Run the code of a node."""
+        before, self.here = self.here, node
+        try:
+            yield node
+        finally:
+            self.here = before
+
+    def add(self, name, **options):
+        """Add a node, with its service running."""
+        node = Node(self, name, **options)
+        self.nodes[name] = self.by_host[node.host] = node
+        node.start()
+        return node
+
+    def pass_time(self, seconds):
+        """Let time go by."""
+        self.seconds += seconds
+
+    def settle(self):
+        """Run what was left to threads."""
+        while self.later:
+            node, target, args = self.later.pop(0)
+            if not node.down:
+                with self.on(node):
+                    target(*args)
+
+    def watch(self, times=1, hydrate=True):
+        """Let time go by, with clones copied and completed."""
+        for _ in range(times):
+            self.pass_time(1000)
+            for node in self.nodes.values():
+                if node.down:
+                    continue
+                node.look()
+                if hydrate:
+                    node.hydrate()
+            self.settle()
+
+    # What the database says
+
+    def row(self, volume_id):
+        """Read a row, None if it is gone."""
+        return identity.get(self.context, volume_id)
+
+    def rows(self):
+        """Read all rows, placeholders too."""
+        return list(objects.VolumeList.get_all(self.context))
+
+    def placeholders(self):
+        """Read the placeholders."""
+        return [row for row in self.rows() if identity.is_placeholder(row)]
+
+    def messages(self):
+        """Read what users were told."""
+        return db_api.message_get_all(self.context)
+
+    def states(self):
+        """Return the states of all placeholders."""
+        return [identity.record(row).state for row in self.placeholders()]
+
+    def violations(self):
+        """Return what would have hung or destroyed data."""
+        return self.dead_locks + [
+            text for node in self.nodes.values()
+            for text in node.kernel.violations]
+
+    def leftovers(self):
+        """Return all that is there beside idle volumes on their homes."""
+        found = self.violations() + ['lock ' + name for name in self.locks]
+        idle = {}
+        for row in self.rows():
+            if identity.is_placeholder(row):
+                found.append('placeholder %s' % (
+                    identity.record(row).state))
+            else:
+                idle.setdefault(row.host, []).append(row)
+            for field in ('replication_driver_data', 'provider_location',
+                          'provider_auth'):
+                if getattr(row, field):
+                    found.append('%s of %s' % (field, row.id))
+        for node in self.nodes.values():
+            volumes = idle.get(node.pool, ())
+            expected = {Names(row.name_id).of('handle') for row in volumes}
+            found += ['%s: %s' % (node.name, name) for name in
+                      expected ^ set(node.kernel.devices)]
+            found += ['%s: %s is %s' % (node.name, name, device.kinds)
+                      for name, device in node.kernel.devices.items()
+                      if device.kinds != 'linear' or device.suspended]
+            found += ['%s: %s' % (node.name, name) for name in
+                      {row.name for row in volumes} ^ set(node.lvm.names())]
+            found += ['%s: tags of %s' % (node.name, path)
+                      for path, volume in node.lvm.volumes.items()
+                      if volume['tags']]
+            found += ['%s: export %s' % (node.name, name)
+                      for name in node.target.exports]
+            found += ['%s: session %s' % (node.name, path)
+                      for path in node.kernel.disks]
+        return found
+
+    # What a user does
+
+    def attachment(self, volume, node, connected=True, **connector):
+        """Make an attachment record."""
+        connector = dict(node.connector, **connector)
+        record = objects.VolumeAttachment(
+            self.context, volume_id=volume.id, attach_status='attached',
+            attach_mode='rw', instance_uuid=str(uuid.uuid4()),
+            connector=connector if connected else None)
+        record.create()
+        return record
+
+    def attach(self, volume, node, **connector):
+        """Attach a volume as nova and cinder do; returns its path."""
+        record = self.attachment(volume, node, connected=False)
+        connector = dict(node.connector, **connector)
+        volume = self.row(volume.id)
+        home = self.by_host[volume.host.partition('#')[0]]
+        with self.on(home):
+            try:
+                home.driver.create_export(self.context, volume, connector)
+                data = home.driver.initialize_connection(volume, connector)
+            except cinder_exception.CinderException:
+                record.destroy()
+                raise
+        record.connector = connector
+        record.save()
+        return data['data']['device_path']
+
+    def detach(self, volume, node, **connector):
+        """Detach a volume as nova and cinder do."""
+        connector = dict(node.connector, **connector)
+        volume = self.row(volume.id)
+        home = self.by_host[volume.host.partition('#')[0]]
+        with self.on(home):
+            result = home.driver.terminate_connection(volume, connector)
+        for record in volume.volume_attachment:
+            if record.connector == connector:
+                record.destroy()
+        return result
+
+
+class Node:
+    """A machine and its cinder-volume."""
+
+    def __init__(self, cloud, name, size=100 * GIB, groups=None):
+        self.cloud = cloud
+        self.name = name
+        self.host = '%s@%s' % (name, BACKEND)
+        self.pool = '%s#%s' % (self.host, BACKEND)
+        self.address = '192.0.2.%d' % (len(cloud.nodes) + 1)
+        self.initiator = 'iqn.1993-08.org.debian:01:' + name
+        self.connector = {'host': name, 'ip': self.address,
+                          'initiator': self.initiator}
+        self.lvm = storage.Lvm(cloud.steps, name, groups or {GROUP: size})
+        self.kernel = kernel.Kernel(self.lvm, cloud.steps, name)
+        self.lvm.kernel = self.kernel
+        self.target = network.Target(self)
+        self.down = False
+        self.server = self.watcher = self.driver = None
+        self.service = objects.Service(
+            cloud.context, host=self.host, binary='cinder-volume',
+            topic='cinder-volume', availability_zone='zone-' + name,
+            uuid=str(uuid.uuid4()))
+        self.service.create()
+
+    def group(self, name):
+        """Return Cinder's object of a volume group."""
+        if name not in self.lvm.groups:
+            raise cinder_exception.VolumeGroupNotFound(vg_name=name)
+        return storage.Group(self.lvm, name)
+
+    def groups(self, name):
+        """Return what LVM says about a volume group."""
+        self.cloud.steps.run('%s: vgs' % self.name, kernel.error('injected'),
+                             lambda: None)
+        return [{'name': name, 'available': self.group(name).vg_free_space}]
+
+    def start(self):
+        """Start the service; it knows nothing of the time before."""
+        self.down = False
+        self.server = None
+        conf = configuration.Configuration(driver_module.opts.TRANSFER_OPTS,
+                                           config_group=BACKEND)
+        with self.cloud.on(self):
+            self.driver = driver_module.DMCloneVolumeDriver(
+                configuration=conf, host=self.host)
+            for option, value in (('volume_group', GROUP),
+                                  ('volume_backend_name', BACKEND),
+                                  ('volume_clear', 'none')):
+                cfg.CONF.set_override(option, value, group=BACKEND)
+            self.driver.backend_name = BACKEND
+            self.driver.check_for_setup_error()
+
+    def stop(self):
+        """Stop the service; what is in the kernel goes on."""
+        self.down = True
+        self.cloud.later = [job for job in self.cloud.later
+                            if job[0] is not self]
+
+    def reboot(self):
+        """Cut the power; the service is not started."""
+        self.stop()
+        self.kernel.reboot()
+        self.target.exports.clear()
+        for volume in self.lvm.volumes.values():
+            volume['active'] = False
+
+    @property
+    def backend(self):
+        return self.driver._backend
+
+    @property
+    def transfer(self):
+        return self.driver._transfer
+
+    @property
+    def destination(self):
+        return self.driver._destination
+
+    @property
+    def source(self):
+        return self.driver._source
+
+    @property
+    def teardown(self):
+        return self.driver._teardown
+
+    def create(self, size=1, **fields):
+        """Make a user's volume on this node."""
+        volume = cinder_utils.create_volume(
+            self.cloud.context, host=self.pool, size=size,
+            service_uuid=self.service.uuid,
+            availability_zone=self.service.availability_zone,
+            volume_type_id=self.cloud.test.vt['id'], **fields)
+        with self.cloud.on(self):
+            self.driver.create_volume(volume)
+        return volume
+
+    def look(self):
+        """Let the watcher look once."""
+        with self.cloud.on(self):
+            return self.watcher.look()
+
+    def hydrate(self):
+        """Let all copies that run come to their end."""
+        for name, device in self.kernel.devices.items():
+            if device.clone and device.clone.hydration:
+                self.kernel.hydrate(name)
+
+    def clones(self):
+        """Return the names of the clones."""
+        return [name for name, device in self.kernel.devices.items()
+                if device.clone]

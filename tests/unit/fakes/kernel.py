@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel's device-mapper and block devices, as far as the driver goes.
+
+It keeps the rules that real devices have: a device in use cannot be removed,
+a clone starts from what its metadata says, and waiting for a write that waits
+itself never ends. What would hang or destroy data is noted in ``violations``,
+since the driver may survive the exception.
+"""
+
+import errno
+
+from oslo_concurrency import processutils
+
+MAPPER = '/dev/mapper/'
+
+
+def error(text):
+    """Return what a failed program raises."""
+    return processutils.ProcessExecutionError(stderr=text, exit_code=1)
+
+
+class Clone:
+    """The state of a live clone; what is hydrated is in its metadata."""
+
+    def __init__(self, bitmap, length, region):
+        self.bitmap = bitmap
+        self.region = region
+        self.total = -(-length // region)
+        self.waiting = 0
+        self.hydration = False
+        self.mode = 'rw'
+
+
+class Segment:
+    """A line of a table."""
+
+    def __init__(self, line):
+        self.start, self.length, self.kind, *self.words = line.split()
+        self.start, self.length = int(self.start), int(self.length)
+
+    def paths(self):
+        """The devices below."""
+        return self.words[:{'linear': 1, 'clone': 3}.get(self.kind, 0)]
+
+
+class Device:
+    """A device of the mapper."""
+
+    def __init__(self, uuid, read_only):
+        self.uuid = uuid
+        self.read_only = read_only
+        self.table = []
+        self.loaded = None
+        self.suspended = False
+        self.sealed = False
+        self.discards = True
+        self.opened = 0
+        self.clone = None
+
+    def below(self):
+        """Paths of the devices that its tables keep open."""
+        return [{path for segment in table for path in segment.paths()}
+                for table in (self.table, self.loaded or [])]
+
+    @property
+    def size(self):
+        return sum(segment.length for segment in self.table) * 512
+
+    @property
+    def kinds(self):
+        """The kinds of its live table, as one text."""
+        return ' '.join(segment.kind for segment in self.table)
+
+
+class Kernel:
+    """One node's; survives the service, not a reboot."""
+
+    def __init__(self, lvm, steps, name):
+        self.lvm = lvm
+        self.steps = steps
+        self.node = name
+        self.devices = {}
+        #: Imported disks, {path: bytes}.
+        self.disks = {}
+        self.block_size = 512
+        self.targets = {'linear', 'zero', 'error', 'clone', 'striped'}
+        self.flushed = []
+        self.violations = []
+
+    # What the driver calls
+
+    def dmsetup(self, arguments, table=None):
+        """Stand for privsep.command.dmsetup."""
+        verb, *rest = arguments
+        return self.steps.run(
+            '%s: dmsetup %s' % (self.node, ' '.join(arguments)),
+            error('injected'), getattr(self, '_' + verb), rest, table)
+
+    def block(self, name):
+        """Return the stand-in for a function of privsep.block."""
+        def run(path, *args):
+            return self.steps.run(
+                '%s: %s %s' % (self.node, name, path),
+                OSError(errno.EIO, 'injected'), getattr(self, name), path,
+                *args)
+        return run
+
+    def size(self, path):
+        device = self.get(path)
+        if device:
+            return device.size
+        return (self.disks[path] if path in self.disks
+                else self.lvm.at(path)['size'])
+
+    def logical_block_size(self, path):
+        self._need(path)
+        return self.block_size
+
+    def flush_buffers(self, path):
+        self._need(path)
+        self.flushed.append(path)
+
+    def flush_disk(self, path):
+        self._need(path)
+        self.flushed.append(path)
+
+    def set_read_only(self, path, read_only):
+        self._need(path)
+        self.get(path).sealed = read_only
+
+    def zero_start(self, path, length):
+        if length < 4096:
+            self.violations.append('superblock of %s not zeroed' % path)
+        if self.lvm.bitmap(path):
+            self.violations.append('metadata of %s zeroed again' % path)
+        self.lvm.bitmaps[path] = {'hydrated': 0}
+
+    def forbid_discard(self, path):
+        self._need(path)
+        self.get(path).discards = False
+
+    # What a test asks and does
+
+    def get(self, path):
+        """Return the device of a path or name, or None."""
+        return self.devices.get(path.removeprefix(MAPPER))
+
+    def roles(self, names):
+        """Return {role: kinds of its table} of a volume's devices."""
+        found = {}
+        for role in ('handle', 'gate', 'source', 'export'):
+            device = self.devices.get(names.of(role))
+            if device:
+                found[role] = device.kinds
+        return found
+
+    def users(self, path):
+        """How often a device is open."""
+        device = self.get(path)
+        return (device.opened if device else 0) + sum(
+            path in paths for other in self.devices.values()
+            for paths in other.below())
+
+    def write(self, path):
+        """Let a guest write; returns whether the write is done."""
+        device = self.get(path)
+        if device.sealed or device.read_only:
+            raise OSError(errno.EPERM, 'read-only')
+        if not device.clone:
+            return True
+        if device.clone.mode != 'rw':
+            raise OSError(errno.EIO, 'metadata')
+        gate, source = (self.get(part)
+                        for part in device.table[0].paths()[1:])
+        device.clone.waiting += 1
+        self._let_go()
+        return not (gate.suspended or source.suspended)
+
+    def hydrate(self, path):
+        """Let a clone's background copy run to its end."""
+        device = self.get(path)
+        gate, source = (self.get(part)
+                        for part in device.table[0].paths()[1:])
+        if not device.clone.hydration:
+            raise AssertionError('hydration of %s is off' % path)
+        if gate.suspended or source.suspended or source.kinds != 'linear':
+            raise AssertionError('hydration of %s cannot run' % path)
+        device.clone.bitmap['hydrated'] = device.clone.total
+
+    def fail_waiting(self):
+        """Let what waits for a source get an error."""
+        for device in self.devices.values():
+            if device.clone:
+                device.clone.waiting = 0
+
+    def reboot(self):
+        """Forget all but the disks' content."""
+        self.devices, self.disks = {}, {}
+
+    # The verbs of dmsetup
+
+    def _named(self, name):
+        if name not in self.devices:
+            raise error('Device %s not found' % name)
+        return self.devices[name]
+
+    def _need(self, path):
+        if not (self.get(path) or path in self.disks or self.lvm.at(path)):
+            raise OSError(errno.ENOENT, 'no device %s' % path)
+
+    def _line(self, name):
+        device = self._named(name)
+        return '%s|%s|%d|L%s%s%s\n' % (
+            name, device.uuid, self.users(MAPPER + name),
+            'I' if device.loaded else '-', 's' if device.suspended else '-',
+            'r' if device.read_only else 'w')
+
+    def _info(self, arguments, table):
+        if arguments[:6] != ['-c', '--noheadings', '--separator', '|', '-o',
+                             'name,uuid,open,attr']:
+            raise AssertionError('unexpected: %s' % arguments)
+        if len(arguments) > 6:
+            return self._line(arguments[6])
+        return ''.join(map(self._line, sorted(self.devices))) or (
+            'No devices found\n')
+
+    def _status(self, arguments, table):
+        if arguments[0] != '--noflush':
+            raise AssertionError('status commits: %s' % arguments)
+        if arguments[1:] == ['--target', 'clone']:
+            return ''.join('%s: %s' % (name, self._status_of(device))
+                           for name, device in sorted(self.devices.items())
+                           if device.clone) or 'No devices found\n'
+        return self._status_of(self._named(arguments[1]))
+
+    @staticmethod
+    def _status_of(device):
+        clone, segment = device.clone, device.table[0]
+        if not clone:
+            return ''.join('%d %d %s \n' % (part.start, part.length,
+                                            part.kind)
+                           for part in device.table)
+        if clone.mode == 'Fail':
+            return '0 %d clone Fail\n' % segment.length
+        features = ['no_discard_passdown']
+        if not clone.hydration:
+            features.insert(0, 'no_hydration')
+        return '0 %d clone 8 20/1024 %d %d/%d %d %d %s 4 %s %s\n' % (
+            segment.length, clone.region, clone.bitmap['hydrated'],
+            clone.total, clone.waiting, len(features), ' '.join(features),
+            'hydration_threshold 64 hydration_batch_size 64', clone.mode)
+
+    def _targets(self, arguments, table):
+        return ''.join('%-16s v1.0.0\n' % name for name in self.targets)
+
+    def _parse(self, text, device):
+        segments = [Segment(line) for line in text.splitlines()]
+        for segment in segments:
+            for path in segment.paths():
+                self._need(path)
+            if segment.kind == 'clone':
+                if device.table and not device.suspended:
+                    self.violations.append('clone loaded over a live device')
+                if 'no_hydration' not in segment.words:
+                    self.violations.append('clone made with hydration on')
+                if self.lvm.bitmap(segment.words[0]) is None:
+                    raise error('metadata was never formatted')
+        return segments
+
+    def _create(self, arguments, table):
+        name, option, uuid, *mode = arguments
+        if name in self.devices or option != '--uuid':
+            raise error('Device or resource busy')
+        device = Device(uuid, mode == ['--readonly'])
+        self._switch(device, self._parse(table, device))
+        self.devices[name] = device
+
+    def _load(self, arguments, table):
+        name, *mode = arguments
+        device = self._named(name)
+        if device.read_only != (mode == ['--readonly']):
+            self.violations.append('%s changes its mode' % name)
+        device.loaded = self._parse(table, device)
+
+    def _switch(self, device, segments):
+        device.table, device.loaded, device.clone = segments, None, None
+        device.discards = True
+        if segments[0].kind == 'clone':
+            device.clone = Clone(self.lvm.bitmap(segments[0].words[0]),
+                                 segments[0].length,
+                                 int(segments[0].words[3]))
+
+    def _suspend(self, arguments, table):
+        device = self._named(arguments[-1])
+        if '--noflush' not in arguments:
+            self._drain(arguments[-1], device)
+        device.suspended = True
+
+    def _drain(self, name, device):
+        """Wait for the requests of a clone, and commit its metadata."""
+        if not device.clone:
+            return
+        metadata, gate, source = device.table[0].paths()
+        if self.get(gate).suspended:
+            self.violations.append('%s waits for its gate for ever' % name)
+        if device.clone.waiting and self.get(source).suspended:
+            self.violations.append('%s waits for its source' % name)
+
+    def _resume(self, arguments, table):
+        device = self._named(arguments[0])
+        if device.loaded:
+            self._switch(device, device.loaded)
+        device.suspended = False
+        self._let_go()
+
+    def _let_go(self):
+        """Finish the writes that nothing holds up any more."""
+        for device in self.devices.values():
+            if not device.clone:
+                continue
+            gate, source = (self.get(part)
+                            for part in device.table[0].paths()[1:])
+            if not (gate.suspended or source.suspended):
+                device.clone.bitmap['hydrated'] = min(
+                    device.clone.total,
+                    device.clone.bitmap['hydrated'] + device.clone.waiting)
+                device.clone.waiting = 0
+
+    def _message(self, arguments, table):
+        name, sector, verb = arguments
+        clone = self._named(name).clone
+        if not clone:
+            raise error('Invalid argument')
+        clone.hydration = {'enable_hydration': True,
+                           'disable_hydration': False}[verb]
+
+    def _remove(self, arguments, table):
+        name = arguments[-1]
+        device = self._named(name)
+        if self.users(MAPPER + name):
+            raise error('Device or resource busy')
+        self._drain(name, device)
+        del self.devices[name]

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is between the nodes: iSCSI and messages."""
+
+import json
+
+from cinder import exception
+from os_brick import exception as brick_exception
+import oslo_messaging as messaging
+
+from tests.unit.fakes import steps
+
+PREFIX = 'iqn.2010-10.org.openstack:'
+
+
+class Target:
+    """Stands for dmclone_driver.targets: a node's exports."""
+
+    def __init__(self, node):
+        self._node = node
+        #: {iSCSI name: (path, initiator, authentication)}
+        self.exports = {}
+
+    def _step(self, what, function, *args):
+        return self._node.cloud.steps.run(
+            '%s: %s' % (self._node.name, what),
+            exception.ISCSITargetCreateFailed(volume_id='injected'),
+            function, *args)
+
+    def export(self, name, path, initiator, auth=None):
+        return self._step('export ' + name, self._export, PREFIX + name,
+                          path, initiator, auth or 'CHAP user secret')
+
+    def _export(self, iqn, path, initiator, auth):
+        self._close(iqn)
+        self._node.kernel.get(path).opened += 1
+        self.exports[iqn] = (path, initiator, auth)
+        return '%s:3260,1 %s 1' % (self._node.address, iqn), auth
+
+    def unexport(self, name):
+        self._step('unexport ' + name, self._close, PREFIX + name)
+
+    def _close(self, iqn):
+        path, *rest = self.exports.pop(iqn, (None,))
+        device = path and self._node.kernel.get(path)
+        if device:
+            device.opened -= 1
+
+
+class Importer:
+    """Stands for dmclone_driver.importer: a node's sessions."""
+
+    def __init__(self, node):
+        self._node = node
+
+    def _step(self, what, function, *args):
+        return self._node.cloud.steps.run(
+            '%s: %s' % (self._node.name, what),
+            brick_exception.BrickException(message='injected'),
+            function, *args)
+
+    def initiator(self):
+        return self._node.initiator
+
+    def connect(self, location, auth):
+        return self._step('log in', self._connect, location, auth)
+
+    def _connect(self, location, auth):
+        portal, iqn, lun = location.split()
+        home = next(node for node in self._node.cloud.nodes.values()
+                    if node.address == portal.partition(':')[0])
+        path, initiator, expected = home.target.exports.get(
+            iqn, (None, None, None))
+        if (not path or home.down or auth != expected or
+                initiator != self._node.initiator):
+            raise brick_exception.FailedISCSITargetPortalLogin(message=iqn)
+        disk = '/dev/disk/by-path/' + iqn
+        self._node.kernel.disks[disk] = home.kernel.size(path)
+        return disk
+
+    def cut(self, location):
+        self._step('cut', self._node.kernel.fail_waiting)
+
+    def disconnect(self, location, auth):
+        if location and auth:
+            self._step('log out', self._node.kernel.disks.pop,
+                       '/dev/disk/by-path/' + location.split()[1], None)
+
+
+class Rpc:
+    """Stands for cinder.rpc as peer_api uses it."""
+
+    def __init__(self, cloud):
+        self._cloud = cloud
+
+    def get_client(self, target):
+        return Client(self._cloud)
+
+    def get_server(self, target, endpoints):
+        return Server(self._cloud, target, endpoints)
+
+
+class Server:
+    """Answers once it is started."""
+
+    def __init__(self, cloud, target, endpoints):
+        self._cloud, self._target = cloud, target
+        self.endpoint, = endpoints
+
+    def start(self):
+        self._cloud.by_host[self._target.server].server = self
+
+
+class Client:
+    """Calls a method of another node, there."""
+
+    def __init__(self, cloud, server=None):
+        self._cloud, self._server = cloud, server
+
+    def prepare(self, server, timeout):
+        if not timeout:
+            raise AssertionError('waits for ever')
+        return Client(self._cloud, server)
+
+    def call(self, context, method, **arguments):
+        caller = self._cloud.here
+        result = self._cloud.steps.run(
+            '%s: ask %s to %s' % (caller.name, self._server, method),
+            messaging.MessagingTimeout('injected'), self._call, context,
+            method, arguments)
+        if caller.down:
+            raise steps.Killed(caller.name)
+        return result
+
+    def _call(self, context, method, arguments):
+        json.dumps(arguments)
+        node = self._cloud.by_host[self._server]
+        if node.down or not node.server:
+            raise messaging.MessagingTimeout('nobody there')
+        with self._cloud.on(node):
+            try:
+                return getattr(node.server.endpoint, method)(context,
+                                                             **arguments)
+            except steps.Killed:
+                # Another process: its caller only gets no answer.
+                node.down = True
+                raise messaging.MessagingTimeout('killed')
+            except exception.CinderException:
+                raise
+            except Exception as error:
+                raise messaging.RemoteError(type(error).__name__, str(error))

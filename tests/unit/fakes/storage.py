@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node's LVM: what the programs say, and Cinder's object of a group."""
+
+import json
+
+from tests.unit.fakes import kernel
+
+GIB = 1024 ** 3
+UNITS = {'b': 1, 'm': 1024 ** 2, 'g': GIB}
+
+
+class Lvm:
+    """Logical volumes and what is on them; survives a reboot."""
+
+    def __init__(self, steps, name, groups):
+        self.steps = steps
+        self.node = name
+        #: {group: bytes}
+        self.groups = groups
+        #: {path: dict of size, active, tags, origin}
+        self.volumes = {}
+        #: Formatted metadata, {path: {'hydrated': regions}}.
+        self.bitmaps = {}
+        self.kernel = None
+
+    def at(self, path):
+        """Return an active logical volume, or None."""
+        found = self.volumes.get(path)
+        return found if found and found['active'] else None
+
+    def bitmap(self, path):
+        """Return the bitmap of formatted metadata, or None."""
+        return self.bitmaps.get(path)
+
+    def names(self):
+        """Return the names of all logical volumes."""
+        return sorted(path.rpartition('/')[2] for path in self.volumes)
+
+    def free(self, group):
+        """Return the free bytes of a group."""
+        return self.groups[group] - sum(
+            volume['size'] for path, volume in self.volumes.items()
+            if path.startswith('/dev/%s/' % group))
+
+    def add(self, group, name, size, origin=None):
+        """Make a logical volume."""
+        path = '/dev/%s/%s' % (group, name)
+        if path in self.volumes:
+            raise kernel.error('%s already exists' % name)
+        if size > self.free(group):
+            raise kernel.error('insufficient free space')
+        self.volumes[path] = {'size': size, 'active': True, 'tags': set(),
+                              'origin': origin}
+
+    def drop(self, path):
+        """Delete a logical volume."""
+        if path not in self.volumes:
+            raise kernel.error('Failed to find logical volume %s' % path)
+        if self.kernel.users(path):
+            raise kernel.error('%s is used by another device' % path)
+        del self.volumes[path]
+        self.bitmaps.pop(path, None)
+
+    def lvm(self, arguments):
+        """Stand for privsep.command.lvm."""
+        verb, *rest = arguments
+        return self.steps.run(
+            '%s: %s' % (self.node, ' '.join(arguments)),
+            kernel.error('injected'), getattr(self, '_' + verb), rest)
+
+    def _lvs(self, arguments):
+        groups = arguments[arguments.index('-o') + 2:]
+        rows = []
+        for path, volume in self.volumes.items():
+            group, name = path.split('/')[2:]
+            if not groups or group in groups:
+                rows.append({'vg_name': group, 'lv_name': name,
+                             'lv_size': str(volume['size']),
+                             'lv_active': ('active' if volume['active']
+                                           else ''),
+                             'lv_tags': ','.join(sorted(volume['tags']))})
+        return json.dumps({'report': [{'lv': rows}]})
+
+    def _lvchange(self, arguments):
+        path = '/dev/' + arguments.pop()
+        volume = self.volumes[path]
+        while arguments:
+            option = arguments.pop(0)
+            if option == '--addtag':
+                volume['tags'].add(arguments.pop(0))
+            elif option == '--deltag':
+                volume['tags'].discard(arguments.pop(0))
+            elif option == '--activate':
+                volume['active'] = arguments.pop(0) == 'y'
+
+    def _lvremove(self, arguments):
+        self.drop('/dev/' + arguments[-1])
+
+
+class Group:
+    """Stands for cinder.brick.local_dev.lvm.LVM."""
+
+    def __init__(self, lvm, name):
+        self._lvm = lvm
+        self.vg_name = name
+
+    def _step(self, what, function, *args):
+        return self._lvm.steps.run(
+            '%s: group %s' % (self._lvm.node, what),
+            kernel.error('injected'), function, *args)
+
+    def _path(self, name):
+        return '/dev/%s/%s' % (self.vg_name, name)
+
+    @property
+    def vg_size(self):
+        return '%.2f' % (self._lvm.groups[self.vg_name] / GIB)
+
+    @property
+    def vg_free_space(self):
+        return '%.2f' % (self._lvm.free(self.vg_name) / GIB)
+
+    def update_volume_group_info(self):
+        self._step('look', lambda: None)
+
+    def create_volume(self, name, size_str, lv_type='default',
+                      mirror_count=0):
+        size = int(size_str[:-1]) * UNITS[size_str[-1]]
+        self._step('create ' + name, self._lvm.add, self.vg_name, name, size)
+
+    def create_lv_snapshot(self, name, source_lv_name, lv_type='default'):
+        origin = self._path(source_lv_name)
+        self._step('snapshot ' + name, self._lvm.add, self.vg_name, name,
+                   self._lvm.volumes[origin]['size'], origin)
+
+    def delete(self, name):
+        self._step('delete ' + name, self._lvm.drop, self._path(name))
+
+    def get_volume(self, name):
+        found = self._lvm.volumes.get(self._path(name))
+        return found and {'name': name, 'size': '%.2f' % (
+            found['size'] / GIB)}
+
+    def get_volumes(self):
+        return [self.get_volume(name) for name in self._lvm.names()
+                if self.get_volume(name)]
+
+    def lv_has_snapshot(self, name):
+        return any(volume['origin'] == self._path(name)
+                   for volume in self._lvm.volumes.values())
+
+    def extend_volume(self, name, new_size):
+        self._lvm.volumes[self._path(name)]['size'] = (
+            int(new_size[:-1]) * UNITS[new_size[-1]])
+
+    def rename_volume(self, name, new_name):
+        self._lvm.volumes[self._path(new_name)] = (
+            self._lvm.volumes.pop(self._path(name)))
+
+    def activate_lv(self, name, is_snapshot=False, permanent=False):
+        self._lvm.volumes[self._path(name)]['active'] = True
+
+    def deactivate_lv(self, name):
+        if self._lvm.kernel.users(self._path(name)):
+            raise kernel.error('%s in use' % name)
+        self._lvm.volumes[self._path(name)]['active'] = False
+
+    def revert(self, name):
+        del self._lvm.volumes[self._path(name)]
