@@ -3,12 +3,17 @@
 
 import re
 from unittest import mock
+import uuid
 
 from cinder.tests.unit import test
 import testtools
 
+from dmclone_driver import logical_volumes
+from dmclone_driver import names
 from tests.unit.fakes import cloud
+from tests.unit.fakes import kernel
 from tests.unit.fakes import steps
+from tests.unit.fakes import storage
 
 READS = re.compile(r': (dmsetup (info|status|targets)|lvs|size|'
                    r'logical_block_size|vgs)')
@@ -22,6 +27,35 @@ class PlainTestCase(testtools.TestCase):
         patcher = mock.patch(path, *args, **kwargs)
         self.addCleanup(patcher.stop)
         return patcher.start()
+
+
+class MachineTestCase(PlainTestCase):
+    """A test with one pretended machine, and no database."""
+
+    def setUp(self):
+        super().setUp()
+        self.steps = steps.Steps()
+        self.lvm = storage.Lvm(self.steps, 'node', {
+            'volumes': 100 * storage.GIB, 'fast': storage.GIB})
+        self.kernel = kernel.Kernel(self.lvm, self.steps, 'node')
+        self.lvm.kernel = self.kernel
+        self.patch('dmclone_driver.privsep.command.dmsetup',
+                   new=self.kernel.dmsetup)
+        self.patch('dmclone_driver.privsep.command.lvm', new=self.lvm.lvm)
+        for name in cloud.BLOCK:
+            self.patch('dmclone_driver.privsep.block.' + name,
+                       new=self.kernel.block(name))
+        self.patch('dmclone_driver.handles.time.sleep')
+
+    def tearDown(self):
+        self.assertEqual([], self.kernel.violations)
+        super().tearDown()
+
+    def logical_volume(self, size=storage.GIB, group='volumes'):
+        """Make one for a volume; returns (Names, LogicalVolume)."""
+        mine = names.Names(str(uuid.uuid4()))
+        self.lvm.add(group, 'volume-' + mine.name_id, size)
+        return mine, logical_volumes.find('volume-' + mine.name_id, group)
 
 
 class DatabaseTestCase(test.TestCase):

@@ -131,7 +131,7 @@ class Kernel:
     def zero_start(self, path, length):
         if length < 4096:
             self.violations.append('superblock of %s not zeroed' % path)
-        if self.lvm.bitmap(path):
+        if (self.lvm.bitmap(path) or {}).get('used'):
             self.violations.append('metadata of %s zeroed again' % path)
         self.lvm.bitmaps[path] = {'hydrated': 0}
 
@@ -286,8 +286,9 @@ class Kernel:
         device.table, device.loaded, device.clone = segments, None, None
         device.discards = True
         if segments[0].kind == 'clone':
-            device.clone = Clone(self.lvm.bitmap(segments[0].words[0]),
-                                 segments[0].length,
+            bitmap = self.lvm.bitmap(segments[0].words[0])
+            bitmap['used'] = True
+            device.clone = Clone(bitmap, segments[0].length,
                                  int(segments[0].words[3]))
 
     def _suspend(self, arguments, table):

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metadata on logical volumes: zeroed once, found in any group."""
+
+import types
+
+from cinder import exception as cinder_exception
+from oslo_concurrency import processutils
+
+from dmclone_driver import exception
+from dmclone_driver.metadata import lvm
+from tests.unit import base
+from tests.unit.fakes import storage
+
+
+class LvmTestCase(base.MachineTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.names, self.lv = self.logical_volume()
+        self.patch('cinder.brick.local_dev.lvm.LVM', new=self._group)
+        self.store = self.make(None)
+
+    def _group(self, name, helper, executor):
+        if name not in self.lvm.groups:
+            raise cinder_exception.VolumeGroupNotFound(vg_name=name)
+        return storage.Group(self.lvm, name)
+
+    def make(self, group):
+        store = lvm.LogicalVolumeMetadata(types.SimpleNamespace(
+            dmclone_metadata_volume_group=group, volume_group='volumes',
+            config_group='here'), None)
+        store.check()
+        return store
+
+    def create(self, region=128):
+        return self.store.create(self.names, self.lv.size, region)
+
+    def path(self, group='volumes'):
+        return '/dev/%s/%s' % (group, self.names.metadata)
+
+    def zeroings(self):
+        return sum('zero_start' in step for step in self.steps.log)
+
+    def test_create(self):
+        self.create()
+        self.assertEqual((self.path(), 128), self.store.find(self.names))
+        self.assertEqual({'hydrated': 0}, self.lvm.bitmap(self.path()))
+        self.assertEqual(3 * 2 ** 20, self.lvm.volumes[self.path()]['size'])
+
+    def test_size_grows_with_the_regions(self):
+        self.lv = self.logical_volume(90 * storage.GIB)[1]
+        self.create(region=8)
+        self.assertGreater(self.lvm.volumes[self.path()]['size'],
+                           6528 * 1024 * 90 // 100)
+
+    def test_zeroed_once(self):
+        self.create()
+        self.lvm.bitmap(self.path())['hydrated'] = 7
+        for region in (128, 8):
+            self.create(region)
+        self.assertEqual(1, self.zeroings())
+        self.assertEqual({'hydrated': 7}, self.lvm.bitmap(self.path()))
+        self.assertEqual((self.path(), 128), self.store.find(self.names))
+
+    def test_cut_off_anywhere_and_repeated(self):
+        for number in range(4):
+            self.steps.start(number)
+            try:
+                self.create()
+            except (processutils.ProcessExecutionError, OSError):
+                self.assertIsNone(self.store.find(self.names))
+                self.create()
+            self.assertEqual((self.path(), 128), self.store.find(self.names))
+            self.assertIsNotNone(self.lvm.bitmap(self.path()))
+            self.store.remove(self.names)
+
+    def test_without_the_tag_it_is_not_found(self):
+        self.lvm.add('volumes', self.names.metadata, 2 ** 22)
+        self.assertIsNone(self.store.find(self.names))
+
+    def test_find_activates(self):
+        self.create()
+        self.lvm.volumes[self.path()]['active'] = False
+        self.store.find(self.names)
+        self.assertTrue(self.lvm.volumes[self.path()]['active'])
+
+    def test_another_group(self):
+        self.store = self.make('fast')
+        self.create()
+        self.assertEqual((self.path('fast'), 128),
+                         self.store.find(self.names))
+
+    def test_group_has_changed_meanwhile(self):
+        self.create()
+        self.lvm.bitmap(self.path())['hydrated'] = 7
+        self.store = self.make('fast')
+        self.assertEqual((self.path(), 128), self.store.find(self.names))
+        self.create()
+        self.assertEqual(1, self.zeroings())
+        self.store.remove(self.names)
+        self.assertEqual([self.lv.name], self.lvm.names())
+
+    def test_remove(self):
+        self.create()
+        for _ in range(2):
+            self.store.remove(self.names)
+            self.assertEqual([self.lv.name], self.lvm.names())
+
+    def test_no_such_group(self):
+        error = self.assertRaises(exception.BadConfiguration, self.make,
+                                  'gone')
+        for part in ('dmclone_metadata_volume_group', 'gone', '[here]',
+                     'no such volume group'):
+            self.assertIn(part, error.msg)

@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The devices of a volume: which tables result, and what is never done."""
+
+import ddt
+from oslo_concurrency import processutils
+
+from dmclone_driver import handles
+from dmclone_driver import logical_volumes
+from dmclone_driver.names import EXPORT
+from dmclone_driver.names import GATE
+from dmclone_driver.names import HANDLE
+from dmclone_driver.names import SOURCE
+from tests.unit import base
+from tests.unit.fakes import storage
+
+METADATA = '/dev/volumes/metadata'
+DISK = '/dev/disk/by-path/source'
+TUNING = handles.Tuning(16, 32)
+SECTORS = storage.GIB // 512
+
+
+class HandlesTestCase(base.MachineTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.names, self.lv = self.logical_volume()
+        self.lvm.add('volumes', 'metadata', 2 ** 22)
+        self.lvm.bitmaps[METADATA] = {'hydrated': 0}
+        self.kernel.disks[DISK] = storage.GIB + 4096 * 512
+
+    def build(self, disk=DISK, passive=True):
+        handles.build_clone(self.names, self.lv, METADATA, 128, TUNING,
+                            disk=disk, passive=passive)
+
+    def device(self, role=HANDLE):
+        return self.kernel.get(self.names.path(role))
+
+
+class LinearTestCase(HandlesTestCase):
+
+    def test_ensure_linear(self):
+        handles.ensure_linear(self.names, self.lv)
+        segment, = self.device().table
+        self.assertEqual((0, SECTORS, 'linear', [self.lv.path, '0']),
+                         (segment.start, segment.length, segment.kind,
+                          segment.words))
+        self.assertEqual('DMCLONE-handle-' + self.names.name_id,
+                         self.device().uuid)
+
+    def test_handle_in_use_is_left_alone(self):
+        self.build()
+        before = self.device()
+        handles.ensure_linear(self.names, self.lv)
+        self.assertIs(before, self.device())
+        self.assertEqual('clone', before.kinds)
+
+    def test_grow(self):
+        handles.ensure_linear(self.names, self.lv)
+        self.device().opened = 1
+        self.lvm.volumes[self.lv.path]['size'] *= 2
+        handles.grow(self.names, logical_volumes.find(self.lv.name))
+        self.assertEqual(2 * storage.GIB, self.device().size)
+        self.assertFalse(self.device().suspended)
+
+    def test_grow_that_fails_lets_go(self):
+        handles.ensure_linear(self.names, self.lv)
+        self.steps.start(1)
+        self.assertRaises(processutils.ProcessExecutionError, handles.grow,
+                          self.names, self.lv)
+        self.assertFalse(self.device().suspended)
+
+
+class CloneTestCase(HandlesTestCase):
+
+    def test_passive(self):
+        self.build()
+        self.assertTrue(self.device(GATE).suspended)
+        self.assertEqual([METADATA, self.names.path(GATE),
+                          self.names.path(SOURCE)],
+                         self.device().table[0].paths())
+        self.assertFalse(self.device().clone.hydration)
+        self.assertFalse(self.device().discards)
+        self.assertTrue(self.device(SOURCE).read_only)
+        self.assertEqual([DISK, str(handles.MARGIN)],
+                         self.device(SOURCE).table[0].words)
+        self.assertEqual([self.lv.path, '0'],
+                         self.device(GATE).table[0].words)
+
+    def test_gate_is_shut_before_there_is_a_clone(self):
+        open_gates = []
+
+        def look():
+            if self.device() and not self.device(GATE).suspended:
+                open_gates.append(1)
+
+        self.steps.observe = look
+        self.build()
+        self.assertEqual([], open_gates)
+
+    def test_tuning(self):
+        self.build()
+        self.assertEqual('hydration_threshold 16 hydration_batch_size 32',
+                         ' '.join(self.device().table[0].words[-4:]))
+
+    def test_again(self):
+        self.build()
+        before = dict(self.kernel.devices)
+        self.device().discards = True
+        self.build()
+        self.assertEqual(before, self.kernel.devices)
+        self.assertFalse(self.device().discards)
+
+    def test_cut_off_anywhere_and_repeated(self):
+        for passive in (True, False):
+            for number in range(9):
+                self.kernel.devices.clear()
+                self.steps.start(number)
+                try:
+                    self.build(passive=passive)
+                except (processutils.ProcessExecutionError, OSError):
+                    self.build(passive=passive)
+                self.assertEqual(passive, self.device(GATE).suspended)
+                self.assertFalse(self.device().discards)
+
+    def test_not_passive(self):
+        self.build(passive=False)
+        self.assertFalse(self.device(GATE).suspended)
+
+    def test_without_its_source(self):
+        """What is there is served; the rest waits."""
+        self.build(disk=None, passive=False)
+        self.assertTrue(self.device(SOURCE).suspended)
+        self.assertEqual('error', self.device(SOURCE).kinds)
+        self.assertFalse(self.kernel.write(self.names.path()))
+        handles.connect_source(self.names, DISK, SECTORS)
+        self.assertEqual('linear', self.device(SOURCE).kinds)
+        self.assertFalse(self.device(SOURCE).suspended)
+        self.assertEqual(0, self.device().clone.waiting)
+
+    def test_open_gate(self):
+        self.build()
+        self.assertFalse(self.kernel.write(self.names.path()))
+        handles.open_gate(self.names)
+        self.assertEqual(0, self.device().clone.waiting)
+        self.assertEqual(1, self.device().clone.bitmap['hydrated'])
+        # Else the new home shows what the old one has changed since.
+        self.assertEqual([self.names.path()], self.kernel.flushed)
+
+    def test_hydration(self):
+        self.build(passive=False)
+        handles.start_hydration(self.names)
+        self.assertTrue(self.device().clone.hydration)
+        self.assertTrue(handles.stop_hydration(self.names))
+        self.assertFalse(self.device().clone.hydration)
+
+    def test_hydration_that_does_not_stop(self):
+        self.build(disk=None, passive=False)
+        self.kernel.write(self.names.path())
+        self.assertFalse(handles.stop_hydration(self.names))
+
+
+@ddt.ddt
+class MakeLinearTestCase(HandlesTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.build(passive=False)
+        self.clone = self.device().clone
+        self.clone.bitmap['hydrated'] = self.clone.total
+
+    def test_complete(self):
+        self.device().opened = 1
+        self.assertTrue(handles.make_linear(self.names, self.lv))
+        self.assertEqual('linear', self.device().kinds)
+        self.assertEqual([self.lv.path], self.device().table[0].paths())
+        self.assertFalse(self.device().suspended)
+        self.assertEqual([self.names.path()], self.kernel.flushed)
+
+    def refuse(self):
+        self.assertFalse(handles.make_linear(self.names, self.lv))
+        self.assertEqual('clone', self.device().kinds)
+        self.assertIsNone(self.device().loaded)
+        self.assertFalse(self.device().suspended)
+
+    def test_incomplete(self):
+        self.clone.bitmap['hydrated'] -= 1
+        self.refuse()
+
+    @ddt.data('ro', 'Fail')
+    def test_commit_fails_during_the_suspend(self, mode):
+        """Complete before, and silently not so any more."""
+        def fail():
+            if self.device().suspended:
+                self.clone.mode = mode
+
+        self.steps.observe = fail
+        self.refuse()
+
+    def test_load_fails(self):
+        """The clone goes on."""
+        self.steps.start(2)
+        self.assertRaises(processutils.ProcessExecutionError,
+                          handles.make_linear, self.names, self.lv)
+        self.assertEqual('clone', self.device().kinds)
+        self.assertFalse(self.device().suspended)
+
+    def test_again(self):
+        for _ in range(2):
+            self.assertTrue(handles.make_linear(self.names, self.lv))
+        self.assertEqual('linear', self.device().kinds)
+
+    def test_abandon(self):
+        """Then it need not be complete."""
+        self.clone.bitmap['hydrated'] = 0
+        handles.abandon_clone(self.names, self.lv)
+        self.assertEqual('linear', self.device().kinds)
+        self.assertFalse(self.device().suspended)
+
+
+class EvidenceTestCase(HandlesTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.build()
+
+    def test_never_written(self):
+        self.assertTrue(handles.never_written(self.names))
+        # And will not be from here on.
+        self.assertRaises(OSError, self.kernel.write, self.names.path())
+
+    def assertNotProven(self):
+        self.assertFalse(handles.never_written(self.names))
+        self.assertFalse(self.device().sealed)
+
+    def test_waiting_write(self):
+        self.kernel.write(self.names.path())
+        self.assertNotProven()
+
+    def test_written(self):
+        self.device().clone.bitmap['hydrated'] = 1
+        self.assertNotProven()
+
+    def test_open(self):
+        self.device().opened = 1
+        self.assertNotProven()
+
+    def test_metadata_cannot_be_read(self):
+        for mode in ('ro', 'Fail'):
+            self.device().clone.mode = mode
+            self.assertNotProven()
+
+    def test_not_a_clone(self):
+        handles.open_gate(self.names)
+        handles.abandon_clone(self.names, self.lv)
+        self.assertNotProven()
+
+    def test_no_handle(self):
+        handles.open_gate(self.names)
+        handles.remove(self.names, HANDLE)
+        self.assertTrue(handles.never_written(self.names))
+
+
+class ExportTestCase(HandlesTestCase):
+
+    def setUp(self):
+        super().setUp()
+        handles.ensure_linear(self.names, self.lv)
+
+    def export(self):
+        handles.ensure_export(self.names, self.lv.size)
+
+    def test_export(self):
+        self.export()
+        device = self.device(EXPORT)
+        self.assertTrue(device.read_only)
+        self.assertEqual('zero linear zero', device.kinds)
+        self.assertEqual([(0, 2048), (2048, SECTORS), (2048 + SECTORS, 2048)],
+                         [(part.start, part.length) for part in device.table])
+        # Through the handle: another device has another cache.
+        self.assertEqual([self.names.path(), '0'], device.table[1].words)
+
+    def test_buffers_are_flushed_before_every_export(self):
+        self.export()
+        before = self.device(EXPORT)
+        self.export()
+        self.assertEqual([self.names.path()] * 2, self.kernel.flushed)
+        self.assertIs(before, self.device(EXPORT))
+
+    def test_is_open(self):
+        self.assertFalse(handles.is_open(self.names))
+        self.export()
+        self.assertFalse(handles.is_open(self.names))
+        self.device().opened = 1
+        self.assertTrue(handles.is_open(self.names))
+        handles.remove(self.names, EXPORT)
+        self.assertTrue(handles.is_open(self.names))
+
+    def test_no_handle_is_not_open(self):
+        handles.remove(self.names, HANDLE)
+        self.assertIs(False, handles.is_open(self.names))
+
+    def test_seal(self):
+        self.export()
+        self.assertTrue(handles.seal(self.names))
+        self.assertRaises(OSError, self.kernel.write, self.names.path())
+
+    def test_seal_of_an_open_device(self):
+        """Nobody writes any more, but something may be under way."""
+        self.export()
+        self.device().opened = 1
+        self.assertFalse(handles.seal(self.names))
+        self.assertTrue(self.device().sealed)
+        self.device().opened = 0
+        self.assertTrue(handles.seal(self.names))
+
+    def test_seal_of_nothing(self):
+        """What is not there yet may appear, writable."""
+        handles.remove(self.names, HANDLE)
+        self.assertFalse(handles.seal(self.names))
+
+
+class RemoveTestCase(HandlesTestCase):
+
+    def test_all_in_their_order(self):
+        self.build(passive=False)
+        handles.remove(self.names, EXPORT, HANDLE, GATE, SOURCE)
+        self.assertEqual({}, self.kernel.devices)
+        handles.remove(self.names, EXPORT, HANDLE, GATE, SOURCE)
+
+    def test_in_use(self):
+        self.build(passive=False)
+        self.device().opened = 1
+        self.assertRaises(processutils.ProcessExecutionError, handles.remove,
+                          self.names, HANDLE, GATE)
+        self.assertIsNotNone(self.device(GATE))
+
+    def test_others_stay(self):
+        handles.ensure_linear(self.names, self.lv)
+        other, lv = self.logical_volume()
+        handles.ensure_linear(other, lv)
+        handles.remove(self.names, HANDLE)
+        self.assertEqual([other.of(HANDLE)], list(self.kernel.devices))

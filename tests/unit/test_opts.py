@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options: registered, described, and of values that make sense."""
+
+import importlib.metadata
+
+from cinder.volume import configuration
+import ddt
+from oslo_config import cfg
+
+from dmclone_driver import driver
+from dmclone_driver.metadata import sizing
+from dmclone_driver import opts
+from tests.unit import base
+
+REJECTED = [('dmclone_region_size', '-1'),
+            ('dmclone_region_size', '1048577'),
+            ('dmclone_hydration_threshold', '0'),
+            ('dmclone_hydration_batch_size', '0'),
+            ('dmclone_check_interval', '0'),
+            ('dmclone_prepare_timeout', '4')]
+
+
+@ddt.ddt
+class OptionsTestCase(base.PlainTestCase):
+
+    def test_registered(self):
+        group = cfg.CONF[configuration.SHARED_CONF_GROUP]
+        for option in opts.TRANSFER_OPTS:
+            self.assertEqual(option.default, group[option.dest])
+        self.assertEqual(7, len(opts.TRANSFER_OPTS))
+
+    def test_of_this_driver(self):
+        """All begin alike, and say what they are for."""
+        for option in opts.TRANSFER_OPTS:
+            self.assertTrue(option.name.startswith('dmclone_'), option.name)
+            self.assertTrue(option.help.endswith('.'), option.name)
+
+    def test_driver_tells_them(self):
+        known = {option.name: option
+                 for option in driver.DMCloneVolumeDriver.get_driver_options()}
+        for option in opts.TRANSFER_OPTS:
+            self.assertIs(option, known[option.name])
+        self.assertIn('volume_group', known)
+
+    def test_sample_file(self):
+        point, = importlib.metadata.entry_points(
+            group='oslo.config.opts', name='dmclone_driver')
+        found = dict(point.load()())
+        for option in opts.TRANSFER_OPTS:
+            self.assertIn(option, found[configuration.SHARED_CONF_GROUP])
+
+    @ddt.data(*REJECTED)
+    @ddt.unpack
+    def test_rejected(self, name, value):
+        option = next(each for each in opts.TRANSFER_OPTS
+                      if each.name == name)
+        self.assertRaises(ValueError, option.type, value)
+
+    def test_defaults_fit_each_other(self):
+        defaults = {option.name: option.default
+                    for option in opts.TRANSFER_OPTS}
+        # A request has to be answered, and undone, within this.
+        self.assertLess(defaults['dmclone_prepare_timeout'], 60)
+        self.assertFalse(defaults['dmclone_remote_attach'])
+        self.assertFalse(defaults['dmclone_region_size'])
+        largest = next(option for option in opts.TRANSFER_OPTS
+                       if option.name == 'dmclone_region_size').type.max
+        self.assertTrue(sizing.valid_region(largest))
