@@ -54,6 +54,9 @@ class Peers:
         The host's name decides; where no peer has it, for example since
         nova and cinder call the host differently, its address.
 
+        Whether it runs is not asked here: its heartbeat is old after a
+        restart, too. It has to answer before anything is done.
+
         :param pool: of the volume; peers call it the same
         :raises: NoPeer
         """
@@ -63,8 +66,6 @@ class Peers:
                    self._addressed(services, address))
         if service is None:
             raise self._no_peer(connector, _('there is no such service'))
-        if not service.is_up:
-            raise self._no_peer(connector, _('its service is down'))
         return Peer(backend_host=service.host,
                     host=volume_utils.append_host(service.host, pool),
                     service_uuid=service.uuid,
