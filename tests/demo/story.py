@@ -233,7 +233,7 @@ class Story:
         self.lab.check()
         self.say('Looked for on all nodes and in the database: logical '
                  'volumes, mappings, iSCSI targets, sessions and disks, '
-                 'loop devices, files, rows. Nothing is left.')
+                 'loop devices, files, rows. Nothing of it is left.')
 
     def summarise(self):
         self.screen.title('What took how long in this run')
