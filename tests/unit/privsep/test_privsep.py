@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs as root, as far as that can be seen without being root."""
+
+import os
+
+from eventlet import patcher
+import fixtures
+
+from dmclone_driver import privsep
+from dmclone_driver.privsep import block
+from dmclone_driver.privsep import command
+from dmclone_driver.privsep import events
+from tests.unit import base
+
+
+class PrivsepTestCase(base.PlainTestCase):
+
+    def setUp(self):
+        super().setUp()
+        privsep.dmclone_context.set_client_mode(False)
+        self.addCleanup(privsep.dmclone_context.set_client_mode, True)
+        self.folder = self.useFixture(fixtures.TempDir()).path
+        self.path = os.path.join(self.folder, 'device')
+        with open(self.path, 'wb') as stream:
+            stream.write(b'x' * 10000)
+
+
+class ActionsTestCase(PrivsepTestCase):
+
+    def test_zero_start(self):
+        block.zero_start(self.path, 4096)
+        with open(self.path, 'rb') as stream:
+            self.assertEqual(b'\0' * 4096 + b'x' * 5904, stream.read())
+
+    def test_ioctls(self):
+        """The numbers are those of linux/fs.h; files close again."""
+        asked = []
+
+        def ioctl(fd, request, argument):
+            asked.append((request, argument))
+            return b'\2\0\0\0\0\0\0\0' if argument else 0
+
+        self.patch('fcntl.ioctl', new=ioctl)
+        before = os.listdir('/proc/self/fd')
+        block.flush_buffers(self.path)
+        block.set_read_only(self.path, True)
+        block.set_read_only(self.path, False)
+        self.assertEqual(2, block.size(self.path))
+        self.assertEqual([(0x1261, 0), (0x125d, b'\1\0\0\0'),
+                          (0x125d, b'\0\0\0\0'),
+                          (0x80081272, b'\0' * 8)], asked)
+        self.assertEqual(len(before), len(os.listdir('/proc/self/fd')))
+
+    def test_failed_ioctl_closes_the_file(self):
+        before = os.listdir('/proc/self/fd')
+        # It is no block device.
+        self.assertRaises(OSError, block.flush_buffers, self.path)
+        self.assertEqual(len(before), len(os.listdir('/proc/self/fd')))
+
+    def test_commands(self):
+        run = self.patch('oslo_concurrency.processutils.execute',
+                         return_value=('out', 'err'))
+        self.assertEqual('out', command.dmsetup(['info', '-c']))
+        run.assert_called_once_with('dmsetup', 'info', '-c',
+                                    process_input=None)
+        command.dmsetup(['create', 'x'], '0 1 zero\n')
+        self.assertEqual('0 1 zero\n',
+                         run.call_args.kwargs['process_input'])
+        # Its answers are parsed.
+        self.assertEqual('out', command.lvm(['lvs']))
+        run.assert_called_with('env', 'LC_ALL=C', 'lvs')
+
+
+class EventsTestCase(PrivsepTestCase):
+    """struct dm_ioctl has 312 bytes; _IOWR(0xfd, 16, struct dm_ioctl)."""
+
+    def setUp(self):
+        super().setUp()
+        self.reader, self.writer = os.pipe()
+        self.addCleanup(os.close, self.reader)
+        self.addCleanup(os.close, self.writer)
+        self.patch('dmclone_driver.privsep.events._control', new=self.reader)
+        self.armed = []
+        self.patch('fcntl.ioctl', new=self._ioctl)
+        # The daemon is a process of its own, without eventlet.
+        self.patch('dmclone_driver.privsep.events.select',
+                   new=patcher.original('select'))
+
+    def _ioctl(self, fd, request, argument):
+        self.armed.append((fd, request, len(argument)))
+
+    def test_event(self):
+        os.write(self.writer, b'x')
+        self.assertTrue(events.wait(30))
+        self.assertEqual([(self.reader, 0xc138fd10, 312)], self.armed)
+
+    def test_no_event(self):
+        self.assertFalse(events.wait(0.01))
+        self.assertEqual(1, len(self.armed))

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sources served by LIO: read-only, for one initiator, with CHAP."""
+
+import sys
+from unittest import mock
+
+from cinder import exception
+from cinder.volume import configuration
+from cinder.volume.drivers import lvm
+import fixtures
+from oslo_concurrency import lockutils
+from oslo_config import fixture as config_fixture
+
+from dmclone_driver import importer
+from dmclone_driver import privsep
+from dmclone_driver.targets import lio
+from tests.unit import base
+
+NAME = 'dmclone-0e7f4a7c-9a55-4c26-93a4-6b3a7ad8a1b3'
+IQN = 'iqn.2010-10.org.openstack:' + NAME
+
+
+class RtslibError(Exception):
+    pass
+
+
+class CreateReadOnlyTestCase(base.PlainTestCase):
+    """What is asked of rtslib, which needs a kernel."""
+
+    def setUp(self):
+        super().setUp()
+        privsep.dmclone_context.set_client_mode(False)
+        self.addCleanup(privsep.dmclone_context.set_client_mode, True)
+        self.rtslib = mock.MagicMock(RTSLibError=RtslibError)
+        self.useFixture(fixtures.MonkeyPatch('sys.modules', dict(
+            sys.modules, rtslib_fb=self.rtslib)))
+
+    def create(self):
+        lio.create_read_only(IQN, '/dev/x', 'iqn.of.node2', 'user', 'secret',
+                             '192.0.2.1', 3260)
+
+    def test_create(self):
+        self.create()
+        rtslib = self.rtslib
+        rtslib.BlockStorageObject.assert_called_once_with(
+            IQN, dev='/dev/x', readonly=True)
+        group = rtslib.TPG.return_value
+        group.set_attribute.assert_called_once_with('authentication', '1')
+        rtslib.NodeACL.assert_called_once_with(group, 'iqn.of.node2',
+                                               mode='create')
+        access = rtslib.NodeACL.return_value
+        self.assertEqual(('user', 'secret'), (access.chap_userid,
+                                              access.chap_password))
+        unit = rtslib.LUN.return_value.lun
+        rtslib.MappedLUN.assert_called_once_with(access, unit, unit,
+                                                 write_protect=True)
+        rtslib.NetworkPortal.assert_called_once_with(
+            group, '192.0.2.1', 3260, mode='any')
+        self.assertIs(True, group.enable)
+
+    def test_errors_can_pass_privsep(self):
+        self.rtslib.NodeACL.side_effect = RtslibError('no such device')
+        error = self.assertRaises(RuntimeError, self.create)
+        self.assertIn('no such device', str(error))
+
+
+class LioTestCase(base.PlainTestCase):
+
+    def setUp(self):
+        super().setUp()
+        folder = self.useFixture(fixtures.TempDir()).path
+        conf = self.useFixture(config_fixture.Config(lockutils.CONF))
+        conf.config(lock_path=folder, group='oslo_concurrency')
+        self.targets = {}
+        self.saved = None
+        self.patch('dmclone_driver.targets.lio.create_read_only',
+                   new=self._create)
+        self.patch('cinder.volume.targets.lio.LioAdm._verify_rtstool')
+        self.target = lio.LioSource(
+            configuration=configuration.Configuration(lvm.volume_opts),
+            executor=None)
+        self.target._execute = self._execute
+
+    def _create(self, iqn, path, initiator, *rest):
+        if path == 'broken' or iqn in self.targets:
+            raise RuntimeError(path)
+        self.targets[iqn] = (path, initiator) + rest
+
+    def _execute(self, program, verb, *arguments, **kwargs):
+        if verb == 'get-targets':
+            return '\n'.join(self.targets), ''
+        if verb == 'delete':
+            del self.targets[arguments[0]]
+        if verb == 'save':
+            self.saved = dict(self.targets)
+        return '', ''
+
+    def export(self, path='/dev/x', auth=None):
+        return self.target.export(NAME, path, 'iqn.of.node2', auth)
+
+    def test_export(self):
+        location, auth = self.export()
+        path, initiator, user, password, address, port = self.targets[IQN]
+        self.assertEqual(('/dev/x', 'iqn.of.node2'), (path, initiator))
+        self.assertEqual('CHAP %s %s' % (user, password), auth)
+        found = importer.properties(location, auth)
+        self.assertEqual((IQN, 0), (found['target_iqn'],
+                                    found['target_lun']))
+        self.assertEqual('%s:%d' % (address, port), found['target_portal'])
+        self.assertEqual(self.targets, self.saved)
+
+    def test_again(self):
+        auth = self.export()[1]
+        self.assertEqual(auth, self.export('/dev/y', auth)[1])
+        self.assertEqual('/dev/y', self.targets[IQN][0])
+
+    def test_unexport(self):
+        self.export()
+        for _ in range(2):
+            self.target.unexport(NAME)
+            self.assertEqual({}, self.targets)
+        self.assertEqual({}, self.saved)
+
+    def test_failure(self):
+        self.assertRaises(exception.ISCSITargetCreateFailed, self.export,
+                          'broken')

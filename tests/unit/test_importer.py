@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What os-brick is told."""
+
+import ddt
+from oslo_concurrency import processutils
+
+from dmclone_driver import importer
+from tests.unit import base
+
+LOCATION = '192.0.2.1:3260,1 iqn.2010-10.org.openstack:dmclone-x 1'
+AUTH = 'CHAP user secret'
+PROPERTIES = {'target_discovered': False, 'target_portal': '192.0.2.1:3260',
+              'target_iqn': 'iqn.2010-10.org.openstack:dmclone-x',
+              'target_lun': 1, 'auth_method': 'CHAP',
+              'auth_username': 'user', 'auth_password': 'secret'}
+
+
+class Brick:
+    """A connector of os-brick."""
+
+    def __init__(self):
+        self.sessions = []
+
+    def connect_volume(self, properties):
+        self.sessions.append(properties)
+        return {'type': 'block', 'path': '/dev/sdx'}
+
+    def disconnect_volume(self, properties, info, force=False,
+                          ignore_errors=False):
+        if not (force and ignore_errors):
+            raise AssertionError('fails when the source is gone')
+        if properties in self.sessions:
+            self.sessions.remove(properties)
+
+
+@ddt.ddt
+class ImporterTestCase(base.PlainTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.brick = Brick()
+        factory = self.patch('os_brick.initiator.connector.'
+                             'InitiatorConnector.factory')
+        factory.side_effect = self._factory
+        self.importer = importer.Importer(7)
+
+    def _factory(self, protocol, helper, device_scan_attempts):
+        self.assertEqual(('ISCSI', 7), (protocol, device_scan_attempts))
+        return self.brick
+
+    def test_properties(self):
+        self.assertEqual(PROPERTIES, importer.properties(LOCATION, AUTH))
+
+    def test_address_of_version_6(self):
+        found = importer.properties(LOCATION.replace('192.0.2.1',
+                                                     '[2001:db8::1]'), AUTH)
+        self.assertEqual('[2001:db8::1]:3260', found['target_portal'])
+
+    def test_connect_and_disconnect(self):
+        self.assertEqual('/dev/sdx', self.importer.connect(LOCATION, AUTH))
+        self.assertEqual([PROPERTIES], self.brick.sessions)
+        for _ in range(2):
+            self.importer.disconnect(LOCATION, AUTH)
+            self.assertEqual([], self.brick.sessions)
+
+    @ddt.data((None, None), (LOCATION, None), (None, AUTH), ('', ''))
+    @ddt.unpack
+    def test_nothing_to_disconnect(self, location, auth):
+        self.importer.connect(LOCATION, AUTH)
+        self.importer.disconnect(location, auth)
+        self.assertEqual([PROPERTIES], self.brick.sessions)
+
+    def test_cut(self):
+        run = self.patch('dmclone_driver.privsep.command.iscsiadm')
+        self.importer.cut(LOCATION)
+        words = run.call_args.args[0]
+        self.assertIn(PROPERTIES['target_iqn'], words)
+        self.assertIn('--logout', words)
+
+    def test_cut_of_no_session(self):
+        self.patch('dmclone_driver.privsep.command.iscsiadm',
+                   side_effect=processutils.ProcessExecutionError())
+        self.importer.cut(LOCATION)
