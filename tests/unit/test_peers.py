@@ -4,6 +4,7 @@
 from cinder import context as cinder_context
 from cinder import objects
 import ddt
+from oslo_utils import fixture
 
 from dmclone_driver import exception
 from dmclone_driver import peers
@@ -66,10 +67,11 @@ class PeersTestCase(base.DatabaseTestCase):
                      'dmclone_remote_attach'):
             self.assertIn(part, error.msg)
 
-    def test_service_is_down(self):
-        self.override_config('service_down_time', -1)
-        error = self.assertRaises(exception.NoPeer, self.find, 'node2')
-        self.assertIn('its service is down', error.msg)
+    def test_heartbeat_is_old(self):
+        """As after a restart; whether it answers is found out later."""
+        clock = self.useFixture(fixture.TimeFixture())
+        clock.advance_time_seconds(1000)
+        self.assertEqual('node2@fast', self.find('node2').backend_host)
 
 
 class AddressesTestCase(base.PlainTestCase):

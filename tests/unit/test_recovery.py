@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting again, after whatever end."""
+
+import ddt
+
+from dmclone_driver import identity
+from dmclone_driver.names import Names
+from tests.unit import base
+
+
+class RecoveryTestCase(base.CloudTestCase):
+
+    def restart(self, *nodes, reboot=False, settle=True):
+        for node in nodes:
+            node.reboot() if reboot else node.stop()
+        for node in nodes:
+            node.start()
+        if settle:
+            self.cloud.settle()
+
+    def handle(self, node):
+        return node.kernel.get(Names(self.row().name_id).path())
+
+
+class VolumesTestCase(RecoveryTestCase):
+
+    def test_idle(self):
+        self.restart(self.a, reboot=True)
+        self.assertIdle(self.a)
+
+    def test_service_only(self):
+        before = self.handle(self.a)
+        self.restart(self.a)
+        self.assertIs(before, self.handle(self.a))
+
+    def test_suspended_handle_goes_on(self):
+        self.handle(self.a).suspended = True
+        self.restart(self.a)
+        self.assertIdle(self.a)
+
+    def test_broken_volume_stops_nothing(self):
+        """Neither the service nor the others."""
+        others = [self.a.create() for _ in range(2)]
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.attach(others[0], self.b)
+        broken = Names(self.row().name_id)
+        self.b.kernel.reboot()
+        self.b.lvm.drop('/dev/volumes/' + broken.metadata)
+        self.restart(self.b, reboot=True)
+        self.assertEqual({}, self.b.kernel.roles(broken))
+        self.assertIn('volume-' + broken.name_id, self.b.lvm.names())
+        self.assertEqual('clone', self.b.kernel.roles(Names(
+            self.cloud.row(others[0].id).name_id))['handle'])
+        self.cloud.attach(others[1], self.b)
+
+    def test_logical_volume_is_gone(self):
+        other = self.a.create()
+        self.a.kernel.reboot()
+        self.a.lvm.drop('/dev/volumes/' + self.volume.name)
+        self.restart(self.a, reboot=True)
+        self.assertEqual(['dmclone-' + other.id],
+                         list(self.a.kernel.devices))
+
+
+class HydratingTestCase(RecoveryTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.path = self.cloud.attach(self.volume, self.b)
+        self.b.kernel.write(self.path)
+
+    def test_importer_comes_back(self):
+        """What it has is served at once, and the rest is copied."""
+        self.restart(self.b, reboot=True, settle=False)
+        handle = self.handle(self.b)
+        self.assertEqual(1, handle.clone.bitmap['hydrated'])
+        self.assertFalse(handle.suspended)
+        self.assertFalse(handle.discards)
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
+
+    def test_importer_comes_back_alone(self):
+        """Its start waits for nobody."""
+        self.b.stop()
+        self.a.stop()
+        self.cloud.steps.start()
+        self.restart(self.b, reboot=True, settle=False)
+        self.assertEqual([], [step for step in self.cloud.steps.log
+                              if 'ask' in step or 'log in' in step])
+        self.assertEqual('clone', self.handle(self.b).kinds)
+        self.a.start()
+        self.cloud.watch(4)
+        self.assertIdle(self.b)
+
+    def test_old_home_comes_back(self):
+        """It serves the source again, and nobody can write it."""
+        self.restart(self.a, reboot=True)
+        (path, initiator, auth), = self.a.target.exports.values()
+        self.assertEqual(self.b.initiator, initiator)
+        self.assertRaises(OSError, self.a.kernel.write,
+                          '/dev/mapper/dmclone-' + self.volume.id)
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
+
+    def test_all_come_back(self):
+        self.restart(self.a, self.b, reboot=True)
+        self.cloud.watch(4)
+        self.assertIdle(self.b)
+
+    def test_importer_comes_back_after_the_source_was_released(self):
+        self.a.stop()
+        self.b.kernel.hydrate(self.path)
+        self.b.look()
+        self.assertEqual([identity.RELEASED], self.cloud.states())
+        self.restart(self.b, reboot=True)
+        self.a.start()
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
+
+
+class PreparedTestCase(RecoveryTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.home = self.cloud.attach(self.volume, self.a)
+        self.path = self.cloud.attach(self.volume, self.b)
+        self.gate = self.path + '-gate'
+
+    def test_service_of_the_peer(self):
+        self.b.kernel.write(self.path)
+        self.restart(self.b)
+        self.assertTrue(self.b.kernel.get(self.gate).suspended)
+        self.b.look()
+        self.assertEqual(self.b.pool, self.row().host)
+        self.assertFalse(self.b.kernel.get(self.gate).suspended)
+
+    def test_peer_reboots(self):
+        """Nothing there can be written before the commit."""
+        self.restart(self.b, reboot=True)
+        self.assertEqual({}, self.b.kernel.devices)
+        self.cloud.detach(self.volume, self.b)
+        self.assertIdle(self.a)
+
+    def test_peer_reboots_and_home_goes(self):
+        self.restart(self.b, reboot=True)
+        self.cloud.detach(self.volume, self.a)
+        self.cloud.watch(4)
+        self.assertIdle(self.b)
+
+    def test_service_of_the_home(self):
+        """It finds what is prepared, and the orphans among it."""
+        self.restart(self.a)
+        self.assertEqual([self.volume.id], list(self.a.transfer.prepared))
+        self.cloud.watch()
+        self.assertEqual([identity.PREPARED], self.cloud.states())
+        for record in self.row().volume_attachment:
+            record.destroy()
+        self.cloud.watch()
+        self.assertIdle(self.a)
+
+    def test_home_reboots(self):
+        self.restart(self.a, reboot=True)
+        self.assertEqual(1, len(self.a.target.exports))
+        self.assertTrue(self.a.kernel.write(self.home))
+        self.cloud.detach(self.volume, self.b)
+        self.assertIdle(self.a)
+
+    def test_commit_while_the_peer_was_down(self):
+        self.b.stop()
+        self.cloud.detach(self.volume, self.a)
+        self.assertTrue(self.b.kernel.get(self.gate).suspended)
+        self.restart(self.b)
+        self.assertFalse(self.b.kernel.get(self.gate).suspended)
+        self.assertIn(self.path, self.b.kernel.flushed)
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
+
+
+@ddt.ddt
+class CrashTestCase(RecoveryTestCase):
+    """The service that does a step is killed there, or its node is."""
+
+    def check(self, act, before, reboot, after):
+        wrong, ends = {}, set()
+        for step, volume, error in self.each_step(act, before, after=after,
+                                                  killed=True):
+            node = self.cloud.nodes[step.partition(':')[0]]
+            other = self.b if node is self.a else self.a
+            node.reboot() if reboot else node.stop()
+            self.cloud.locks.clear()
+            self.cloud.pass_time(1000)
+            other.look()
+            node.start()
+            self.cloud.settle()
+            # Nova gives up, or the instance is gone.
+            for record in self.cloud.row(volume.id).volume_attachment:
+                record.destroy()
+            self.cloud.watch(5)
+            left = self.cloud.leftovers()
+            if left:
+                wrong[step] = left
+            ends.add(self.cloud.row(volume.id).host)
+        self.assertEqual({}, wrong)
+        return ends
+
+    @ddt.data((False, False), (False, True), (True, True))
+    @ddt.unpack
+    def test_attach(self, reboot, after):
+        ends = self.check(lambda volume: self.cloud.attach(volume, self.b),
+                          None, reboot, after)
+        self.assertEqual({self.a.pool, self.b.pool}, ends)
+
+    @ddt.data(False, True)
+    def test_end_of_a_migration(self, reboot):
+        def before(volume):
+            self.cloud.attach(volume, self.a)
+            self.cloud.attach(volume, self.b)
+
+        ends = self.check(lambda volume: self.cloud.detach(volume, self.a),
+                          before, reboot, False)
+        # It begins with the commit.
+        self.assertEqual({self.b.pool}, ends)
+
+    @ddt.data(False, True)
+    def test_end_of_a_failed_migration(self, reboot):
+        def before(volume):
+            self.cloud.attach(volume, self.a)
+            self.cloud.attach(volume, self.b)
+
+        ends = self.check(lambda volume: self.cloud.detach(volume, self.b),
+                          before, reboot, True)
+        self.assertEqual({self.a.pool}, ends)

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The old home's side: serve a source, seal it, delete it."""
+
+from dmclone_driver import identity
+from dmclone_driver.names import Names
+from tests.unit import base
+
+
+class SourceTestCase(base.CloudTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.names = Names(self.volume.id)
+        self.source = self.a.source
+        self.enter = self.cloud.on(self.a)
+        self.enter.__enter__()
+        self.addCleanup(self.enter.__exit__, None, None, None)
+
+    def move(self):
+        """Move the volume away; returns the placeholder."""
+        self.path = self.cloud.attach(self.volume, self.b)
+        return self.cloud.row(self.row().name_id)
+
+    def exports(self):
+        return list(self.a.target.exports.values())
+
+
+class ExportTestCase(SourceTestCase):
+
+    def test_export(self):
+        row = self.row()
+        self.source.export(self.context, row, 'iqn.of.node2')
+        path, initiator, auth = self.exports()[0]
+        self.assertEqual((self.names.path('export'), 'iqn.of.node2'),
+                         (path, initiator))
+        for found in (row, self.row()):
+            self.assertIn(self.names.target, found.provider_location)
+            self.assertEqual(auth, found.provider_auth)
+
+    def test_again(self):
+        for _ in range(2):
+            self.source.export(self.context, self.row(), 'iqn.of.node2')
+        self.assertEqual(1, len(self.exports()))
+        self.assertEqual(1, self.a.kernel.get(
+            self.names.path('export')).opened)
+
+    def test_unexport(self):
+        self.source.export(self.context, self.row(), 'iqn.of.node2')
+        for _ in range(2):
+            self.source.unexport(self.names)
+            self.assertEqual([], self.exports())
+            self.assertEqual({'handle': 'linear'},
+                             self.a.kernel.roles(self.names))
+
+    def test_unexport_fails_and_is_repeated(self):
+        self.source.export(self.context, self.row(), 'iqn.of.node2')
+        self.cloud.steps.start(0)
+        self.source.unexport(self.names)
+        self.assertEqual(1, len(self.exports()))
+        self.source.unexport_again()
+        self.assertEqual([], self.exports())
+        self.cloud.steps.start()
+        self.source.unexport_again()
+        self.assertEqual([], self.cloud.steps.log)
+
+
+class ExportAgainTestCase(SourceTestCase):
+
+    def test_after_a_reboot(self):
+        placeholder = self.move()
+        self.a.target.exports.clear()
+        self.source.export_again(self.context, placeholder.id)
+        (path, initiator, auth), = self.exports()
+        self.assertEqual((self.b.initiator, placeholder.provider_auth),
+                         (initiator, auth))
+
+    def test_not_here(self):
+        placeholder = self.move()
+        with self.cloud.on(self.b):
+            self.b.source.export_again(self.context, placeholder.id)
+        self.assertEqual({}, self.b.target.exports)
+
+    def test_unknown(self):
+        self.source.export_again(self.context, self.volume.id)
+        self.source.export_again(self.context, self.names.name_id[::-1])
+        self.assertEqual([], self.exports())
+
+    def test_abandoned(self):
+        self.cloud.attach(self.volume, self.a)
+        self.cloud.attach(self.volume, self.b)
+        placeholder_id = identity.prepared_transfer(self.row())
+        identity.abandon(self.context, self.volume.id, placeholder_id)
+        self.source.unexport(self.names)
+        self.source.export_again(self.context, placeholder_id)
+        self.assertEqual([], self.exports())
+
+
+class SealTestCase(SourceTestCase):
+
+    def test_prepared(self):
+        """The home may still write."""
+        home = self.cloud.attach(self.volume, self.a)
+        self.cloud.attach(self.volume, self.b)
+        placeholder_id = identity.prepared_transfer(self.row())
+        self.assertFalse(self.source.seal(self.context, placeholder_id))
+        self.assertTrue(self.a.kernel.write(home))
+
+    def test_committed(self):
+        placeholder = self.move()
+        self.a.kernel.get(self.names.path()).sealed = False
+        self.assertTrue(self.source.seal(self.context, placeholder.id))
+        self.assertRaises(OSError, self.a.kernel.write, self.names.path())
+
+    def test_open(self):
+        placeholder = self.move()
+        self.a.kernel.get(self.names.path()).opened += 1
+        self.assertFalse(self.source.seal(self.context, placeholder.id))
+
+    def test_handle_is_not_there(self):
+        placeholder = self.move()
+        self.a.kernel.devices.clear()
+        self.assertFalse(self.source.seal(self.context, placeholder.id))
+
+    def test_not_here(self):
+        """The importer's own copy is not sealed."""
+        placeholder = self.move()
+        with self.cloud.on(self.b):
+            self.assertFalse(self.b.source.seal(self.context,
+                                                placeholder.id))
+            self.assertTrue(self.b.kernel.write(self.path))
+
+
+class ReleaseTestCase(SourceTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.placeholder = self.move()
+
+    def test_only_what_is_released(self):
+        self.source.release(self.context, self.placeholder.id)
+        self.assertEqual([self.volume.name], self.a.lvm.names())
+        self.assertEqual(1, len(self.exports()))
+
+    def test_released(self):
+        identity.release(self.context, self.placeholder.id)
+        self.source.release(self.context, self.placeholder.id)
+        self.assertEqual([], self.a.lvm.names())
+        self.assertEqual({}, self.a.kernel.devices)
+        self.assertEqual([], self.exports())
+        self.assertIsNone(self.cloud.row(self.placeholder.id))
+        # Late, or again.
+        self.source.release(self.context, self.placeholder.id)
+
+    def test_not_here(self):
+        identity.release(self.context, self.placeholder.id)
+        with self.cloud.on(self.b):
+            self.b.source.release(self.context, self.placeholder.id)
+        self.assertEqual([self.volume.name], self.a.lvm.names())
+        self.assertIn('clone', self.b.kernel.get(self.path).kinds)
+
+    def test_in_use(self):
+        """It stays, with its row, and nothing is raised."""
+        identity.release(self.context, self.placeholder.id)
+        self.a.kernel.get(self.names.path()).opened += 1
+        self.source.release(self.context, self.placeholder.id)
+        self.assertEqual([self.volume.name], self.a.lvm.names())
+        self.assertIsNotNone(self.cloud.row(self.placeholder.id))
+
+    def test_answers_before_it_is_done(self):
+        identity.release(self.context, self.placeholder.id)
+        self.source.release_soon(self.context, self.placeholder.id)
+        self.assertEqual([self.volume.name], self.a.lvm.names())
+        self.cloud.settle()
+        self.assertEqual([], self.a.lvm.names())

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Removing a logical volume with all that was built around it."""
+
+from cinder import exception as cinder_exception
+
+from dmclone_driver import identity
+from dmclone_driver.names import Names
+from tests.unit import base
+
+
+class TeardownTestCase(base.CloudTestCase):
+
+    def remove(self, node, row=None):
+        """Remove a row's data on a node."""
+        with self.cloud.on(node):
+            node.teardown.remove(self.context, row or self.row())
+
+    def assertNothing(self, *nodes):
+        for node in nodes:
+            self.assertEqual({}, node.kernel.devices)
+            self.assertEqual({}, node.kernel.disks)
+            self.assertEqual({}, node.target.exports)
+            self.assertEqual([], node.lvm.names())
+
+
+class RemoveTestCase(TeardownTestCase):
+
+    def test_idle(self):
+        self.remove(self.a)
+        self.assertNothing(self.a)
+
+    def test_again(self):
+        for _ in range(2):
+            self.remove(self.a)
+        self.assertNothing(self.a)
+
+    def test_in_use(self):
+        handle = self.a.kernel.get('dmclone-' + self.volume.id)
+        handle.opened = 1
+        self.assertRaises(cinder_exception.VolumeIsBusy, self.remove, self.a)
+        self.assertEqual([self.volume.name], self.a.lvm.names())
+        self.assertEqual('linear', handle.kinds)
+
+    def test_hydrating(self):
+        """Its source goes too."""
+        self.cloud.attach(self.volume, self.b)
+        self.remove(self.b)
+        self.assertNothing(self.b)
+        self.assertEqual([identity.RELEASED], self.cloud.states())
+        self.cloud.settle()
+        self.assertNothing(self.a, self.b)
+        self.assertEqual([], self.cloud.states())
+
+    def test_hydrating_from_a_node_that_is_gone(self):
+        """Nothing waits for it, and it is told later."""
+        path = self.cloud.attach(self.volume, self.b)
+        self.b.kernel.get(path + '-source').suspended = True
+        self.b.kernel.write(path)
+        self.a.stop()
+        self.remove(self.b)
+        self.assertNothing(self.b)
+        self.assertEqual([identity.RELEASED], self.cloud.states())
+        self.a.start()
+        self.cloud.watch()
+        self.assertNothing(self.a)
+
+    def test_whole_chain(self):
+        """Away and back, twice, and nothing has been copied."""
+        for node in (self.b, self.a, self.b):
+            self.cloud.attach(self.volume, node)
+            self.cloud.detach(self.volume, node)
+        self.assertEqual(3, len(self.cloud.placeholders()))
+        self.remove(self.b)
+        self.cloud.watch(4, hydrate=False)
+        self.assertNothing(self.a, self.b)
+        self.assertEqual([], self.cloud.states())
+
+    def test_source_that_is_sealed(self):
+        self.cloud.attach(self.volume, self.b)
+        placeholder, = self.cloud.placeholders()
+        self.assertTrue(self.a.kernel.get('dmclone-' + self.volume.id).sealed)
+        self.remove(self.a, placeholder)
+        self.assertNothing(self.a)
+
+    def test_cut_off_anywhere_and_repeated(self):
+        def before(volume):
+            self.cloud.attach(volume, self.b)
+            for record in self.cloud.row(volume.id).volume_attachment:
+                record.destroy()
+
+        def act(volume):
+            self.remove(self.b, self.cloud.row(volume.id))
+
+        wrong = {}
+        for step, volume, error in self.each_step(act, before):
+            if error is not None:
+                act(volume)
+            self.cloud.watch(2)
+            devices = [names for names in self.b.kernel.devices
+                       if self.cloud.row(volume.id).name_id in names]
+            if devices or self.cloud.states() or self.b.kernel.disks:
+                wrong[step] = devices, self.cloud.states()
+        self.assertEqual({}, wrong)
+
+
+class AskTestCase(TeardownTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.cloud.attach(self.volume, self.b)
+        self.placeholder, = self.cloud.placeholders()
+        self.enter = self.cloud.on(self.b)
+        self.enter.__enter__()
+        self.addCleanup(self.enter.__exit__, None, None, None)
+
+    def release(self):
+        self.b.teardown.release(self.context, self.placeholder)
+
+    def test_release(self):
+        self.release()
+        self.cloud.settle()
+        self.assertNothing(self.a)
+        self.assertEqual({}, self.b.teardown.pending)
+
+    def test_nobody_there(self):
+        self.a.stop()
+        self.release()
+        self.assertEqual([identity.RELEASED], self.cloud.states())
+        self.assertEqual([self.placeholder.id], list(self.b.teardown.pending))
+        self.b.teardown.ask_again(self.context)
+        self.a.down = False
+        self.b.teardown.ask_again(self.context)
+        self.cloud.settle()
+        self.assertEqual({}, self.b.teardown.pending)
+        self.assertNothing(self.a)
+
+    def test_one_that_is_gone_does_not_hold_up_another(self):
+        """Who releases a source does not wait for the node of another."""
+        self.b.teardown.pending['other'] = ('node1@dmclone', 'release')
+        self.cloud.steps.start()
+        self.release()
+        asked = [step for step in self.cloud.steps.log if 'ask' in step]
+        self.assertEqual(1, len(asked))
+
+    def test_placeholder_is_gone(self):
+        identity.destroy(self.context, self.placeholder.id)
+        self.release()
+        self.assertEqual({}, self.b.teardown.pending)
+
+
+class DiscardTestCase(TeardownTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.cloud.attach(self.volume, self.a)
+        self.path = self.cloud.attach(self.volume, self.b)
+        self.names = Names(identity.prepared_transfer(self.row()))
+
+    def discard(self):
+        with self.cloud.on(self.b):
+            return self.b.teardown.discard(self.names, self.row())
+
+    def test_untouched(self):
+        """Nothing waits for the gate: see CloudTestCase."""
+        for _ in range(2):
+            self.assertTrue(self.discard())
+            self.assertNothing(self.b)
+        self.assertEqual([self.volume.name], self.a.lvm.names())
+
+    def test_written(self):
+        self.b.kernel.write(self.path)
+        before = self.b.kernel.roles(self.names), self.b.lvm.names()
+        self.assertFalse(self.discard())
+        self.assertEqual(before, (self.b.kernel.roles(self.names),
+                                  self.b.lvm.names()))
+        self.assertTrue(self.b.kernel.get(self.path + '-gate').suspended)
+        self.assertEqual(1, len(self.b.kernel.disks))
