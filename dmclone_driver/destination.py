@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The new home's side of a transfer: prepare, activate, or discard."""
 
+import contextlib
 import time
 
 from cinder import exception as cinder_exception
@@ -35,6 +36,8 @@ class Destination:
     def __init__(self, backend, teardown):
         self._backend = backend
         self._teardown = teardown
+        #: Names of clones that a request works on: the watcher waits.
+        self.busy = set()
 
     def describe(self):
         """Tell a home what it needs to know before it begins."""
@@ -54,7 +57,7 @@ class Destination:
         :raises: TransferGone if the home has given up meanwhile
         """
         names = Names(placeholder_id)
-        with self._backend.lock(volume_id):
+        with self._working(names), self._backend.lock(volume_id):
             identity.check_prepared(context, volume_id, placeholder_id)
             try:
                 self._build(names, size, location, auth)
@@ -133,11 +136,20 @@ class Destination:
                 volume=volume_id, placeholder=placeholder_id,
                 reason=identity.record(placeholder).state)
         names = Names(placeholder_id)
-        with self._backend.lock(volume_id):
-            self.rebuild(names)
-            if dmsetup.device(names.of(GATE)).suspended:
-                handles.open_gate(names)
-        self.hydrate(context, names, placeholder)
+        with self._working(names):
+            with self._backend.lock(volume_id):
+                self.rebuild(names)
+                if dmsetup.is_suspended(names.of(GATE)):
+                    handles.open_gate(names)
+            self.hydrate(context, names, placeholder)
+
+    @contextlib.contextmanager
+    def _working(self, names):
+        self.busy.add(names)
+        try:
+            yield
+        finally:
+            self.busy.discard(names)
 
     def rebuild(self, names):
         """Make the devices of a clone that lost them, with its own bitmap.
@@ -178,7 +190,7 @@ class Destination:
         :returns: whether it runs; the watcher tries again if not
         """
         try:
-            if dmsetup.device(names.of(SOURCE)).suspended:
+            if dmsetup.is_suspended(names.of(SOURCE)):
                 self.reconnect(context, names, source)
             sealed = self._backend.client.seal_source(
                 context, source.host.partition('#')[0], source.id)

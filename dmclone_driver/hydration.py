@@ -79,6 +79,9 @@ class Watcher:
                 LOG.exception('Looking at the clones failed; the next try '
                               'is in %d seconds.', interval)
             try:
+                # Building a clone raises a row of events; one look is
+                # enough for all of them.
+                time.sleep(min(interval, RETRY_FIRST))
                 events.wait(interval)
             except Exception:
                 LOG.exception('Waiting for device-mapper events failed.')
@@ -93,7 +96,7 @@ class Watcher:
         passive, waiting = False, False
         for device, status in dmsetup.clones().items():
             parsed = names_module.parse(device)
-            if not parsed:
+            if not parsed or parsed[0] in self._destination.busy:
                 continue
             try:
                 state = self._look_at(context, parsed[0], status)
@@ -105,7 +108,7 @@ class Watcher:
         self._look_after_the_rest(context)
         if passive:
             return GATE_INTERVAL
-        return min(self._interval, RETRY_FIRST) if waiting else self._interval
+        return RETRY_FIRST if waiting else self._interval
 
     def _look_after_the_rest(self, context):
         if not self._transfer.prepared:
@@ -123,7 +126,7 @@ class Watcher:
         if not status.healthy:
             self._report(context, names, status)
             return 'sick'
-        if dmsetup.device(names.of(GATE)).suspended:
+        if dmsetup.is_suspended(names.of(GATE)):
             return self._look_at_passive(context, names, status)
         if status.complete:
             self._complete(context, names)

@@ -93,7 +93,7 @@ class Recovery:
             logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                                   logical_volumes.COMPLETE_TAG)
             self._unfinished.add(names.name_id)
-        elif dmsetup.device(names.of(GATE)).suspended:
+        elif dmsetup.is_suspended(names.of(GATE)):
             handles.open_gate(names)
 
     def _later(self, context, rows):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only place that runs dmsetup."""
 
+import os
+
 from oslo_concurrency import processutils
 from oslo_log import log as logging
 
@@ -38,6 +40,16 @@ def device(name):
             return None
         raise
     return status.device(out.strip())
+
+
+def is_suspended(name):
+    """Return whether requests to a device wait.
+
+    :raises: OSError if there is no such device
+    """
+    node = os.path.basename(os.path.realpath('/dev/mapper/' + name))
+    with open('/sys/class/block/%s/dm/suspended' % node) as stream:
+        return stream.read().strip() == '1'
 
 
 def clones():

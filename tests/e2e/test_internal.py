@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cinder's own access to volumes never moves one."""
+
+import hashlib
+
+from tests.e2e import base
+from tests.e2e import user as user_module
+from tests.lab import wait
+
+IMAGE = bytes(range(256)) * 4096 * 8
+
+
+class InternalTest(base.E2ETest):
+    """Images, copies and migrations that Cinder does by itself."""
+
+    def _image(self):
+        image = self.user.cloud.image.create_image(
+            'dmclone-test', disk_format='raw', container_format='bare',
+            data=IMAGE, wait=True)
+        self.addCleanup(self.user.cloud.image.delete_image, image.id)
+        return image
+
+    def test_image_to_volume_and_back(self):
+        volume = self.user.create_volume(imageRef=self._image().id)
+        home = self.home(volume['id'])
+        with self.attached(volume['id'], home) as path:
+            self.assertEqual(hashlib.sha256(IMAGE).hexdigest(),
+                             self.checksum(home, path, len(IMAGE) >> 20))
+        # Upload it from the node that it has moved to meanwhile.
+        with self.attached(volume['id'], self.other(home)):
+            self.hydrated(volume['id'])
+        answer = self.user.request(
+            'POST', '/volumes/%s/action' % volume['id'],
+            {'os-volume_upload_image': {
+                'image_name': 'dmclone-back', 'disk_format': 'raw',
+                'container_format': 'bare'}})
+        image_id = answer['os-volume_upload_image']['image_id']
+        self.addCleanup(self.user.cloud.image.delete_image, image_id)
+        self.user.settled(volume['id'], 'available', timeout=120)
+        self.assertEqual(self.other(home), self.home(volume['id']))
+        digest, size = hashlib.sha256(), 0
+        chunks = self.user.cloud.image.download_image(
+            image_id, stream=True).iter_content(1 << 20)
+        for chunk in chunks:
+            digest.update(chunk[:len(IMAGE) - size])
+            size += len(chunk)
+            if size >= len(IMAGE):
+                break
+        self.assertEqual(hashlib.sha256(IMAGE).hexdigest(),
+                         digest.hexdigest())
+
+    def test_migration_by_copy(self):
+        volume_id, home, checksum = self.filled_volume()
+        other = self.other(home)
+        admin = user_module.User(self.lab, 'admin')
+        admin.request('POST', '/volumes/%s/action' % volume_id, {
+            'os-migrate_volume': {'host': other.name + '@dmclone#dmclone',
+                                  'force_host_copy': True}})
+        wait.until(lambda: admin.volume(volume_id)[
+            'os-vol-mig-status-attr:migstat'] == 'success',
+            'the migration', 180)
+        self.assertEqual(other, self.home(volume_id))
+        with self.attached(volume_id, other) as path:
+            self.assertEqual(checksum, self.checksum(other, path))
+        with self.attached(volume_id, home) as path:
+            self.assertEqual(checksum, self.checksum(home, path))
+            self.hydrated(volume_id)
+
+    def test_volume_from_volume_and_from_snapshot(self):
+        volume_id, home, checksum = self.filled_volume()
+        snapshot = self.user.request('POST', '/snapshots', {'snapshot': {
+            'volume_id': volume_id}})['snapshot']
+        path = '/snapshots/' + snapshot['id']
+        wait.until(lambda: self.user.request('GET', path)['snapshot'][
+            'status'] == 'available', 'the snapshot', 30)
+        with self.attached(volume_id, home) as device:
+            self.write(home, device, 3, 'later')
+            changed = self.checksum(home, device)
+        for source, expected in (('snapshot_id', checksum),
+                                 ('source_volid', changed)):
+            source_id = snapshot['id'] if 'snap' in source else volume_id
+            copy = self.user.create_volume(**{source: source_id})
+            with self.attached(copy['id'], self.home(copy['id'])) as device:
+                self.assertEqual(expected, self.checksum(home, device))
+        self.user.request('DELETE', path)
+        wait.until(lambda: not self.lab.sql(
+            "SELECT id FROM snapshots WHERE deleted = 0"),
+            'the snapshot to be gone', 60)
+
+    def test_extend(self):
+        volume_id, home, checksum = self.filled_volume()
+        self.user.request('POST', '/volumes/%s/action' % volume_id,
+                          {'os-extend': {'new_size': 2}})
+        self.user.settled(volume_id, 'available')
+        other = self.other(home)
+        with self.attached(volume_id, other) as path:
+            self.assertEqual(str(2 << 30), other.run(
+                'blockdev --getsize64 ' + path).strip())
+            self.assertEqual(checksum, self.checksum(other, path))
+            self.hydrated(volume_id)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways to set a backend up, right and wrong ones."""
+
+import contextlib
+
+from tests.e2e import base
+from tests.e2e import user as user_module
+from tests.lab import wait
+
+REFUSALS = (
+    ({'volume_group': 'nowhere'}, 'Option volume_group = nowhere'),
+    ({'dmclone_metadata_volume_group': 'nowhere'},
+     'Option dmclone_metadata_volume_group = nowhere'),
+    ({'target_helper': 'nvmet'}, 'Option target_helper = nvmet'),
+    ({'dmclone_region_size': '5'}, 'Option dmclone_region_size = 5'))
+
+
+class SetupTest(base.E2ETest):
+    """Each test leaves the lab as it found it."""
+
+    @contextlib.contextmanager
+    def configured(self, options, *nodes):
+        """Run nodes with other options of the backend for a while."""
+        self._configure(options, nodes)
+        try:
+            yield
+        finally:
+            self._configure(dict.fromkeys(options), nodes)
+
+    def _configure(self, options, nodes):
+        for node in nodes:
+            node.stop('cinder-volume')
+            node.configure({'dmclone': options})
+            node.start_service('cinder-volume')
+        for node in nodes:
+            node.wait_ready()
+
+    def _wait_for_line(self, node, seen, text):
+        wait.until(lambda: text in node.log('cinder-volume')[seen:],
+                   '%r in the log of %s' % (text, node.name), 90,
+                   log=lambda: node.log('cinder-volume')[seen:][-2000:])
+
+    def test_wrong_configuration_is_named_at_start(self):
+        node = self.lab.node('node1')
+        try:
+            for options, text in REFUSALS:
+                seen = len(node.log('cinder-volume'))
+                node.stop('cinder-volume')
+                node.configure({'dmclone': options})
+                node.start_service('cinder-volume')
+                self._wait_for_line(node, seen, text)
+                node.kill('cinder-volume')
+                node.configure({'dmclone': dict.fromkeys(options)})
+        finally:
+            node.start_service('cinder-volume')
+            node.wait_ready()
+
+    def test_kernel_without_dm_clone_is_named_at_start(self):
+        node = self.lab.node('node1')
+        node.stop('cinder-volume')
+        node.run('modprobe -r dm-clone; '
+                 'echo "install dm-clone /bin/false" > '
+                 '/etc/modprobe.d/no-clone.conf')
+        try:
+            seen = len(node.log('cinder-volume'))
+            node.start_service('cinder-volume')
+            self._wait_for_line(node, seen, 'this kernel has no dm-clone')
+        finally:
+            node.kill('cinder-volume')
+            node.run('rm /etc/modprobe.d/no-clone.conf')
+            node.start_service('cinder-volume')
+            node.wait_ready()
+
+    def test_metadata_in_another_group(self):
+        volume_id, home, checksum = self.filled_volume()
+        other = self.other(home)
+        options = {'dmclone_metadata_volume_group': 'cinder-metadata',
+                   'dmclone_region_size': '4'}
+        with self.slow_network(other):
+            with self.configured(options, other):
+                with self.attached(volume_id, other) as path:
+                    self.assertIn('dmclone-metadata', other.run(
+                        'lvs --noheadings -o lv_name cinder-metadata'))
+                    self.assertIn(' 8 ', self.clone_status(other, path))
+                    self.assertEqual(checksum, self.checksum(other, path))
+            # The option is back to its default: what is under way is not
+            # confused by that.
+            with self.attached(volume_id, other) as path:
+                self.assertEqual(checksum, self.checksum(other, path))
+        self.hydrated(volume_id)
+
+    def test_lio(self):
+        nodes = list(self.lab.nodes.values())
+        for node in nodes:
+            node.stop('tgtd')
+            node.start_service('lio')
+        try:
+            with self.configured({'target_helper': 'lioadm'}, *nodes):
+                volume_id, home, checksum = self.filled_volume()
+                other = self.other(home)
+                with self.slow_network(other, mbit=200):
+                    attachment = self.user.attach(volume_id, other)
+                    path = user_module.path(attachment)
+                    source = home.run('ls /dev/mapper/*-export').strip()
+                    self.assertEqual('1', home.run(
+                        'blockdev --getro ' + source).strip())
+                    other.run('test "$(cat /sys/block/sd*/ro)" = 1')
+                    expected = self.checksum_with(other, path, 9, 'lio')
+                    self.write(other, path, 9, 'lio')
+                self.hydrated(volume_id)
+                self.assertEqual(expected, self.checksum(other, path))
+                self.user.detach(attachment['id'])
+                self.user.settled(volume_id, 'available')
+                self.user.delete_volume(volume_id)
+                self.nothing_left()
+        finally:
+            for node in nodes:
+                node.stop('lio')
+                node.start_service('tgtd')
+
+    def test_remote_attach_where_the_operator_allows_it(self):
+        volume_id, home, checksum = self.filled_volume()
+        stranger = self.other(home)
+        connector = self.user.connector(stranger, host='stranger',
+                                        ip='10.77.0.99')
+        with self.configured({'dmclone_remote_attach': 'True'}, home):
+            attachment = self.user.reserve(volume_id)
+            info = self.user.connect(attachment, connector)[
+                'connection_info']
+            self.assertEqual('iscsi', info['driver_volume_type'])
+            self.assertEqual(home, self.home(volume_id))
+            self.user.detach(attachment)
+            self.user.settled(volume_id, 'available')
+        self.assertEqual('', home.run('tgtadm --op show --mode target'))
+
+    def test_idle_volumes_cost_nothing(self):
+        for number in range(3):
+            self.user.create_volume()
+        node = self.lab.node('node1')
+        node.run('sleep 25', timeout=40)
+        log = node.log('cinder-volume')
+        since = log[-len(log) // 20:]
+        commands = [line for line in since.splitlines()
+                    if 'Running cmd' in line and 'dmsetup' in line]
+        self.assertTrue(all('status --noflush --target clone' in line
+                            for line in commands[-2:]), commands[-2:])
+
+    def test_capabilities(self):
+        admin = user_module.User(self.lab, 'admin')
+        pools = admin.request(
+            'GET', '/scheduler-stats/get_pools?detail=true')['pools']
+        self.assertEqual({n + '@dmclone#dmclone' for n in self.lab.nodes},
+                         {pool['name'] for pool in pools})
+        for pool in pools:
+            able = pool['capabilities']
+            self.assertFalse(able['multiattach'])
+            self.assertFalse(able['online_extend_support'])
+            self.assertTrue(able['thick_provisioning_support'])
+            node = self.lab.node(pool['name'].partition('@')[0])
+            size = node.run('vgs --noheadings --nosuffix --units g -o '
+                            'vg_size,vg_free cinder-volumes').split()
+            self.assertAlmostEqual(float(size[0]),
+                                   able['total_capacity_gb'], delta=1)
+
+    def test_handles_after_a_reboot(self):
+        volume_id, home, checksum = self.filled_volume()
+        attachment = self.user.attach(volume_id, home)
+        home.cut_power()
+        home.start()
+        home.wait_ready()
+        self.assertEqual(checksum, self.checksum(
+            home, user_module.path(attachment)))
