@@ -4,6 +4,7 @@
 import re
 from unittest import mock
 import uuid
+import warnings
 
 from cinder.tests.unit import test
 import testtools
@@ -15,7 +16,7 @@ from tests.unit.fakes import kernel
 from tests.unit.fakes import steps
 from tests.unit.fakes import storage
 
-READS = re.compile(r': (dmsetup (info|status|targets)|lvs|size|'
+READS = re.compile(r': (dmsetup (info|status|targets)|lvs|size|sysfs|'
                    r'logical_block_size|vgs)')
 
 
@@ -41,6 +42,8 @@ class MachineTestCase(PlainTestCase):
         self.lvm.kernel = self.kernel
         self.patch('dmclone_driver.privsep.command.dmsetup',
                    new=self.kernel.dmsetup)
+        self.patch('dmclone_driver.devicemapper.dmsetup.is_suspended',
+                   new=self.kernel.is_suspended)
         self.patch('dmclone_driver.privsep.command.lvm', new=self.lvm.lvm)
         for name in cloud.BLOCK:
             self.patch('dmclone_driver.privsep.block.' + name,
@@ -60,6 +63,12 @@ class MachineTestCase(PlainTestCase):
 
 class DatabaseTestCase(test.TestCase):
     """A test with Cinder's schema in SQLite."""
+
+    def setUp(self):
+        super().setUp()
+        # Of Cinder's own code, at each row that it reads.
+        warnings.filterwarnings('ignore', message='Passing item_cls',
+                                category=DeprecationWarning)
 
 
 class CloudTestCase(DatabaseTestCase):

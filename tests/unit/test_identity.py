@@ -320,15 +320,24 @@ class AbandonTestCase(IdentityTestCase):
 
 class ReleaseTestCase(IdentityTestCase):
 
+    def unfinished(self):
+        return [row.id for row in identity.unfinished(self.context)]
+
     def test_release(self):
         placeholder_id = self.begin()
-        self.assertEqual([], identity.released(self.context))
+        self.assertEqual([], self.unfinished())
         identity.commit(self.context, self.volume.id, placeholder_id)
-        self.assertEqual([], identity.released(self.context))
+        self.assertEqual([], self.unfinished())
         self.assertIs(True, identity.release(self.context, placeholder_id))
-        self.assertEqual([(placeholder_id, 'node1@dmclone')],
-                         identity.released(self.context))
+        self.assertEqual([placeholder_id], self.unfinished())
         self.assertIsNone(identity.source_row(self.context, placeholder_id))
+
+    def test_abandoned(self):
+        placeholder_id = self.begin()
+        identity.abandon(self.context, self.volume.id, placeholder_id)
+        self.assertEqual([placeholder_id], self.unfinished())
+        identity.destroy(self.context, placeholder_id)
+        self.assertEqual([], self.unfinished())
 
     def test_gone(self):
         placeholder_id = self.begin()
@@ -340,7 +349,7 @@ class ReleaseTestCase(IdentityTestCase):
         utils.create_volume(self.context, status='maintenance',
                             volume_type_id=self.vt['id'],
                             migration_status='target:' + self.volume.id)
-        self.assertEqual([], identity.released(self.context))
+        self.assertEqual([], self.unfinished())
 
 
 class RowsTestCase(IdentityTestCase):

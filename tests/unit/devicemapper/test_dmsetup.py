@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The door to dmsetup: its words, and what its answers mean."""
 
+from unittest import mock
+
 from oslo_concurrency import processutils
 
 from dmclone_driver.devicemapper import dmsetup
@@ -84,6 +86,27 @@ class DmsetupTestCase(base.PlainTestCase):
     def test_target_versions(self):
         self.answer = 'clone            v1.0.0\nlinear           v1.4.0\n'
         self.assertEqual({'clone', 'linear'}, dmsetup.target_versions())
+
+    def test_is_suspended(self):
+        """Without a process: the watcher asks that often."""
+        asked = []
+
+        def find(path):
+            asked.append(path)
+            return '/dev/dm-7'
+
+        self.patch('os.path.realpath', new=find)
+        for text, expected in (('1\n', True), ('0\n', False)):
+            opened = self.patch('builtins.open', mock.mock_open(
+                read_data=text))
+            self.assertIs(expected, dmsetup.is_suspended('one'))
+            opened.assert_called_once_with(
+                '/sys/class/block/dm-7/dm/suspended')
+        self.assertEqual(['/dev/mapper/one'] * 2, asked)
+        self.assertEqual([], self.run)
+
+    def test_is_suspended_of_no_device(self):
+        self.assertRaises(OSError, dmsetup.is_suspended, 'dmclone-none')
 
     def test_create(self):
         dmsetup.create('one', 'U1', table.Zero(8), table.Error(1))

@@ -12,6 +12,7 @@ from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.tests.unit import utils as cinder_utils
 from cinder.volume import configuration
+from cinder.volume import manager
 from oslo_config import cfg
 
 from dmclone_driver import driver as driver_module
@@ -54,6 +55,8 @@ class Cloud:
         patch = self.test.patch
         patch('dmclone_driver.privsep.command.dmsetup',
               new=dispatch('kernel', 'dmsetup'))
+        patch('dmclone_driver.devicemapper.dmsetup.is_suspended',
+              new=dispatch('kernel', 'is_suspended'))
         patch('dmclone_driver.privsep.command.lvm',
               new=dispatch('lvm', 'lvm'))
         for name in BLOCK:
@@ -286,7 +289,7 @@ class Node:
         """Start the service; it knows nothing of the time before."""
         self.down = False
         self.server = None
-        conf = configuration.Configuration(driver_module.opts.TRANSFER_OPTS,
+        conf = configuration.Configuration(manager.volume_backend_opts,
                                            config_group=BACKEND)
         with self.cloud.on(self):
             self.driver = driver_module.DMCloneVolumeDriver(

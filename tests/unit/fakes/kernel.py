@@ -96,6 +96,12 @@ class Kernel:
             '%s: dmsetup %s' % (self.node, ' '.join(arguments)),
             error('injected'), getattr(self, '_' + verb), rest, table)
 
+    def is_suspended(self, name):
+        """Stand for devicemapper.dmsetup.is_suspended."""
+        self.steps.run('%s: sysfs %s' % (self.node, name),
+                       OSError(errno.EIO, 'injected'), self._need, name)
+        return self.devices[name].suspended
+
     def block(self, name):
         """Return the stand-in for a function of privsep.block."""
         def run(path, *args):

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors say which volume, which host, why, and what can be done."""
+
+import ddt
+
+from dmclone_driver import exception
+from dmclone_driver import peer_api
+from tests.unit import base
+
+VALUES = {key: 'the-' + key for key in (
+    'volume', 'host', 'reason', 'placeholder', 'backend', 'address',
+    'action', 'source', 'destination', 'lv', 'option', 'value', 'section',
+    'call', 'seconds')}
+
+
+@ddt.ddt
+class ExceptionTestCase(base.PlainTestCase):
+
+    @ddt.data(
+        (exception.NoPeer, 'backend host address reason'),
+        (exception.TransferRefused, 'volume host reason'),
+        (exception.TransferFailed, 'volume host reason'),
+        (exception.TransferGone, 'volume placeholder reason'),
+        (exception.NotWhileMoving, 'action volume source destination'),
+        (exception.MetadataUnusable, 'volume lv source reason'),
+        (exception.BadConfiguration, 'option value section reason'),
+        (peer_api.PeerUnreachable, 'host call seconds'),
+        (peer_api.PeerFailed, 'host reason'))
+    @ddt.unpack
+    def test_text(self, error, names):
+        values = {name: VALUES[name] for name in names.split()}
+        text = error(**values).msg
+        for value in values.values():
+            self.assertIn(value, text)
+        self.assertNotIn('%(', text)
+
+    def test_what_happened_to_the_volume(self):
+        self.assertIn('stays where it was', exception.TransferFailed.message)
+        self.assertIn('nothing was discarded',
+                      exception.MetadataUnusable.message)
+
+    def test_what_to_do(self):
+        self.assertIn('Wait until', exception.NotWhileMoving.message)
+        self.assertIn('Start cinder-volume', exception.NoPeer.message)
