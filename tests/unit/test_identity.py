@@ -218,6 +218,17 @@ class CommitTestCase(IdentityTestCase):
                           placeholder_id)
         self.assertEqual(before, self.raw(self.volume.id, placeholder_id))
 
+    def test_placeholder_says_otherwise(self):
+        """Both rows have to agree."""
+        placeholder_id = self.begin()
+        row = self.read(placeholder_id)
+        row.replication_driver_data = identity.record(row).but(
+            identity.ABANDONED).text()
+        row.save()
+        self.assertRaises(exception.TransferGone, self.commit,
+                          placeholder_id)
+        self.assertEqual(A, self.read(self.volume.id).host)
+
     def test_after_the_placeholder_is_gone(self):
         placeholder_id = self.begin()
         identity.abandon(self.context, self.volume.id, placeholder_id)
