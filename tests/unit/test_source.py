@@ -98,12 +98,16 @@ class ExportAgainTestCase(SourceTestCase):
 class SealTestCase(SourceTestCase):
 
     def test_prepared(self):
-        """The home may still write."""
+        """The home may still write, and the destination is no source."""
         home = self.cloud.attach(self.volume, self.a)
-        self.cloud.attach(self.volume, self.b)
+        there = self.cloud.attach(self.volume, self.b)
         placeholder_id = identity.prepared_transfer(self.row())
-        self.assertFalse(self.source.seal(self.context, placeholder_id))
+        for node in (self.a, self.b):
+            with self.cloud.on(node):
+                self.assertFalse(node.source.seal(self.context,
+                                                  placeholder_id))
         self.assertTrue(self.a.kernel.write(home))
+        self.assertFalse(self.b.kernel.get(there).sealed)
 
     def test_committed(self):
         placeholder = self.move()
