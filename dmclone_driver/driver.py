@@ -224,7 +224,11 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def _revert(self, volume, context, snapshot):
         handles.remove(_names(volume), HANDLE)
         try:
-            super().revert_to_snapshot(context, volume, snapshot)
+            self.vg.revert(self._escape_snapshot(snapshot.name))
+            self.vg.deactivate_lv(volume.name)
+            self.vg.activate_lv(volume.name)
+            # The merge has used the snapshot up.
+            super().create_snapshot(snapshot)
         finally:
             self._ensure_handle(volume)
 
@@ -285,8 +289,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def remove_export(self, context, volume):
         """End a remote connection; transfers look after their own."""
-        volume.refresh()
-        if self._backend.holds(volume) and self._remote(volume):
+        # Cinder passes its database's own row here and there.
+        volume = identity.get(context, volume.id)
+        if volume is not None and self._backend.holds(volume) and (
+                self._remote(volume)):
             self.target_driver.remove_export(context, volume)
             identity.set_export(context, volume.id, None, None)
 

@@ -145,7 +145,9 @@ def stop_hydration(names):
 
 
 def make_linear(names, lv):
-    """Turn a complete clone into a linear handle, durably.
+    """Turn a complete clone into a linear handle.
+
+    What it needed as a clone has to stay until the disk is flushed.
 
     :returns: False, and the clone goes on, if the status read while nothing
         can change it any more is not that of a complete, healthy clone
@@ -163,7 +165,6 @@ def make_linear(names, lv):
         dmsetup.load(handle, table.Linear(table.sectors(lv.size), lv.path))
     finally:
         dmsetup.resume(handle)
-    block.flush_disk(names.path())
     return True
 
 

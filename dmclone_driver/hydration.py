@@ -20,6 +20,7 @@ from dmclone_driver import identity
 from dmclone_driver import logical_volumes
 from dmclone_driver import names as names_module
 from dmclone_driver.names import GATE
+from dmclone_driver.privsep import block
 from dmclone_driver.privsep import events
 
 LOG = logging.getLogger(__name__)
@@ -63,6 +64,8 @@ class Watcher:
         self._teardown = teardown
         self._pauses = Pauses()
         self._reported = {}
+        #: Volumes that are complete, but whose clone is not yet cleared up.
+        self.unfinished = set()
         self._interval = backend.configuration.dmclone_check_interval
 
     def start(self):
@@ -115,10 +118,13 @@ class Watcher:
             self._pauses.forget('orphans')
         elif self._pauses.due('orphans'):
             self._transfer.discard_orphans(context)
-        if not self._teardown.pending and not self._source.to_unexport:
+        if not (self._teardown.pending or self._source.to_unexport or
+                self._source.to_release or self.unfinished):
             self._pauses.forget('pending')
         elif self._pauses.due('pending'):
+            self.finish_again(context)
             self._source.unexport_again()
+            self._source.release_again(context)
             self._teardown.ask_again(context)
 
     def _look_at(self, context, names, status):
@@ -174,10 +180,7 @@ class Watcher:
 
     def _complete(self, context, names):
         """Turn a complete clone into a linear handle; its source goes."""
-        source = identity.get(context, names.name_id)
-        volume_id = (identity.volume_of(source)
-                     if source is not None and identity.is_placeholder(source)
-                     else names.name_id)
+        volume_id = self._volume_id(context, names)
         with self._backend.lock(volume_id):
             status = dmsetup.clones().get(names.of(names_module.HANDLE))
             if status is None or not status.complete:
@@ -185,16 +188,42 @@ class Watcher:
             lv = self._backend.logical_volume(names)
             if not handles.make_linear(names, lv):
                 return
-            self.finish(context, names, lv, source)
+            self.unfinished.add(names)
+            self.finish(context, names)
         LOG.info('Volume %(volume)s is complete on %(host)s.',
                  {'volume': volume_id, 'host': self._backend.host})
 
-    def finish(self, context, names, lv, source):
+    @staticmethod
+    def _volume_id(context, names):
+        """Return the id of the volume whose lock guards a clone."""
+        source = identity.get(context, names.name_id)
+        if source is not None and identity.is_placeholder(source):
+            return identity.volume_of(source)
+        return names.name_id
+
+    def finish_again(self, context):
+        """Clear up after the clones for which that has failed."""
+        for names in list(self.unfinished):
+            try:
+                with self._backend.lock(self._volume_id(context, names)):
+                    self.finish(context, names)
+            except Exception:
+                LOG.exception('What clone %s needed is still there.',
+                              names.name_id)
+
+    def finish(self, context, names):
         """Remove what a volume that has become complete does not need.
 
         Can be repeated after a crash at any point: the tag says that it
         has begun, and goes last.
         """
+        lv = self._backend.logical_volume(names)
+        source = identity.get(context, names.name_id)
+        if lv is None:
+            self.unfinished.discard(names)
+            return
+        # Nothing that could still be needed goes before this.
+        block.flush_disk(names.path())
         logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                               logical_volumes.COMPLETE_TAG)
         handles.remove(names, names_module.GATE, names_module.SOURCE)
@@ -206,6 +235,7 @@ class Watcher:
             self._teardown.release(context, source)
         logical_volumes.untag(lv.group, lv.name,
                               logical_volumes.COMPLETE_TAG)
+        self.unfinished.discard(names)
         self._pauses.forget(names.name_id)
         self._reported.pop(names.name_id, None)
 

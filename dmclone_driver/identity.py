@@ -79,6 +79,12 @@ def is_placeholder(row):
                 (row.replication_driver_data or '').startswith('{'))
 
 
+def state(row):
+    """Return the state of a placeholder's transfer, None for others."""
+    found = record(row)
+    return found and found.state
+
+
 def volume_of(placeholder):
     """Return the id of the user's volume that a placeholder belongs to."""
     return placeholder.migration_status[len(_TARGET):]

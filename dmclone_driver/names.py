@@ -11,8 +11,8 @@ import dataclasses
 import re
 
 _UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
-_DEVICE = re.compile('^dmclone-(?P<name_id>%s)(?:-(?P<role>gate|source|export'
-                     '))?$' % _UUID)
+_DEVICE = re.compile('dmclone-(?P<name_id>%s)(?:-(?P<role>gate|source|export'
+                     '))?' % _UUID)
 
 HANDLE, GATE, SOURCE, EXPORT = 'handle', 'gate', 'source', 'export'
 
@@ -49,5 +49,5 @@ class Names:
 
 def parse(device):
     """Return (Names, role) of a device-mapper name, or None if not ours."""
-    match = _DEVICE.match(device)
+    match = _DEVICE.fullmatch(device)
     return match and (Names(match['name_id']), match['role'] or HANDLE)

@@ -35,8 +35,6 @@ class Recovery:
         self._transfer = transfer
         self._teardown = teardown
         self._watcher = watcher
-        #: Identities of volumes that became complete and were cut off.
-        self._unfinished = set()
 
     def run(self, context):
         """Rebuild all handles of this backend."""
@@ -78,7 +76,7 @@ class Recovery:
         else:
             handles.ensure_linear(names, lv)
             if lv.tagged(logical_volumes.COMPLETE_TAG) is not None:
-                self._unfinished.add(names.name_id)
+                self._watcher.unfinished.add(names)
         if identity.prepared_transfer(row):
             self._transfer.prepared[row.id] = identity.prepared_transfer(row)
         if identity.is_placeholder(row) and (
@@ -92,17 +90,27 @@ class Recovery:
             # Cut off between the switch to linear and the tag for it.
             logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                                   logical_volumes.COMPLETE_TAG)
-            self._unfinished.add(names.name_id)
+            self._watcher.unfinished.add(names)
         elif dmsetup.is_suspended(names.of(GATE)):
             handles.open_gate(names)
 
     def _later(self, context, rows):
         """What may take time or needs a peer."""
         self._backend.warm_up()
-        self._end_exports(rows)
+        try:
+            self._end_exports(context)
+        except Exception:
+            LOG.exception('Exports that nobody needs could not be found.')
         for row in rows:
             try:
-                self._clean_up(context, row)
+                volume_id = (identity.volume_of(row)
+                             if identity.is_placeholder(row) else row.id)
+                with self._backend.lock(volume_id):
+                    fresh = identity.get(context, row.id)
+                    if fresh is None or not self._backend.holds(fresh):
+                        continue
+                    self._clean_up(context, fresh)
+                self._remove_own(context, fresh)
             except Exception:
                 LOG.exception('Transfer of %s could not be cleaned up yet.',
                               row.id)
@@ -111,44 +119,48 @@ class Recovery:
                 context, row, teardown.RELEASE if identity.record(row).state
                 == identity.RELEASED else teardown.DISCARD)
 
-    def _end_exports(self, rows):
+    def _end_exports(self, context):
         """End the exports of volumes that nobody imports any more."""
-        exporting = {row.name_id for row in rows
-                     if identity.prepared_transfer(row) or (
-                         identity.is_placeholder(row) and
-                         identity.record(row).state == identity.COMMITTED)}
         for device in dmsetup.devices():
             parsed = names_module.parse(device)
-            if parsed and parsed[1] == EXPORT and (
-                    parsed[0].name_id not in exporting):
+            if not parsed or parsed[1] != EXPORT:
+                continue
+            row = identity.owner_row(context, parsed[0].name_id)
+            if row is None:
                 self._source.unexport(parsed[0])
+                continue
+            volume_id = (identity.volume_of(row)
+                         if identity.is_placeholder(row) else row.id)
+            with self._backend.lock(volume_id):
+                row.refresh()
+                if not (identity.prepared_transfer(row) or
+                        identity.state(row) == identity.COMMITTED):
+                    self._source.unexport(parsed[0])
 
     def _clean_up(self, context, row):
-        record = identity.record(row)
-        if row.name_id in self._unfinished:
-            names = Names(row.name_id)
-            self._watcher.finish(context, names,
-                                 self._backend.logical_volume(names),
-                                 identity.get(context, row.name_id))
+        """Go on where a volume or source stood; under its lock."""
+        names = Names(row.name_id)
+        if names in self._watcher.unfinished:
+            self._watcher.finish(context, names)
         if identity.prepared_transfer(row):
             placeholder = identity.get(context,
                                        identity.prepared_transfer(row))
             if placeholder is not None:
                 self._source.export(context, row,
                                     identity.record(placeholder).initiator)
-        elif record is None:
-            return
-        elif record.state == identity.RELEASED:
+        elif identity.state(row) == identity.COMMITTED:
+            self._source.export(context, row,
+                                identity.record(row).initiator)
+
+    def _remove_own(self, context, row):
+        """Remove what is over; these take the lock themselves."""
+        if identity.state(row) == identity.RELEASED:
             self._source.release(context, row.id)
-        elif record.state == identity.COMMITTED:
-            self._source.export(context, row, record.initiator)
-        elif record.state == identity.ABANDONED:
+        elif identity.state(row) == identity.ABANDONED:
             if self._destination.discard(context, row.id):
                 identity.destroy(context, row.id)
 
 
 def _prepared_here(row):
     """Whether a row is a destination that nobody may write yet."""
-    record = identity.record(row)
-    return record is not None and record.state in (identity.PREPARED,
-                                                   identity.ABANDONED)
+    return identity.state(row) in (identity.PREPARED, identity.ABANDONED)

@@ -22,6 +22,8 @@ class Source:
         self._teardown = teardown
         #: Exports that could not be ended when they should have been.
         self.to_unexport = set()
+        #: Placeholders of sources that could not be deleted yet.
+        self.to_release = set()
 
     def export(self, context, row, initiator):
         """Serve a row's data, read-only, to one initiator.
@@ -29,6 +31,7 @@ class Source:
         Writes the location down in the row. Can be repeated.
         """
         names = Names(row.name_id)
+        self.to_unexport.discard(names)
         handles.ensure_export(names, block.size(names.path()))
         row.provider_location, row.provider_auth = (
             self._backend.target.export(names.target, names.path(EXPORT),
@@ -73,7 +76,7 @@ class Source:
         """
         row = identity.get(context, placeholder_id)
         return (row is not None and
-                identity.record(row).state == identity.COMMITTED and
+                identity.state(row) == identity.COMMITTED and
                 self._backend.holds(row) and
                 handles.seal(Names(row.name_id)))
 
@@ -86,7 +89,8 @@ class Source:
         """Delete a source that nobody needs any more, and its row."""
         row = identity.get(context, placeholder_id)
         if (row is None or not self._backend.holds(row) or
-                identity.record(row).state != identity.RELEASED):
+                identity.state(row) != identity.RELEASED):
+            self.to_release.discard(placeholder_id)
             return
         try:
             with self._backend.lock(identity.volume_of(row)):
@@ -96,6 +100,13 @@ class Source:
                      {'name_id': row.name_id,
                       'volume': identity.volume_of(row)})
         except Exception:
-            LOG.exception('Source %s could not be deleted; the next request '
-                          'of its importer, or the next start of this '
-                          'service, tries again.', row.name_id)
+            self.to_release.add(placeholder_id)
+            LOG.exception('Source %s could not be deleted yet.',
+                          row.name_id)
+        else:
+            self.to_release.discard(placeholder_id)
+
+    def release_again(self, context):
+        """Try to delete the sources that could not be deleted."""
+        for placeholder_id in list(self.to_release):
+            self.release(context, placeholder_id)

@@ -14,6 +14,7 @@ def create_read_only(iqn, path, initiator, user, password, address, port):
     :raises: RuntimeError with what rtslib says
     """
     import rtslib_fb as rtslib
+    store = None
     try:
         store = rtslib.BlockStorageObject(iqn, dev=path, readonly=True)
         target = rtslib.Target(rtslib.FabricModule('iscsi'), iqn, 'create')
@@ -26,5 +27,7 @@ def create_read_only(iqn, path, initiator, user, password, address, port):
         rtslib.NetworkPortal(group, address, port, mode='any')
         group.enable = True
     except rtslib.RTSLibError as error:
+        if store is not None:
+            store.delete()
         # privsep brings only built-in exceptions back to its client.
         raise RuntimeError(str(error))

@@ -41,14 +41,18 @@ class SourceTarget(abc.ABC):
         :raises: ISCSITargetRemoveFailed
         """
         with self.lock():
-            if self._get_target(self.iscsi_target_prefix + name):
-                self.remove_iscsi_target(0, self.lun, name, name)
+            self.remove_source(name)
 
     @staticmethod
     def lock():
         """Tools of both targets read and write one configuration."""
         return lockutils.lock('target', lock_file_prefix='dmclone-',
                               external=True)
+
+    def remove_source(self, name):
+        """Remove a target if it is there."""
+        if self._get_target(self.iscsi_target_prefix + name):
+            self.remove_iscsi_target(0, self.lun, name, name)
 
     @abc.abstractmethod
     def create_source(self, iqn, path, initiator, chap):

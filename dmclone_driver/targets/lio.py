@@ -18,8 +18,7 @@ class LioSource(base.SourceTarget, lio.LioAdm):
 
     def create_source(self, iqn, path, initiator, chap):
         name = iqn.rpartition(':')[2]
-        if self._get_target(iqn):
-            self.remove_iscsi_target(0, self.lun, name, name)
+        self.remove_source(name)
         try:
             privileged.create_read_only(
                 iqn, path, initiator, *chap,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sources served by tgt."""
 
+import os
 import textwrap
 
 from cinder.volume.targets import tgt
@@ -31,9 +32,13 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
         </target>
         """)
 
-    def create_source(self, iqn, path, initiator, chap):
-        if self._get_target(iqn):
-            name = iqn.rpartition(':')[2]
+    def remove_source(self, name):
+        # Also when tgtd does not know it, for example since it started
+        # before the device was there: its file would bring it back.
+        if os.path.exists(os.path.join(self.volumes_dir, name)):
             self.remove_iscsi_target(0, self.lun, name, name)
+
+    def create_source(self, iqn, path, initiator, chap):
+        self.remove_source(iqn.rpartition(':')[2])
         self.VOLUME_CONF = self.SOURCE_CONF % initiator
         self.create_iscsi_target(iqn, 0, self.lun, path, chap)

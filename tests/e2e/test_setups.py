@@ -58,12 +58,15 @@ class SetupTest(base.E2ETest):
             node.start_service('cinder-volume')
             for options, text in REFUSALS:
                 self._wait_for_line(node, seen, text)
-            volume_id, home, checksum = self.filled_volume()
+            # The right one serves all the same.
+            wait.until(node.driver_ready, 'the right backend', 60)
         finally:
-            node.stop('cinder-volume')
+            node.kill('cinder-volume')
             node.configure({})
             node.start_service('cinder-volume')
             node.wait_ready()
+            self.lab.sql("UPDATE services SET deleted = 1 WHERE host LIKE "
+                         "'%@wrong%'")
 
     def test_kernel_without_dm_clone_is_named_at_start(self):
         node = self.lab.node('node1')

@@ -33,7 +33,18 @@ class RefusalTest(base.E2ETest):
         with self.attached(self.volume_id, self.node) as path:
             self.assertEqual(self.before, self.checksum(self.node, path))
 
-    def test_peer_is_full(self):
+    def test_refusals(self):
+        """All with one volume: each has to leave it as it was."""
+        for case in (self._peer_is_full,
+                     self._peer_service_is_down,
+                     self._no_peer,
+                     self._host_is_found_by_its_address,
+                     self._creation_on_the_peer_fails_half_way,
+                     self._volume_with_snapshots_stays):
+            with self.subTest(case.__name__):
+                case()
+
+    def _peer_is_full(self):
         self.peer.run('lvcreate --yes -l 100%FREE -n full cinder-volumes')
         try:
             with self.assertRaises(AssertionError) as left:
@@ -42,26 +53,30 @@ class RefusalTest(base.E2ETest):
         finally:
             self.peer.run('lvremove --yes cinder-volumes/full')
 
-    def test_peer_service_is_down(self):
+    def _peer_service_is_down(self):
         self.peer.stop('cinder-volume')
-        self.addCleanup(self.peer.wait_ready)
-        self.addCleanup(self.peer.start_service, 'cinder-volume')
-        self.assert_refused('did not answer', self.peer.name)
+        try:
+            self.assert_refused('did not answer', self.peer.name)
+        finally:
+            self.peer.start_service('cinder-volume')
+            self.peer.wait_ready()
 
-    def test_no_peer(self):
+    def _no_peer(self):
         self.assert_refused(
             'No backend dmclone', 'no such service',
             connector=self.user.connector(self.peer, host='stranger',
                                           ip='10.77.0.99'))
 
-    def test_host_is_found_by_its_address(self):
+    def _host_is_found_by_its_address(self):
         attachment = self.user.reserve(self.volume_id)
         found = self.user.connect(attachment, self.user.connector(
             self.node, host='another-name'))
         self.assertEqual(self.before, self.checksum(
             self.node, user_module.path(found)))
+        self.user.detach(attachment)
+        self.user.settled(self.volume_id, 'available')
 
-    def test_creation_on_the_peer_fails_half_way(self):
+    def _creation_on_the_peer_fails_half_way(self):
         # The login fails after both logical volumes have been made.
         self.peer.run('mv /usr/sbin/iscsiadm /usr/sbin/iscsiadm.away')
         try:
@@ -69,7 +84,7 @@ class RefusalTest(base.E2ETest):
         finally:
             self.peer.run('mv /usr/sbin/iscsiadm.away /usr/sbin/iscsiadm')
 
-    def test_volume_with_snapshots_stays(self):
+    def _volume_with_snapshots_stays(self):
         snapshot = self.user.request('POST', '/snapshots', {'snapshot': {
             'volume_id': self.volume_id}})['snapshot']
         path = '/snapshots/' + snapshot['id']

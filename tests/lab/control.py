@@ -68,7 +68,11 @@ def _services():
                      '--config-file %s' % CINDER),
                 lambda: inside.answers(8776), _environment(**threads)),
         Service('glance-api',
-                _api('glance.wsgi.api', 9292, '--http-chunked-input'),
+                # A node that uploads can be slower than uwsgi's 4 s a part,
+                # and Cinder's parts can be larger than its 1 MiB.
+                _api('glance.wsgi.api', 9292, '--http-chunked-input',
+                     '--chunked-input-timeout', '60', '--socket-timeout',
+                     '60', '--chunked-input-limit', '67108864'),
                 lambda: inside.answers(9292),
                 _environment(OS_GLANCE_CONFIG_DIR=str(ETC))),
         Service('cinder-scheduler',

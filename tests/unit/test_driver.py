@@ -2,7 +2,6 @@
 """What Cinder calls, and what results."""
 
 import contextlib
-import unittest
 
 from cinder import exception as cinder_exception
 from cinder import objects
@@ -214,8 +213,6 @@ class VolumesTestCase(DriverTestCase):
                          set(self.a.lvm.names()))
         self.assertEqual([self.names.path()], self.a.kernel.flushed)
 
-    # TODO: the new snapshot takes the lock that the revert holds.
-    @unittest.expectedFailure
     def test_revert(self):
         self.addOnException(lambda info: self.cloud.dead_locks.clear())
         snapshot = self.snapshot()

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The home's side of a transfer: what results for both nodes and the rows."""
 
-import unittest
 
 import ddt
 
@@ -380,8 +379,6 @@ class FailureTestCase(TransferTestCase):
             self.assertIn(part, error.msg)
         self.assertIdle(self.a)
 
-    # TODO: the watcher ends it, since it still remembers it.
-    @unittest.expectedFailure
     def test_export_that_could_not_be_ended_is_needed_again(self):
         self.migrate()
         unexport = self.a.backend.target.unexport
