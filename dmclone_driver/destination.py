@@ -73,7 +73,8 @@ class Destination:
                                self._backend.configuration.dmclone_region_size)
         path, region = self._backend.metadata.create(names, size, region)
         logical_volumes.tag(lv.group, lv.name,
-                            logical_volumes.METADATA_TAG + path.strip('/'))
+                            logical_volumes.METADATA_TAG +
+                            path.removeprefix('/dev/'))
         disk = self._backend.importer.connect(location, auth)
         self._compare(names, lv, disk)
         handles.build_clone(names, lv, path, region, self._backend.tuning,

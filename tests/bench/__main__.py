@@ -66,6 +66,31 @@ class Bench(base.E2ETest):
             self.detach(volume_id, attachment)
             self.user.delete_volume(volume_id, timeout=120)
             self.nothing_left()
+        self.first_write()
+
+    def first_write(self):
+        """Measure what a migrated guest's first write waits for.
+
+        The old attachment is still there: the peer commits by itself.
+        """
+        volume_id = self.user.create_volume(SMALL)['id']
+        home, instance = self.home(volume_id), user_module.uuid4()
+        other = self.other(home)
+        first = self.user.attach(volume_id, home, instance)
+        second = self.timed('attach away, passive, 1 GiB', self.user.attach,
+                            volume_id, other, instance)
+        path = user_module.path(second)
+        for what in ('first write, at the shut gate', 'second write'):
+            seconds = other.run(
+                "python3 -c 'import os,mmap,time;m=mmap.mmap(-1,4096);"
+                "f=os.open(\"%s\",os.O_RDWR|os.O_DIRECT);t=time.time();"
+                "os.pwrite(f,m,0);os.fsync(f);print(time.time()-t)'" % path)
+            self.note(what, float(seconds))
+        for attachment in (first, second):
+            self.user.detach(attachment['id'])
+        self.user.settled(volume_id, 'available')
+        self.user.delete_volume(volume_id, timeout=120)
+        self.nothing_left()
 
     def hydration(self, volume_id, node, attachment, defaults):
         """Measure the copy of a volume at rest."""
