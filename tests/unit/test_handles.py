@@ -137,6 +137,14 @@ class CloneTestCase(HandlesTestCase):
         self.assertFalse(self.device(SOURCE).suspended)
         self.assertEqual(0, self.device().clone.waiting)
 
+    def test_source_that_cannot_be_connected(self):
+        """What waits for it goes on waiting, instead of failing."""
+        self.build(disk=None, passive=False)
+        self.steps.start(1)
+        self.assertRaises(processutils.ProcessExecutionError,
+                          handles.connect_source, self.names, DISK, SECTORS)
+        self.assertTrue(self.device(SOURCE).suspended)
+
     def test_open_gate(self):
         self.build()
         self.assertFalse(self.kernel.write(self.names.path()))
