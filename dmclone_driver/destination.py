@@ -64,7 +64,7 @@ class Destination:
                 identity.check_prepared(context, volume_id, placeholder_id)
             except Exception:
                 with excutils.save_and_reraise_exception():
-                    self._undo(context, names, location, auth)
+                    self._undo(context, volume_id, names, location, auth)
         return names.path()
 
     def _build(self, names, size, location, auth):
@@ -114,14 +114,28 @@ class Destination:
                 'blocks have %(here)d bytes on this node and %(there)d on '
                 'the source') % {'here': here, 'there': there})
 
-    def _undo(self, context, names, location, auth):
+    def _undo(self, context, volume_id, names, location, auth):
         try:
-            if self._teardown.discard(names, None):
+            if self._throw_away(context, volume_id, names):
                 self._backend.importer.disconnect(location, auth)
         except Exception:
             LOG.exception('Destination %s was only half made and could not '
                           'be removed; the home will ask for it again.',
                           names.name_id)
+
+    def _throw_away(self, context, volume_id, names):
+        """Discard a destination, if it is proven that nobody has written it.
+
+        First the database says that it will never be committed: whoever
+        dies in the middle of the removal leaves nothing to come back to.
+        """
+        if not handles.never_written(names):
+            return False
+        if not identity.abandon(context, volume_id, names.name_id):
+            handles.allow_writes(names)
+            return False
+        self._teardown.discard(names, identity.get(context, names.name_id))
+        return True
 
     def activate(self, context, placeholder_id):
         """Open the gate of a destination that is the volume's home now.
@@ -161,6 +175,9 @@ class Destination:
         :raises: MetadataUnusable
         """
         if dmsetup.device(names.of(HANDLE)):
+            if names.of(HANDLE) in dmsetup.clones():
+                # A crash may have come before it was forbidden.
+                block.forbid_discard(names.path())
             return
         found = self._backend.metadata.find(names)
         lv = self._backend.logical_volume(names)
@@ -209,20 +226,26 @@ class Destination:
     def discard(self, context, placeholder_id):
         """Throw away a destination, on evidence that nobody has written it.
 
-        :returns: False if it was, or may have been, written
+        :returns: False if it was written, or is the volume's home now
+        :raises: VolumeDriverException if it is not written but in use: the
+            home abandons the transfer, so that the gate stays shut, and
+            this is tried again
         """
         placeholder = identity.get(context, placeholder_id)
         if placeholder is None or not identity.is_placeholder(placeholder):
             return True
-        state = identity.record(placeholder).state
-        if state in (identity.COMMITTED, identity.RELEASED):
-            return False
-        volume_id = identity.volume_of(placeholder)
+        names, volume_id = Names(placeholder_id), identity.volume_of(
+            placeholder)
         with self._backend.lock(volume_id):
-            source = (placeholder if state == identity.ABANDONED
-                      else identity.get(context, volume_id))
+            placeholder.refresh()
+            if identity.state(placeholder) in (identity.COMMITTED,
+                                               identity.RELEASED):
+                return False
             for attempt in range(CLOSE_ATTEMPTS):
-                if self._teardown.discard(Names(placeholder_id), source):
+                if self._throw_away(context, volume_id, names):
                     return True
+                if handles.maybe_written(names):
+                    return False
                 time.sleep(1)
-        return False
+        raise cinder_exception.VolumeDriverException(message=_(
+            'device %s is not written, but still open') % names.path())

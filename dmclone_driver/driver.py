@@ -180,6 +180,11 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         context = backend_module.context_of(volume)
         with self._backend.lock(volume.id):
             volume.refresh()
+            if not self._backend.holds(volume):
+                LOG.error('Volume %(volume)s has just moved to %(host)s: '
+                          'delete it again.',
+                          {'volume': volume.id, 'host': volume.host})
+                raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
             if not self._transfer.roll_back(context, volume):
                 raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
             if not self._volume_not_present(volume.name) and (
@@ -294,7 +299,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         if volume is not None and self._backend.holds(volume) and (
                 self._remote(volume)):
             self.target_driver.remove_export(context, volume)
-            identity.set_export(context, volume.id, None, None)
+            identity.set_export(context, volume.id, volume.name_id, None,
+                                None)
 
     def _remote(self, volume):
         """Whether a volume is exported for use where it is."""
@@ -362,8 +368,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         if not volume.provider_location:
             export = self.target_driver.create_export(
                 context, volume, _names(volume).path())
-            identity.set_export(context, volume.id, export['location'],
-                                export['auth'])
+            identity.set_export(context, volume.id, volume.name_id,
+                                export['location'], export['auth'])
             volume.refresh()
         return self.target_driver.initialize_connection(volume, connector)
 

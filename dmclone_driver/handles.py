@@ -87,6 +87,10 @@ def build_clone(names, lv, metadata, region, tuning, disk=None,
                        table.Linear(length, lv.path), suspended=passive)
     elif passive and not present[names.of(GATE)].suspended:
         dmsetup.suspend(names.of(GATE))
+    if not disk and names.of(SOURCE) in present and (
+            names.of(HANDLE) not in present):
+        # A crash may have come before it was suspended.
+        dmsetup.suspend(names.of(SOURCE), flush=False)
     if names.of(SOURCE) not in present:
         dmsetup.create(names.of(SOURCE), names.uuid(SOURCE),
                        *_source_table(length, disk), suspended=not disk,
@@ -120,6 +124,7 @@ def connect_source(names, disk, length):
 
 def open_gate(names):
     """Let writes through; only after the commit is in the database."""
+    block.set_read_only(names.path(), False)
     dmsetup.resume(names.of(GATE))
     # What was cached before may have been written on the old home since.
     block.flush_buffers(names.path())
@@ -187,16 +192,35 @@ def never_written(names):
     not exist was never written, since the gate of a passive clone is only
     opened after the commit.
     """
-    if not dmsetup.device(names.of(HANDLE)):
+    device = dmsetup.device(names.of(HANDLE))
+    if not device:
         return True
+    if device.open_count:
+        # Whoever it is must not see its writes refused: it is not proven
+        # that the volume does not live here.
+        return False
     block.set_read_only(names.path(), True)
     status = dmsetup.clone(names.of(HANDLE))
     device = dmsetup.device(names.of(HANDLE))
     if (status is not None and status.healthy and not status.written and
             not device.open_count):
         return True
-    block.set_read_only(names.path(), False)
+    allow_writes(names)
     return False
+
+
+def allow_writes(names):
+    """Take back that a handle refuses writes."""
+    if dmsetup.device(names.of(HANDLE)):
+        block.set_read_only(names.path(), False)
+
+
+def maybe_written(names):
+    """Return whether a write to a passive clone is done, or waits."""
+    if not dmsetup.device(names.of(HANDLE)):
+        return False
+    status = dmsetup.clone(names.of(HANDLE))
+    return status is not None and status.written
 
 
 def is_open(names):

@@ -199,6 +199,14 @@ def begin(session, volume, peer, initiator, node):
         raise exception.TransferRefused(
             volume=volume.id, host=peer.host,
             reason=_('another request has just changed it; try again'))
+    if any(state(old) == ABANDONED and old.host == peer.host
+           for old in session.query(models.Volume).filter_by(
+               deleted=False, migration_status=_TARGET + row.id)):
+        # Its session to the same source would be taken for the new one's.
+        raise exception.TransferRefused(
+            volume=volume.id, host=peer.host,
+            reason=_('what is left there of an earlier attempt has to be '
+                     'removed first; try again when that node is well'))
     placeholder_id = str(uuid.uuid4())
     session.add(models.Volume(
         id=placeholder_id, host=peer.host, service_uuid=peer.service_uuid,
@@ -224,10 +232,15 @@ def check_prepared(session, volume_id, placeholder_id):
 
 
 @_transaction
-def set_export(session, volume_id, location, auth):
-    """Write down how a volume is exported where it is."""
+def set_export(session, volume_id, name_id, location, auth):
+    """Write down how a volume is exported where it is.
+
+    :param name_id: the logical volume that is exported; if the row points
+        to another one by now nothing is changed
+    """
     row, = _lock(session, volume_id)
-    row.provider_location, row.provider_auth = location, auth
+    if row is not None and (row._name_id or row.id) == name_id:
+        row.provider_location, row.provider_auth = location, auth
 
 
 @_transaction
@@ -287,7 +300,8 @@ def release(session, placeholder_id):
     :returns: False if the placeholder is gone
     """
     placeholder, = _lock(session, placeholder_id)
-    if placeholder is None:
+    if placeholder is None or state(placeholder) not in (COMMITTED,
+                                                         RELEASED):
         return False
     placeholder.replication_driver_data = (
         record(placeholder).but(RELEASED).text())

@@ -16,6 +16,8 @@ REGION_TAG = 'dmclone.region='
 METADATA_TAG = 'dmclone.metadata='
 #: On one that has all its data, until what the clone needed is removed.
 COMPLETE_TAG = 'dmclone.complete'
+#: On one whose deletion has begun: no user may see it any more.
+DELETED_TAG = 'dmclone.deleted'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -69,7 +69,8 @@ class Recovery:
         names = Names(row.name_id)
         if not lv.active:
             logical_volumes.activate(lv)
-        if _prepared_here(row):
+        if (_prepared_here(row) or
+                lv.tagged(logical_volumes.DELETED_TAG) is not None):
             pass
         elif lv.tagged(logical_volumes.METADATA_TAG) is not None:
             self._recover_clone(context, names, lv)
@@ -84,9 +85,8 @@ class Recovery:
             handles.seal(names)
 
     def _recover_clone(self, context, names, lv):
-        if not dmsetup.device(names.of(HANDLE)):
-            self._destination.rebuild(names)
-        elif names.of(HANDLE) not in dmsetup.clones():
+        self._destination.rebuild(names)
+        if names.of(HANDLE) not in dmsetup.clones():
             # Cut off between the switch to linear and the tag for it.
             logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                                   logical_volumes.COMPLETE_TAG)

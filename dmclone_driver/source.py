@@ -36,8 +36,8 @@ class Source:
         row.provider_location, row.provider_auth = (
             self._backend.target.export(names.target, names.path(EXPORT),
                                         initiator, row.provider_auth))
-        identity.set_export(context, row.id, row.provider_location,
-                            row.provider_auth)
+        identity.set_export(context, row.id, row.name_id,
+                            row.provider_location, row.provider_auth)
 
     def unexport(self, names):
         """Stop serving a volume's data; fine if nobody does.

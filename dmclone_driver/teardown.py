@@ -53,6 +53,10 @@ class Teardown:
 
     def _drop_clone(self, names, source):
         lv = self._backend.logical_volume(names)
+        if lv is not None:
+            # Before it looks like a complete one: half of it is old blocks.
+            logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
+                                  logical_volumes.DELETED_TAG)
         if names.of(HANDLE) in dmsetup.clones():
             if not handles.stop_hydration(names):
                 # The suspend would wait for a source that does not answer.
@@ -62,10 +66,6 @@ class Teardown:
         # disk for a multipath device.
         handles.remove(names, GATE, SOURCE)
         self.forget_source(source)
-        if lv is not None:
-            # First the tag: it promises that the metadata is there.
-            logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
-                                  logical_volumes.COMPLETE_TAG)
         self._backend.metadata.remove(names)
 
     def forget_source(self, source):
@@ -108,23 +108,19 @@ class Teardown:
         else:
             self.pending.pop(placeholder_id, None)
 
-    def discard(self, names, source):
+    def discard(self, names, placeholder):
         """Throw away a destination that nobody has written.
 
-        :param source: the row that it would have been copied from
-        :returns: False, and nothing is changed, if that is not proven
+        The transfer is abandoned, so that it is never committed.
+
+        :param placeholder: its row, which knows the session; None if gone
         """
-        if not handles.never_written(names):
-            return False
-        # The commit of the metadata at the end would wait for the gate.
-        # Nobody has the handle open, and nobody can open it for writing.
-        if dmsetup.device(names.of(GATE)):
-            dmsetup.resume(names.of(GATE))
+        # The gate stays shut until nothing is above it. An unwritten clone
+        # has no metadata to commit, so its removal does not wait there.
         handles.remove(names, HANDLE, GATE, SOURCE)
-        if source is not None:
-            self.forget_source(source)
+        if placeholder is not None:
+            self.forget_source(placeholder)
         lv = self._backend.logical_volume(names)
         if lv is not None:
             self._backend.group.delete(lv.name)
         self._backend.metadata.remove(names)
-        return True

@@ -95,7 +95,7 @@ class Transfer:
         except Exception as error:
             with excutils.save_and_reraise_exception() as reraise:
                 volume.refresh()
-                self.roll_back(context, volume)
+                self.roll_back(context, volume, placeholder_id)
                 if not isinstance(error, exception.TransferRefused):
                     reraise.reraise = False
             raise exception.TransferFailed(
@@ -153,6 +153,8 @@ class Transfer:
                                                         peer.backend_host)
         except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
             raise self._refused(volume, peer, error.msg)
+        # What is left there of an earlier transfer has the same names.
+        self._teardown.ask_again(context)
         needed = block.size(names.path()) / units.Gi
         if description['free_gb'] < needed:
             raise self._refused(volume, peer, _(
@@ -175,9 +177,16 @@ class Transfer:
         placeholder_id = identity.prepared_transfer(volume)
         placeholder = identity.get(context, placeholder_id)
         peer_host = placeholder.host.partition('#')[0]
+        names = Names(volume.name_id)
         identity.commit(context, volume.id, placeholder_id)
         self.prepared.pop(volume.id, None)
         volume.refresh()
+        try:
+            # Before the other gate opens: there is only one writer.
+            handles.seal(names)
+        except (processutils.ProcessExecutionError, OSError):
+            LOG.exception('The source %s could not be sealed yet.',
+                          names.name_id)
         try:
             self._backend.client.activate(context, peer_host, placeholder_id)
         except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
@@ -186,19 +195,22 @@ class Transfer:
                         'is back.', {'volume': volume.id, 'host': peer_host,
                                      'error': error.msg})
 
-    def roll_back(self, context, volume):
+    def roll_back(self, context, volume, placeholder_id=None):
         """Undo a prepared transfer; can be repeated.
 
+        :param placeholder_id: of the transfer, if the peer may have
+            abandoned it already
         :returns: False if the transfer was committed instead, since the
-            destination may have been written
+            destination was written
         """
-        placeholder_id = identity.prepared_transfer(volume)
+        placeholder_id = placeholder_id or identity.prepared_transfer(volume)
         if placeholder_id is None:
             return True
         placeholder = identity.get(context, placeholder_id)
         gone = placeholder is None or self._discard(context, placeholder)
         if gone is False:
-            self.commit(context, volume)
+            if identity.prepared_transfer(volume) == placeholder_id:
+                self.commit(context, volume)
             return False
         if not identity.abandon(context, volume.id, placeholder_id):
             volume.refresh()

@@ -76,7 +76,7 @@ class PrepareTestCase(DestinationTestCase):
         """What recovery finds after a power cut."""
         self.prepare()
         lv = logical_volumes.find('volume-' + self.placeholder_id)
-        self.assertEqual('dev/volumes/' + self.names.metadata,
+        self.assertEqual('volumes/' + self.names.metadata,
                          lv.tagged(logical_volumes.METADATA_TAG))
         metadata = logical_volumes.find(self.names.metadata)
         self.assertEqual('128', metadata.tagged(logical_volumes.REGION_TAG))
@@ -149,6 +149,14 @@ class ActivateTestCase(DestinationTestCase):
         identity.abandon(self.context, self.volume.id, self.placeholder_id)
         self.assertRaises(exception.TransferGone, self.activate)
         self.assertTrue(self.device('gate').suspended)
+
+    def test_discards_are_forbidden_again(self):
+        """A crash may have come between the clone and that."""
+        self.prepare()
+        self.commit()
+        self.device().discards = True
+        self.activate()
+        self.assertFalse(self.device().discards)
 
     def test_committed(self):
         self.prepare()
@@ -247,8 +255,12 @@ class DiscardTestCase(DestinationTestCase):
         self.assertTrue(self.device('gate').suspended)
 
     def test_open(self):
+        """Not written is not committed: the home abandons it, see there."""
         self.device().opened = 1
-        self.assertKept()
+        self.assertRaises(cinder_exception.VolumeDriverException,
+                          self.discard)
+        self.assertEqual(CLONE, self.b.kernel.roles(self.names))
+        self.assertFalse(self.device().sealed)
 
     def test_closed_after_a_moment(self):
         """Udev, or an instance that has just gone."""
@@ -265,7 +277,9 @@ class DiscardTestCase(DestinationTestCase):
     def test_metadata_has_failed(self):
         """It cannot tell any more whether there was a write."""
         self.device().clone.mode = 'ro'
-        self.assertKept()
+        self.assertRaises(cinder_exception.VolumeDriverException,
+                          self.discard)
+        self.assertEqual(CLONE, self.b.kernel.roles(self.names))
 
     def test_only_half_made(self):
         for role in ('handle', 'gate'):

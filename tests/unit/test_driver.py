@@ -155,6 +155,14 @@ class VolumesTestCase(DriverTestCase):
             self.assertEqual({}, node.kernel.devices)
         self.assertEqual([], self.cloud.states())
 
+    def test_delete_one_that_has_just_moved(self):
+        """Its old home must not take the source from the new one."""
+        self.cloud.attach(self.volume, self.b)
+        self.assertRaises(cinder_exception.VolumeIsBusy,
+                          self.driver.delete_volume, self.row())
+        self.assertEqual('clone', self.handle(self.b).kinds)
+        self.assertIn('volume-' + self.volume.id, self.a.lvm.names())
+
     def test_delete_a_prepared_one_that_was_written(self):
         self.cloud.attach(self.volume, self.a)
         self.b.kernel.write(self.cloud.attach(self.volume, self.b))
@@ -414,7 +422,8 @@ class TerminateTestCase(DriverTestCase):
 
     def test_remote(self):
         self.driver.target_driver = Remote()
-        identity.set_export(self.context, self.volume.id, 'where', 'x')
+        identity.set_export(self.context, self.volume.id,
+                            self.volume.id, 'where', 'x')
         self.cloud.attachment(self.volume, self.b)
         self.assertFalse(self.driver.terminate_connection(
             self.row(), self.b.connector))

@@ -39,7 +39,8 @@ class IdentityTestCase(base.DatabaseTestCase):
             status='in-use', service_uuid=str(uuid.uuid4()),
             availability_zone='zone of A', provider_id='id of A',
             provider_geometry='geometry of A', display_name='mine')
-        identity.set_export(self.context, self.volume.id, 'where', 'secret')
+        identity.set_export(self.context, self.volume.id,
+                            self.volume.id, 'where', 'secret')
 
     def begin(self, host=B, row=None):
         return identity.begin(self.context, row or self.read(self.volume.id),
@@ -406,8 +407,18 @@ class RowsTestCase(IdentityTestCase):
         identity.destroy(self.context, placeholder_id)
         self.assertIsNone(self.read(placeholder_id))
 
+    def test_export_of_a_volume_that_has_moved(self):
+        """Its old home may be late: the new row is not touched."""
+        placeholder_id = self.begin()
+        identity.commit(self.context, self.volume.id, placeholder_id)
+        identity.set_export(self.context, self.volume.id, self.volume.id,
+                            'late', 'secret')
+        self.assertIsNone(identity.get(
+            self.context, self.volume.id).provider_location)
+
     def test_set_export(self):
-        identity.set_export(self.context, self.volume.id, None, None)
+        identity.set_export(self.context, self.volume.id,
+                            self.volume.id, None, None)
         volume = self.read(self.volume.id)
         self.assertEqual((None, None), (volume.provider_location,
                                         volume.provider_auth))

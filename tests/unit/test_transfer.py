@@ -193,10 +193,18 @@ class MigrationTestCase(TransferTestCase):
 
     def test_peer_attachment_goes_while_the_handle_is_open(self):
         self.migrate()
-        self.b.kernel.get(self.there).opened += 1
-        self.assertTrue(self.cloud.detach(self.volume, self.b))
-        self.assertEqual(self.b.pool, self.row().host)
-        self.assertTrue(self.b.kernel.write(self.there))
+        """Open is not written: the guest may well go on at the home."""
+        handle = self.b.kernel.get(self.there)
+        handle.opened += 1
+        self.assertFalse(self.cloud.detach(self.volume, self.b))
+        self.assertEqual(self.a.pool, self.row().host)
+        self.assertTrue(self.a.kernel.write(self.home))
+        self.assertEqual([identity.ABANDONED], self.cloud.states())
+        self.assertFalse(self.b.kernel.write(self.there))
+        handle.opened -= 1
+        handle.clone.waiting = 0
+        self.cloud.watch(2)
+        self.assertIdle(self.a)
 
     def test_all_attachments_go_by_force(self):
         self.migrate()
@@ -427,7 +435,8 @@ class RefusalTestCase(TransferTestCase):
         self.assertRefused('it has snapshots, which stay on node1')
 
     def test_exported(self):
-        identity.set_export(self.context, self.volume.id, 'somewhere', 'x')
+        identity.set_export(self.context, self.volume.id,
+                            self.volume.id, 'somewhere', 'x')
         self.assertRefused('in use over iSCSI')
 
     def test_open(self):

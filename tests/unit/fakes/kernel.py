@@ -308,7 +308,9 @@ class Kernel:
         if not device.clone:
             return
         metadata, gate, source = device.table[0].paths()
-        if self.get(gate).suspended:
+        # What has changed nothing has nothing to commit, and flushes nothing.
+        if self.get(gate).suspended and (
+                device.clone.waiting or device.clone.bitmap['hydrated']):
             self.violations.append('%s waits for its gate for ever' % name)
         if device.clone.waiting and self.get(source).suspended:
             self.violations.append('%s waits for its source' % name)
