@@ -64,10 +64,11 @@ def check_group(configuration, check):
     """
     try:
         check()
-    except (cinder_exception.VolumeBackendAPIException,
-            StopIteration) as error:
+    except (cinder_exception.VolumeBackendAPIException, StopIteration,
+            processutils.ProcessExecutionError) as error:
         raise exception.BadConfiguration(
             option='volume_group', value=configuration.volume_group,
             section=configuration.config_group,
-            reason=getattr(error, 'msg', None) or
-            _('there is no such volume group on this host'))
+            reason=_('there is no such volume group on this host, or LVM '
+                     'does not answer (%s)') % (
+                         getattr(error, 'stderr', None) or error))

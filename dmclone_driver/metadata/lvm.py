@@ -4,6 +4,7 @@
 from cinder.brick.local_dev import lvm
 from cinder import exception as cinder_exception
 from cinder import utils
+from oslo_concurrency import processutils
 from oslo_utils import units
 
 from dmclone_driver import exception
@@ -31,7 +32,8 @@ class LogicalVolumeMetadata(base.MetadataStore):
         try:
             self._group = lvm.LVM(self.group_name, utils.get_root_helper(),
                                   executor=self._executor)
-        except cinder_exception.VolumeGroupNotFound:
+        except (cinder_exception.VolumeGroupNotFound,
+                processutils.ProcessExecutionError):
             raise exception.BadConfiguration(
                 option='dmclone_metadata_volume_group',
                 value=self.group_name, section=self.section,

@@ -11,7 +11,7 @@ REFUSALS = (
     ({'volume_group': 'nowhere'}, 'Option volume_group = nowhere'),
     ({'dmclone_metadata_volume_group': 'nowhere'},
      'Option dmclone_metadata_volume_group = nowhere'),
-    ({'target_helper': 'nvmet'}, 'Option target_helper = nvmet'),
+    ({'target_helper': 'scstadmin'}, 'Option target_helper = scstadmin'),
     ({'dmclone_region_size': '5'}, 'Option dmclone_region_size = 5'))
 
 
