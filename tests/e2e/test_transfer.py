@@ -16,7 +16,8 @@ class TransferTest(base.E2ETest):
                          attachment['connection_info']['driver_volume_type'])
         self.assertEqual('', home.run(
             'tgtadm --op show --mode target; ls '
-            '/sys/kernel/config/target/iscsi 2>/dev/null || true'))
+            '/sys/kernel/config/target/iscsi 2>/dev/null | grep ^iqn || '
+            'true'))
         self.assertEqual(checksum, self.checksum(
             home, user_module.path(attachment)))
 
