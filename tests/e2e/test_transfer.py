@@ -71,5 +71,6 @@ class TransferTest(base.E2ETest):
             self.assertEqual('', other.run(
                 'for d in /sys/block/sd*; do '
                 'blkid --probe /dev/${d##*/} || test $? = 2; done; '
-                'ls /dev/disk/by-uuid 2>/dev/null || true'))
+                'ls -l /dev/disk/by-uuid 2>/dev/null | '
+                'grep -e sd -e dm- || true'))
         self.hydrated(volume_id)
