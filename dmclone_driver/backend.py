@@ -10,6 +10,7 @@ from cinder.message import message_field
 from oslo_log import log as logging
 
 from dmclone_driver import handles
+from dmclone_driver import identity
 from dmclone_driver import logical_volumes
 
 LOG = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class Backend:
 
     def holds(self, row):
         """Whether a row's logical volume is on this backend."""
-        return (row.host or '').partition('#')[0] == self.host
+        return identity.backend_of(row) == self.host
 
     def logical_volume(self, names):
         """Return a volume's logical volume, or None."""

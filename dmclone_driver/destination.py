@@ -194,7 +194,7 @@ class Destination:
         :param source: the placeholder, which points to the source
         """
         self._backend.client.export_source(
-            context, source.host.partition('#')[0], source.id)
+            context, identity.backend_of(source), source.id)
         source.refresh()
         disk = self._backend.importer.connect(source.provider_location,
                                               source.provider_auth)
@@ -211,7 +211,7 @@ class Destination:
             if dmsetup.is_suspended(names.of(SOURCE)):
                 self.reconnect(context, names, source)
             sealed = self._backend.client.seal_source(
-                context, source.host.partition('#')[0], source.id)
+                context, identity.backend_of(source), source.id)
         except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
             LOG.warning('Hydration of %(name)s waits: %(error)s.',
                         {'name': names.name_id, 'error': error.msg})

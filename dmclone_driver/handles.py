@@ -60,12 +60,16 @@ def ensure_linear(names, lv):
 
 def grow(names, lv):
     """Let the linear handle of a volume show its logical volume's new size."""
-    dmsetup.suspend(names.of(HANDLE))
+    _swap_to_linear(names, lv)
+
+
+def _swap_to_linear(names, lv):
+    handle = names.of(HANDLE)
+    dmsetup.suspend(handle)
     try:
-        dmsetup.load(names.of(HANDLE),
-                     table.Linear(table.sectors(lv.size), lv.path))
+        dmsetup.load(handle, table.Linear(table.sectors(lv.size), lv.path))
     finally:
-        dmsetup.resume(names.of(HANDLE))
+        dmsetup.resume(handle)
 
 
 def build_clone(names, lv, metadata, region, tuning, disk=None,
@@ -177,12 +181,7 @@ def abandon_clone(names, lv):
 
     Waits for copies under way: see :func:`stop_hydration`.
     """
-    handle = names.of(HANDLE)
-    dmsetup.suspend(handle)
-    try:
-        dmsetup.load(handle, table.Linear(table.sectors(lv.size), lv.path))
-    finally:
-        dmsetup.resume(handle)
+    _swap_to_linear(names, lv)
 
 
 def never_written(names):

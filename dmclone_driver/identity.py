@@ -104,6 +104,16 @@ def get(context, volume_id):
         return None
 
 
+def backend_of(row):
+    """Return the backend, ``node@backend``, that a row is on."""
+    return (row.host or '').partition('#')[0]
+
+
+def guarding_id(row):
+    """Return the id of the user's volume whose lock guards a row."""
+    return volume_of(row) if is_placeholder(row) else row.id
+
+
 def on_host(context, host):
     """Return all rows, users' and placeholders, of a backend."""
     return objects.VolumeList.get_all_by_host(context.elevated(), host)

@@ -80,8 +80,7 @@ class Recovery:
                 self._watcher.unfinished.add(names)
         if identity.prepared_transfer(row):
             self._transfer.prepared[row.id] = identity.prepared_transfer(row)
-        if identity.is_placeholder(row) and (
-                identity.record(row).state == identity.COMMITTED):
+        if identity.state(row) == identity.COMMITTED:
             handles.seal(names)
 
     def _recover_clone(self, context, names, lv):
@@ -103,9 +102,7 @@ class Recovery:
             LOG.exception('Exports that nobody needs could not be found.')
         for row in rows:
             try:
-                volume_id = (identity.volume_of(row)
-                             if identity.is_placeholder(row) else row.id)
-                with self._backend.lock(volume_id):
+                with self._backend.lock(identity.guarding_id(row)):
                     fresh = identity.get(context, row.id)
                     if fresh is None or not self._backend.holds(fresh):
                         continue
@@ -129,9 +126,7 @@ class Recovery:
             if row is None:
                 self._source.unexport(parsed[0])
                 continue
-            volume_id = (identity.volume_of(row)
-                         if identity.is_placeholder(row) else row.id)
-            with self._backend.lock(volume_id):
+            with self._backend.lock(identity.guarding_id(row)):
                 row.refresh()
                 if not (identity.prepared_transfer(row) or
                         identity.state(row) == identity.COMMITTED):

@@ -83,7 +83,7 @@ class Teardown:
 
         :param what: RELEASE a source, or DISCARD an abandoned destination
         """
-        host = placeholder.host.partition('#')[0]
+        host = identity.backend_of(placeholder)
         self.pending[placeholder.id] = (host, what)
         self._ask(context, placeholder.id)
 

@@ -176,7 +176,7 @@ class Transfer:
         """
         placeholder_id = identity.prepared_transfer(volume)
         placeholder = identity.get(context, placeholder_id)
-        peer_host = placeholder.host.partition('#')[0]
+        peer_host = identity.backend_of(placeholder)
         names = Names(volume.name_id)
         identity.commit(context, volume.id, placeholder_id)
         self.prepared.pop(volume.id, None)
@@ -232,7 +232,7 @@ class Transfer:
         """
         try:
             return self._backend.client.discard(
-                context, placeholder.host.partition('#')[0], placeholder.id)
+                context, identity.backend_of(placeholder), placeholder.id)
         except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
             LOG.warning('Destination %(id)s on %(host)s is abandoned, but '
                         'not yet removed: %(error)s.',
