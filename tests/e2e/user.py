@@ -20,24 +20,47 @@ class ApiError(Exception):
         self.text = response.text
 
 
+def _answer(response):
+    if response.status_code >= 400:
+        raise ApiError(response)
+    return response.json() if response.content else None
+
+
 class User:
     """A project's view of the block storage service, nova beside it."""
 
     def __init__(self, lab, name='demo'):
         self.cloud = lab.cloud(name)
         self._session = self.cloud.block_storage
+        self._admin = lab.cloud('operator').block_storage
         # Cinder lets nobody but a service delete an attachment in use.
         self._service = lab.cloud('cinder').session.get_token()
 
     def request(self, method, path, body=None, **kwargs):
         """Send a request; returns the answer's JSON, None if empty."""
         kwargs.setdefault('microversion', MICROVERSION)
-        response = self._session.request(
+        return _answer(self._session.request(
             path, method, json=body, raise_exc=False,
-            headers={'X-Service-Token': self._service}, **kwargs)
-        if response.status_code >= 400:
-            raise ApiError(response)
-        return response.json() if response.content else None
+            headers={'X-Service-Token': self._service}, **kwargs))
+
+    def as_admin(self, method, path, body=None):
+        """The same as the operator, in the user's project."""
+        return _answer(self._admin.request(
+            path, method, json=body, raise_exc=False,
+            microversion=MICROVERSION))
+
+    def encrypted_type(self, name):
+        """Make a volume type with LUKS, unless it is there."""
+        types = self.as_admin('GET', '/types')['volume_types']
+        if name in (each['name'] for each in types):
+            return
+        made = self.as_admin('POST', '/types', {'volume_type': {
+            'name': name, 'extra_specs': {
+                'volume_backend_name': 'dmclone'}}})['volume_type']
+        self.as_admin('POST', '/types/%s/encryption' % made['id'], {
+            'encryption': {'provider': 'luks', 'control_location':
+                           'front-end', 'cipher': 'aes-xts-plain64',
+                           'key_size': 256}})
 
     def volume(self, volume_id):
         """Return what the API shows of a volume."""

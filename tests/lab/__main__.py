@@ -17,7 +17,8 @@ from tests.lab import settings
 from tests.lab import setup
 from tests.lab import status
 
-_NODE_SERVICES = ('cinder-volume', 'tgtd', 'iscsid', 'lio')
+_NODE_SERVICES = ('cinder-volume', 'tgtd', 'iscsid', 'lio', 'libvirtd',
+                  'nova-compute')
 
 
 def _setup(args):
@@ -104,18 +105,22 @@ def _add_up(verbs):
     defaults = settings.Settings()
     verb.add_argument('--bare', action='store_true',
                       help='nodes only, no OpenStack')
+    verb.add_argument('--nova', action='store_true',
+                      help='instances too: Nova, Placement, libvirt, QEMU')
     verb.add_argument('--nodes', type=int, choices=(1, 2, 3),
                       default=defaults.nodes)
     verb.add_argument('--kernel', choices=list(kernel.KINDS),
                       default=defaults.kernel)
     verb.add_argument('--target', choices=('tgt', 'lio'),
                       default=defaults.target, help='the iSCSI target')
-    verb.add_argument('--driver', choices=('dmclone', 'lvm'),
-                      default=defaults.driver)
+    verb.add_argument('--driver', choices=('dmclone', 'lvm', 'both'),
+                      default=defaults.driver,
+                      help='of Cinder, for the backend dmclone; both: with '
+                      'a second backend lvm')
     verb.add_argument('--mode', choices=('eventlet', 'threads'),
                       default=defaults.mode, help='of cinder-volume')
     verb.add_argument('--memory', type=int, default=defaults.memory,
-                      help='MiB for each node')
+                      help='MiB for each node (1024, or 2048 with --nova)')
     verb.set_defaults(do=_up)
 
 

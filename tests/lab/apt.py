@@ -137,6 +137,19 @@ def install(packages):
         _daemons_again()
 
 
+def _download(packages, folder, env):
+    """Download packages; `meta:NAME` is what NAME depends on first."""
+    names = []
+    for package in packages:
+        kind, _, name = package.rpartition(':')
+        if kind == 'meta':
+            out = command.run(['apt-cache', 'depends', name], env=env)
+            name = out.partition('Depends: ')[2].split()[0]
+        names.append(name)
+    command.run(['apt-get', 'download', *names], timeout=600, env=env,
+                cwd=folder)
+
+
 def unpack(suite, packages, folder):
     """Download packages of any suite and unpack them into a folder."""
     work = folder / 'apt'
@@ -154,8 +167,7 @@ def unpack(suite, packages, folder):
         % {'w': work})
     env = dict(os.environ, APT_CONFIG=str(config))
     command.run(['apt-get', 'update'], timeout=300, env=env)
-    command.run(['apt-get', 'download', *packages], timeout=600, env=env,
-                cwd=work / 'debs')
+    _download(packages, work / 'debs', env)
     for package in (work / 'debs').iterdir():
         command.run(['dpkg', '-x', package, folder])
     shutil.rmtree(work)

@@ -9,10 +9,20 @@ REGION = 'lab'
 KEYSTONE = 'http://%s:5000/v3' % network.CONTROL
 CINDER = 'http://%s:8776/v3' % network.CONTROL
 GLANCE = 'http://%s:9292' % network.CONTROL
+NOVA = 'http://%s:8774/v2.1' % network.CONTROL
+PLACEMENT = 'http://%s:8778' % network.CONTROL
+NETWORKS = 'http://%s:9696' % network.CONTROL
+TRANSPORT = 'rabbit://lab:%s@%s:5672/' % (PASSWORD, network.CONTROL)
 DRIVERS = {
     'dmclone': 'dmclone_driver.driver.DMCloneVolumeDriver',
     'lvm': 'cinder.volume.drivers.lvm.LVMVolumeDriver',
 }
+# A node that lost its power must not swallow messages for long.
+RABBIT = {'heartbeat_timeout_threshold': '20'}
+# One key for all encrypted volumes, known to both services.
+KEY_MANAGER = {
+    name: {'backend': name + '.keymgr.conf_key_mgr.ConfKeyManager',
+           'fixed_key': 32 * '1f'} for name in ('cinder', 'nova')}
 _HELPERS = {'tgt': 'tgtadm', 'lio': 'lioadm'}
 _NODE_FILE = '/etc/cinder/cinder.conf'
 
@@ -37,20 +47,23 @@ def write(path, settings):
     path.write_text('\n'.join(lines))
 
 
-def _database(name):
+def database(name):
+    """The section for a database of the laboratory's server."""
     return {'connection': 'mysql+pymysql://lab:%s@%s/%s?charset=utf8' % (
         PASSWORD, network.CONTROL, name)}
 
 
-def _credentials(user):
+def credentials(user):
+    """The options with which a service speaks as itself."""
     return {'auth_type': 'password', 'auth_url': KEYSTONE,
             'username': user, 'password': PASSWORD,
             'user_domain_name': 'Default', 'project_name': 'service',
             'project_domain_name': 'Default', 'region_name': REGION}
 
 
-def _auth_token(user):
-    return dict(_credentials(user), www_authenticate_uri=KEYSTONE,
+def auth_token(user):
+    """The section with which a service checks its users' tokens."""
+    return dict(credentials(user), www_authenticate_uri=KEYSTONE,
                 service_token_roles_required='True',
                 service_token_roles='service')
 
@@ -60,7 +73,7 @@ def keystone():
     return {
         'DEFAULT': {'debug': 'False',
                     'log_file': paths.LOGS / 'keystone.log'},
-        'database': _database('keystone'),
+        'database': database('keystone'),
         'fernet_tokens': {'key_repository': folder / 'fernet-keys'},
         'credential': {'key_repository': folder / 'credential-keys'},
         'token': {'expiration': '86400'},
@@ -73,14 +86,14 @@ def glance():
         'DEFAULT': {'debug': 'True', 'log_file': paths.LOGS / 'glance.log',
                     'enabled_backends': 'disk:file',
                     'node_staging_uri': 'file://%s' % (folder / 'staging')},
-        'database': _database('glance'),
+        'database': database('glance'),
         'glance_store': {'default_backend': 'disk'},
         'disk': {'filesystem_store_datadir': folder / 'store'},
         'os_glance_staging_store': {
             'filesystem_store_datadir': folder / 'staging'},
         'os_glance_tasks_store': {
             'filesystem_store_datadir': folder / 'tasks'},
-        'keystone_authtoken': _auth_token('glance'),
+        'keystone_authtoken': auth_token('glance'),
         'oslo_concurrency': {'lock_path': paths.STATE / 'locks'},
         'paste_deploy': {
             'flavor': 'keystone',
@@ -94,8 +107,7 @@ def _cinder(log_file, state_path):
             'debug': 'True', 'log_file': log_file, 'state_path': state_path,
             'log_options': 'False',     # 1000 lines at every start
             'auth_strategy': 'keystone',
-            'transport_url': 'rabbit://lab:%s@%s:5672/' % (
-                PASSWORD, network.CONTROL),
+            'transport_url': TRANSPORT,
             'rpc_response_timeout': '60',
             'report_interval': '5', 'service_down_time': '30',
             'default_volume_type': 'dmclone',
@@ -107,13 +119,13 @@ def _cinder(log_file, state_path):
             'quota_volumes': '200', 'quota_snapshots': '200',
             'quota_gigabytes': '100000', 'quota_backups': '200',
             'quota_backup_gigabytes': '100000'},
-        'database': _database('cinder'),
-        'keystone_authtoken': _auth_token('cinder'),
-        'service_user': dict(_credentials('cinder'),
+        'database': database('cinder'),
+        'keystone_authtoken': auth_token('cinder'),
+        'service_user': dict(credentials('cinder'),
                              send_service_user_token='True'),
         'oslo_concurrency': {'lock_path': '%s/locks' % state_path},
-        # A node that lost its power must not swallow messages for long.
-        'oslo_messaging_rabbit': {'heartbeat_timeout_threshold': '20'}}
+        'key_manager': KEY_MANAGER['cinder'],
+        'oslo_messaging_rabbit': RABBIT}
 
 
 def cinder_control():
@@ -123,20 +135,30 @@ def cinder_control():
     return settings
 
 
-def cinder_node(name, ip, choices):
-    """Cinder's settings on a node, before a test changes them."""
-    settings = _cinder('/var/log/lab/cinder-volume.log', '/var/lib/cinder')
-    settings['DEFAULT'].update(host=name, my_ip=ip,
-                               enabled_backends='dmclone')
-    settings['dmclone'] = {
-        'volume_driver': DRIVERS[choices.driver],
-        'volume_backend_name': 'dmclone',
-        'volume_group': 'cinder-volumes', 'lvm_type': 'default',
+def _backend(name, group, ip, choices):
+    return {
+        'volume_backend_name': name,
+        'volume_group': group, 'lvm_type': 'default',
         'volumes_dir': '/var/lib/cinder/volumes',
         'volume_clear': 'zero', 'volume_clear_size': '64',
         'target_helper': _HELPERS[choices.target],
         'target_protocol': 'iscsi', 'target_ip_address': ip,
         'target_prefix': 'iqn.2026-01.org.openstack:'}
+
+
+def cinder_node(name, ip, choices):
+    """Cinder's settings on a node, before a test changes them."""
+    settings = _cinder('/var/log/lab/cinder-volume.log', '/var/lib/cinder')
+    both = choices.driver == 'both'
+    settings['DEFAULT'].update(
+        host=name, my_ip=ip,
+        enabled_backends='dmclone,lvm' if both else 'dmclone')
+    settings['dmclone'] = _backend('dmclone', 'cinder-volumes', ip, choices)
+    settings['dmclone']['volume_driver'] = DRIVERS[
+        'dmclone' if both else choices.driver]
+    if both:
+        settings['lvm'] = _backend('lvm', 'cinder-metadata', ip, choices)
+        settings['lvm']['volume_driver'] = DRIVERS['lvm']
     helper = '%s/bin/privsep-helper --config-file %s' % (
         paths.VENV, _NODE_FILE)
     for section in ('cinder_sys_admin', 'privsep_osbrick',
@@ -148,11 +170,13 @@ def cinder_node(name, ip, choices):
 def clouds():
     """The file that tells clients how to reach the laboratory's cloud."""
     lines = ['clouds:']
-    # The last stands for nova: a service that speaks in a user's name.
-    for user, project in (('admin', 'admin'), ('demo', 'demo'),
-                          ('cinder', 'service')):
+    # `cinder` stands for nova: a service that speaks in a user's name.
+    # `operator` is an admin in a user's project.
+    for name, user, project in (
+            ('admin', 'admin', 'admin'), ('demo', 'demo', 'demo'),
+            ('operator', 'admin', 'demo'), ('cinder', 'cinder', 'service')):
         lines += [
-            '  %s:' % user, '    region_name: %s' % REGION, '    auth:',
+            '  %s:' % name, '    region_name: %s' % REGION, '    auth:',
             '      auth_url: %s' % KEYSTONE, '      username: %s' % user,
             '      password: %s' % PASSWORD,
             '      project_name: %s' % project,

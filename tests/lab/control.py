@@ -7,6 +7,7 @@ import shutil
 from tests.lab import broker
 from tests.lab import command
 from tests.lab import config
+from tests.lab import config_nova
 from tests.lab import database
 from tests.lab import errors
 from tests.lab import inside
@@ -19,6 +20,14 @@ ETC = paths.STATE / 'etc'
 KEYSTONE = ETC / 'keystone.conf'
 CINDER = ETC / 'cinder.conf'
 GLANCE = ETC / 'glance-api.conf'
+NOVA = ETC / 'nova.conf'
+PLACEMENT = ETC / 'placement.conf'
+
+# RabbitMQ first, since it takes longest to load; all then start together.
+VOLUMES = ('epmd', 'rabbitmq', 'keystone', 'cinder-api', 'glance-api',
+           'cinder-scheduler')
+INSTANCES = ('placement', 'networks', 'nova-api', 'nova-conductor',
+             'nova-scheduler')
 
 
 def _environment(**more):
@@ -78,7 +87,24 @@ def _services():
         Service('cinder-scheduler',
                 [paths.VENV / 'bin/cinder-scheduler', *cinder],
                 lambda: True, _environment()),
+        *_nova_services(),
     ]
+
+
+def _nova_services():
+    environment = _environment(
+        OS_PLACEMENT_CONFIG_DIR=str(ETC), OS_NOVA_CONFIG_FILES='%s;%s' % (
+            paths.VENV / 'etc/nova/api-paste.ini', NOVA))
+    apis = [Service(name, _api(module, port),
+                    lambda port=port: inside.answers(port), environment)
+            for name, module, port in (
+                ('placement', 'placement.wsgi.api', 8778),
+                ('networks', 'tests.lab.networks', 9696),
+                ('nova-api', 'nova.wsgi.osapi_compute', 8774))]
+    return apis + [
+        Service(name, [paths.VENV / 'bin' / name, '--config-file', NOVA],
+                lambda: True, environment)
+        for name in ('nova-conductor', 'nova-scheduler')]
 
 
 class Control:
@@ -131,13 +157,16 @@ class Control:
     def configure(self):
         """Write all settings and make the folders."""
         for folder in (ETC, paths.LOGS, paths.STATE / 'locks',
-                       paths.STATE / 'cinder', paths.RUN):
+                       paths.STATE / 'cinder', paths.STATE / 'nova',
+                       paths.RUN):
             folder.mkdir(parents=True, exist_ok=True)
         for name in ('store', 'staging', 'tasks'):
             (paths.STATE / 'images' / name).mkdir(parents=True, exist_ok=True)
         config.write(KEYSTONE, config.keystone())
         config.write(CINDER, config.cinder_control())
         config.write(GLANCE, config.glance())
+        config.write(PLACEMENT, config_nova.placement())
+        config.write(NOVA, config_nova.nova_control())
         (paths.STATE / 'clouds.yaml').write_text(config.clouds())
         database.configure()
         broker.configure()
@@ -145,7 +174,8 @@ class Control:
     def manage(self, program, *words):
         """Run one of the *-manage programs."""
         settings = {'keystone-manage': KEYSTONE, 'cinder-manage': CINDER,
-                    'glance-manage': GLANCE}[program]
+                    'glance-manage': GLANCE, 'nova-manage': NOVA,
+                    'placement-manage': PLACEMENT}[program]
         command.run([*network.wrapper(), paths.VENV / 'bin' / program,
                      '--config-file', settings, *words],
                     env=_environment(), timeout=300, cwd=paths.STATE)
@@ -153,6 +183,6 @@ class Control:
     def forget(self):
         """Remove all data."""
         for name in ('mariadb', 'rabbitmq', 'keystone', 'images', 'cinder',
-                     'locks', 'etc'):
+                     'nova', 'locks', 'etc'):
             shutil.rmtree(paths.STATE / name, ignore_errors=True)
         (paths.STATE / 'clouds.yaml').unlink(missing_ok=True)

@@ -10,7 +10,8 @@ from tests.lab import paths
 
 FOLDER = paths.STATE / 'mariadb'
 SOCKET = paths.RUN / 'mariadb.sock'
-NAMES = ('keystone', 'cinder', 'glance')
+NAMES = ('keystone', 'cinder', 'glance', 'placement', 'nova_api', 'nova',
+         'nova_cell0')
 _FILE = paths.STATE / 'etc/mariadb.cnf'
 
 

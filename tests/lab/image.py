@@ -18,6 +18,9 @@ PACKAGES = (
     'udev lvm2 dmsetup open-iscsi tgt kmod iproute2 iputils-ping nftables '
     'openssh-server e2fsprogs qemu-utils fio sg3-utils psmisc strace '
     'lsof openssl '
+    # Instances.
+    'qemu-system-x86 libvirt-daemon libvirt-daemon-driver-qemu '
+    'libvirt-clients python3-libvirt cryptsetup-bin '
     'python3 libssl3 libffi8 libsqlite3-0 libreadline8 libbz2-1.0 liblzma5 '
     'libncursesw6 libuuid1').split()
 _INIT = paths.TEMPLATES / 'lab-init'
@@ -64,11 +67,25 @@ def _fill(root):
     _write(root, 'etc/tgt/conf.d/cinder.conf',
            'include /var/lib/cinder/volumes/*\n')
     (root / 'lab').mkdir()
+    _show_libvirt(root)
     for kind in kernel.KINDS:
         modules = kernel.modules(kind)
         shutil.copytree(modules, root / 'lib/modules' / modules.name,
                         symlinks=True)
         command.run(['depmod', '-b', root, modules.name], timeout=120)
+
+
+def _show_libvirt(root):
+    """Lay libvirt's bindings where another interpreter can look.
+
+    Beside all of Debian's Python they would hide what the laboratory's own
+    environment has.
+    """
+    folder = root / 'usr/lib/lab-python'
+    folder.mkdir()
+    for path in (root / 'usr/lib/python3/dist-packages').glob('libvirt*'):
+        (folder / path.name).symlink_to(
+            '/usr/lib/python3/dist-packages/' + path.name)
 
 
 def build(target):

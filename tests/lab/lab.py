@@ -19,9 +19,6 @@ from tests.lab import paths
 from tests.lab import seed
 from tests.lab import settings as settings_module
 
-# RabbitMQ first, since it takes longest to load; all then start together.
-_CONTROL = ('epmd', 'rabbitmq', 'keystone', 'cinder-api', 'glance-api',
-            'cinder-scheduler')
 _MAPPINGS = 1048576
 
 
@@ -60,6 +57,11 @@ class Lab:
         except KeyError:
             raise errors.LabError('no node %s, there are: %s' % (
                 name, ' '.join(self.nodes)))
+
+    def control_services(self):
+        """The services of the control plane, but for the database."""
+        return control.VOLUMES + (
+            control.INSTANCES if self.settings.nova else ())
 
     # Clients
 
@@ -132,19 +134,24 @@ class Lab:
         if not self.settings.bare:
             target = 'tgtd' if self.settings.target == 'tgt' else 'lio'
             n.enable('iscsid', target, 'cinder-volume')
+        if self.settings.nova:
+            n.enable('libvirtd', 'nova-compute')
         errors.say('starting %s' % n.name)
         n.start()
         errors.say('%s has booted' % n.name)
         n.wait_ready()
         if not self.settings.bare:
             errors.say('%s serves volumes' % n.name)
+        if self.settings.nova:
+            errors.say('%s runs instances' % n.name)
 
     def _start_control(self):
-        errors.say('starting ' + ', '.join(_CONTROL))
-        for name in _CONTROL:
+        names = self.control_services()
+        errors.say('starting ' + ', '.join(names))
+        for name in names:
             self.control.launch(name)
         try:
-            for name in _CONTROL:
+            for name in names:
                 self.control.wait_ready(name)
         except errors.LabError:
             errors.say('the control plane failed; the nodes may go on for a '

@@ -26,6 +26,8 @@ class Machine:
         self.number = number
         self.folder = paths.NODES / name
         self.share = self.folder / 'share'
+        #: Nova's folder, seen from outside: consoles can be followed here.
+        self.instances = self.folder / 'instances'
         self.logs = paths.LOGS / name
         self.console = self.logs / 'console.log'
         self.ticks = self.logs / 'ticks'
@@ -36,6 +38,7 @@ class Machine:
         """Fresh disks, all sparse."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.share.mkdir(parents=True)
+        self.instances.mkdir()
         for disk, size in (('data', DATA_BYTES), ('meta', METADATA_BYTES)):
             with open(self.folder / disk, 'wb') as f:
                 os.ftruncate(f.fileno(), size)
@@ -48,7 +51,7 @@ class Machine:
             for i, bridge in enumerate(('lab', 'mgmt'))]
         return [
             kernel.binary(self._settings.kernel),
-            'mem=%dM' % self._settings.memory,
+            'mem=%dM' % self._settings.node_memory,
             'uml_dir=%s' % self.folder, 'umid=uml',
             'ubd0=%s,%s' % (self.folder / 'root.cow', image.IMAGE),
             'ubd1=%s' % (self.folder / 'data'),

@@ -4,6 +4,7 @@
 import json
 
 from tests.lab import config
+from tests.lab import config_nova
 from tests.lab import database
 from tests.lab import errors
 from tests.lab import machine
@@ -131,32 +132,54 @@ class Node:
         from before a power cut can be fresh enough to look up: so both the
         log and a report that is younger than the start are needed.
         """
-        mark = _STARTED % 'cinder-volume'
-        _, found, since = self.log('cinder-volume').rpartition(mark)
-        if not found or _READY not in since:
-            return False
+        since = self._since_start('cinder-volume')
+        return _READY in since and self._found(
+            'cinder', "SELECT 1 FROM services WHERE NOT deleted AND "
+            "host = '%s@dmclone' AND updated_at > FROM_UNIXTIME(%s)"
+            % (self.name, since.split()[0]))
+
+    def compute_ready(self):
+        """Whether nova-compute serves, and Nova knows its host."""
+        since = self._since_start('nova-compute')
+        return bool(since) and self._found(
+            'nova', "SELECT 1 FROM services s, nova_api.host_mappings m "
+            "WHERE NOT s.deleted AND s.binary = 'nova-compute' AND "
+            "s.host = '%s' AND m.host = s.host AND "
+            "s.updated_at > FROM_UNIXTIME(%s)" % (
+                self.name, since.split()[0]))
+
+    #: How to see that a service which runs is ready, too.
+    READY = {'cinder-volume': driver_ready, 'nova-compute': compute_ready}
+
+    def _since_start(self, name):
+        """The log since a service's last start; the time comes first."""
+        _, found, since = self.log(name).rpartition(_STARTED % name)
+        return since if found else ''
+
+    @staticmethod
+    def _found(name, query):
         try:
-            return bool(database.execute(
-                "SELECT 1 FROM services WHERE NOT deleted AND "
-                "host = '%s@dmclone' AND updated_at > FROM_UNIXTIME(%s)"
-                % (self.name, since.split()[0])))
+            return bool(database.execute(query, name))
         except errors.LabError:
             return False        # the database is down: nothing is ready
 
     def wait_ready(self, timeout=180):
         """Wait until the node serves: ssh, and its services if they run."""
         self.wait_booted(timeout)
-        if not self.enabled('cinder-volume'):
-            return
-        log = self.machine.logs / 'cinder-volume.log'
+        for name, is_ready in self.READY.items():
+            if self.enabled(name):
+                self._wait_service(name, is_ready, timeout)
+
+    def _wait_service(self, name, is_ready, timeout):
+        log = self.machine.logs / (name + '.log')
 
         def ready():
-            code = self.try_run('lab-service status cinder-volume')[0]
+            code = self.try_run('lab-service status ' + name)[0]
             if code:
-                raise errors.LabError('cinder-volume on %s died:\n%s' % (
-                    self.name, paths.tail(log)))
-            return self.driver_ready()
-        wait.until(ready, 'the driver on %s to be ready' % self.name, timeout,
+                raise errors.LabError('%s on %s died:\n%s' % (
+                    name, self.name, paths.tail(log)))
+            return is_ready(self)
+        wait.until(ready, '%s on %s to be ready' % (name, self.name), timeout,
                    0.3, lambda: paths.tail(log))
 
     # Settings
@@ -167,6 +190,8 @@ class Node:
             if self._changes.exists() else {}
         config.write(self.machine.share / 'cinder.conf',
                      config.merged(base, changes))
+        config.write(self.machine.share / 'nova.conf',
+                     config_nova.nova_node(self.name, self.ip))
 
     def configure(self, changes):
         """Replace this node's changes of cinder.conf; a restart reads them.

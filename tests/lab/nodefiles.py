@@ -3,8 +3,11 @@
 
 import shutil
 
+from tests.lab import config_nova
 from tests.lab import network
 from tests.lab import paths
+
+_SSH = 'Host *\n  StrictHostKeyChecking no\n  LogLevel ERROR\n'
 
 
 def _host_folders():
@@ -39,6 +42,7 @@ def write(node):
               'TARGET': node.settings.target,
               'MODE': node.settings.mode,
               'VENV': paths.VENV, 'CHECKOUT': paths.CHECKOUT,
+              'INSTANCES': node.machine.instances,
               'VENV_FOLDER': paths.VENV.resolve(), 'LOGS': node.machine.logs,
               'LAB_FOLDERS': ' '.join(str(f) for f in _host_folders())}
     (share / 'node.env').write_text(''.join(
@@ -48,3 +52,17 @@ def write(node):
         shutil.copy(paths.TEMPLATES / name, share / name)
         (share / name).chmod(0o755)
     _driver_files(share / 'files')
+    if node.settings.nova:
+        _libvirt_files(share / 'files', node.name)
+
+
+def _libvirt_files(target, name):
+    """What libvirt reads, and the key with which nodes copy disks."""
+    texts = {'etc/libvirt/libvirtd.conf': config_nova.libvirtd(name),
+             'etc/libvirt/qemu.conf': config_nova.QEMU,
+             'root/.ssh/config': _SSH,
+             'root/.ssh/id_ed25519': paths.SSH_KEY.read_text()}
+    for path, text in texts.items():
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        (target / path).write_text(text)
+        (target / path).chmod(0o600)

@@ -16,11 +16,13 @@ from tests.lab import config
 from tests.lab import control
 from tests.lab import database
 from tests.lab import errors
+from tests.lab import guest
 from tests.lab import network
 from tests.lab import paths
 
 TARBALL = paths.CACHE / 'seed.tar'
-_FOLDERS = ['mariadb', 'keystone']
+_SERVICES = ('keystone', 'cinder-api', 'glance-api', 'nova-api')
+_FOLDERS = ['mariadb', 'keystone', 'images']
 
 
 def inputs():
@@ -28,7 +30,8 @@ def inputs():
     here = paths.TEMPLATES.parent
     return [config.KEYSTONE, config.CINDER, config.GLANCE, config.PASSWORD,
             config.REGION, *database.NAMES, str(paths.VENV.resolve()),
-            *((here / name).read_text() for name in (
+            config.NOVA, config.PLACEMENT, config.NETWORKS,
+            *guest.inputs(), *((here / name).read_text() for name in (
                 'seed.py', 'seed_cloud.py', 'constraints.txt'))]
 
 
@@ -55,6 +58,11 @@ def _schemas(plane):
     plane.manage('keystone-manage', 'db_sync')
     plane.manage('cinder-manage', 'db', 'sync')
     plane.manage('glance-manage', 'db_sync')
+    plane.manage('placement-manage', 'db', 'sync')
+    plane.manage('nova-manage', 'api_db', 'sync')
+    plane.manage('nova-manage', 'cell_v2', 'map_cell0')
+    plane.manage('nova-manage', 'db', 'sync')
+    plane.manage('nova-manage', 'cell_v2', 'create_cell', '--name', 'lab')
 
 
 def _identity(plane):
@@ -82,12 +90,12 @@ def _make(target):
     database.create_databases()
     _schemas(plane)
     _identity(plane)
-    plane.start('keystone')
-    plane.start('cinder-api')
+    for name in _SERVICES:
+        plane.start(name)
     command.run([*network.wrapper(), paths.VENV / 'bin/python', '-m',
                  'tests.lab.seed_cloud'], cwd=paths.CHECKOUT, timeout=120,
                 env=dict(os.environ, PYTHONPATH=str(paths.CHECKOUT)))
-    for name in ('cinder-api', 'keystone', 'mariadb'):
+    for name in (*reversed(_SERVICES), 'mariadb'):
         plane.stop(name)
     command.run(['tar', '-C', paths.STATE, '-cf', target, *_FOLDERS])
 

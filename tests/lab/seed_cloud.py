@@ -4,10 +4,16 @@
 Runs inside the namespace with the environment's Python.
 """
 
+import tempfile
+
 import openstack
 
 from tests.lab import config
+from tests.lab import guest
 from tests.lab import paths
+
+# What a guest needs under QEMU, with its RAM disk.
+GUEST_MIB = 128
 
 
 def _user(identity, name, project, roles):
@@ -23,12 +29,31 @@ def _user(identity, name, project, roles):
 
 def _endpoints(identity):
     for kind, name, url in (('block-storage', 'cinder', config.CINDER),
-                            ('image', 'glance', config.GLANCE)):
+                            ('image', 'glance', config.GLANCE),
+                            ('compute', 'nova', config.NOVA),
+                            ('placement', 'placement', config.PLACEMENT),
+                            ('network', 'neutron', config.NETWORKS)):
         service = identity.create_service(type=kind, name=name)
         for interface in ('public', 'internal', 'admin'):
             identity.create_endpoint(
                 service_id=service.id, interface=interface, url=url,
                 region_id=config.REGION)
+
+
+def _images(image):
+    """The guest's image, a disk with nothing on it, with its kernel."""
+    parts = {}
+    for kind, path in (('aki', guest.KERNEL), ('ari', guest.INITRD)):
+        parts[kind] = image.create_image(
+            name='guest-' + kind, filename=str(path), disk_format=kind,
+            container_format=kind, visibility='public', wait=True).id
+    with tempfile.NamedTemporaryFile() as disk:
+        disk.truncate(1 << 20)
+        image.create_image(
+            name='guest', filename=disk.name, disk_format='raw',
+            container_format='bare', visibility='public', wait=True,
+            kernel_id=parts['aki'], ramdisk_id=parts['ari'],
+            os_command_line=guest.COMMAND_LINE)
 
 
 def _connect():
@@ -41,11 +66,21 @@ def main():
     identity = _connect().identity
     _user(identity, 'cinder', 'service', ['admin', 'service'])
     _user(identity, 'glance', 'service', ['admin', 'service'])
+    _user(identity, 'nova', 'service', ['admin', 'service'])
+    _user(identity, 'placement', 'service', ['admin', 'service'])
     _user(identity, 'demo', 'demo', ['member'])
+    _user(identity, 'admin', 'demo', ['admin'])
     _endpoints(identity)
     # A connection keeps the catalog that it saw first.
-    _connect().block_storage.create_type(
-        name='dmclone', extra_specs={'volume_backend_name': 'dmclone'})
+    cloud = _connect()
+    for name in ('dmclone', 'lvm'):
+        cloud.block_storage.create_type(
+            name=name, extra_specs={'volume_backend_name': name})
+    _images(cloud.image)
+    for name, disk in (('guest', 1), ('guest.larger', 1)):
+        cloud.compute.create_flavor(
+            name=name, vcpus=1, disk=disk,
+            ram=GUEST_MIB + 32 * (name != 'guest'))
 
 
 if __name__ == '__main__':

@@ -21,11 +21,18 @@ class Settings:
     driver: str = 'dmclone'
     mode: str = 'eventlet'
     bare: bool = False
-    memory: int = 1024
+    nova: bool = False
+    #: MiB a node; 0 for what its services need.
+    memory: int = 0
 
     def names(self):
         """The nodes' names, and their numbers."""
         return {'node%d' % n: n for n in range(1, self.nodes + 1)}
+
+    @property
+    def node_memory(self):
+        """The memory of a node in MiB."""
+        return self.memory or (2048 if self.nova else 1024)
 
     def save(self):
         _FILE.parent.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ import shutil
 
 from tests.lab import apt
 from tests.lab import errors
+from tests.lab import guest
 from tests.lab import image
 from tests.lab import kernel
 from tests.lab import paths
@@ -21,7 +22,7 @@ from tests.lab import venv
 
 PACKAGES = ['mmdebstrap', 'patchelf', 'kmod', 'e2fsprogs', 'openssh-client',
             'iproute2', 'util-linux', 'mariadb-server', 'mariadb-client',
-            'rabbitmq-server', 'python3-venv']
+            'rabbitmq-server', 'python3-venv', 'cpio']
 
 
 def _stamp(name):
@@ -64,6 +65,10 @@ def _kernels_and_image():
     step('image', image.inputs(), image.IMAGE, image.build)
 
 
+def _guest():
+    step('guest', guest.inputs(), guest.FOLDER, guest.build)
+
+
 def packages():
     absent = apt.missing(PACKAGES)
     if absent:
@@ -83,6 +88,7 @@ def run(bare=False):
             jobs = [pool.submit(_kernels_and_image)]
             if not bare:
                 jobs.append(pool.submit(venv.ensure))
+                jobs.append(pool.submit(_guest))
             for job in jobs:
                 job.result()
         if not bare:

@@ -7,12 +7,13 @@ from tests.lab import proc
 
 def _services(node):
     """A word for every service that is meant to run, and what is bad."""
-    for name in ('cinder-volume', 'tgtd', 'iscsid'):
+    for name in ('cinder-volume', 'tgtd', 'iscsid', 'libvirtd',
+                 'nova-compute'):
         if not node.enabled(name):
             continue
         if node.try_run('lab-service status ' + name)[0]:
             yield name + ' DEAD', True
-        elif name == 'cinder-volume' and not node.driver_ready():
+        elif name in node.READY and not node.READY[name](node):
             yield name + ' STARTING', True
         else:
             yield name, False
@@ -33,7 +34,8 @@ def _node_line(node):
 def show(lab):
     """Print a line for everything; return 1 unless all is well."""
     well = True
-    names = lab.control.services if not lab.settings.bare else ()
+    names = (() if lab.settings.bare else
+             ('mariadb', *lab.control_services()))
     for name in names:
         try:
             runs = proc.alive(name) and lab.control.services[name].ready()

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A test with real instances: a guest that writes all the way through."""
+
+import time
+
+from tests.e2e import base
+from tests.lab import paths
+from tests.lab import wait
+from tests.live import consoles
+from tests.live import servers as servers_module
+
+_CHECK = (
+    'cd {checkout} && openssl enc -aes-128-ctr -nosalt -pbkdf2 '
+    '-pass pass:first -in /dev/zero 2>/dev/null | head -c {mib}M | '
+    'PYTHONDONTWRITEBYTECODE=1 {python} -m tests.live.records {path} '
+    '{serial} {acknowledged}')
+
+
+class LiveTest(base.E2ETest):
+    """Afterwards every record that was acknowledged must be there."""
+
+    def setUp(self):
+        super().setUp()
+        self.servers = servers_module.Servers(self.lab)
+        self.node1, self.node2 = (self.lab.nodes['node1'],
+                                  self.lab.nodes['node2'])
+        self.addCleanup(self._delete_servers)
+
+    def _delete_servers(self):
+        for server_id in self.servers.all():
+            self.servers.delete(server_id)
+
+    # Guests
+
+    def boot(self, node, volume_id=None):
+        """Start a server and follow its console; returns both."""
+        server_id = self.servers.boot(node, volume_id)
+        return server_id, self.follow(server_id)
+
+    def follow(self, server_id):
+        """Follow a server's console until the test ends."""
+        console = consoles.Console(self.lab, server_id)
+        self.addCleanup(console.close)
+        return console
+
+    def attach(self, server_id, console, *volume_ids):
+        """Attach volumes; returns when the guest writes to all."""
+        for volume_id in volume_ids:
+            self.servers.attach(server_id, volume_id)
+            self.user.settled(volume_id, 'in-use')
+        for volume_id in volume_ids:
+            console.wait_writing(volume_id)
+
+    def writing_server(self, node=None, volumes=1):
+        """Start a server that writes to volumes of its own node.
+
+        :returns: (server id, console, volume ids)
+        """
+        made = [self.filled_volume() for _ in range(volumes)]
+        node = node or made[0][1]
+        server_id, console = self.boot(node)
+        volume_ids = [volume_id for volume_id, home, checksum in made]
+        self.attach(server_id, console, *volume_ids)
+        for volume_id in volume_ids:
+            self.hydrated(volume_id)
+        return server_id, console, volume_ids
+
+    def migrate(self, server_id, console, node, *volume_ids):
+        """Live-migrate a server; returns when its guest writes there."""
+        self.servers.live_migrate(server_id, node)
+        self.servers.migration_ended(server_id, 'completed')
+        self.servers.settled(server_id, 'ACTIVE')
+        self.assertEqual(node.name, self.servers.node(server_id))
+        for volume_id in volume_ids:
+            console.wait_writing(volume_id, node.name)
+            self.assertIs(node, self.home(volume_id))
+
+    def begin_migration(self, server_id, node):
+        """Start a live migration; returns it once memory is copied.
+
+        On a slow network that takes long enough for something to happen.
+        """
+        self.servers.live_migrate(server_id, node)
+
+        def runs():
+            newest = self.servers.migrations(server_id)[0]
+            return newest['status'] == 'running' and newest
+        return wait.until(runs, 'the migration to run', 90, 0.1)
+
+    # Data
+
+    def check_records(self, volume_id, console, mib=base.DATA):
+        """Compare a detached volume with what the guest has written."""
+        acknowledged = console.last(volume_id)
+        self.assertGreater(acknowledged, 0)
+        wait.until(lambda: self.user.volume(volume_id)['status'] ==
+                   'available', 'volume %s to be detached' % volume_id, 60)
+        node = self.home(volume_id)
+        with self.attached(volume_id, node) as path:
+            code, out, err = node.try_run(_CHECK.format(
+                checkout=paths.CHECKOUT, python=paths.VENV / 'bin/python',
+                mib=mib, path=path, serial=volume_id[:20],
+                acknowledged=acknowledged), timeout=180)
+        self.assertEqual((0, ''), (code, out.strip()), err)
+
+    def check_after_delete(self, server_id, console, *volume_ids):
+        """Delete a server, then check its volumes."""
+        self.servers.delete(server_id)
+        for volume_id in volume_ids:
+            self.check_records(volume_id, console)
+
+    def complaints(self, console, volume_id):
+        """Return what a writer said beside that a record is durable."""
+        return [line.said for line in console.of(volume_id)
+                if line.record is None and not line.said.startswith('starts')]
+
+    @staticmethod
+    def now():
+        """Return the time as consoles give it."""
+        return time.monotonic()

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the writers in a server say on its console, and when.
+
+A console is a file on the server's node that can be followed from outside
+(see tests/lab/templates/guest-writer for what is in it). When a server moves
+to another node, it goes on in a file there.
+"""
+
+import dataclasses
+import re
+import threading
+import time
+
+from tests.lab import wait
+
+_LINE = re.compile(r'lab: (?P<serial>\S+) (?P<said>.+)')
+# How often to look, in seconds: how exact the times are.
+_INTERVAL = 0.005
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """Something that a writer said; ``at`` is in seconds, monotonic."""
+
+    at: float
+    node: str
+    serial: str
+    said: str
+
+    @property
+    def record(self):
+        """The number of the record that became durable, or None."""
+        return int(self.said) if self.said.isdigit() else None
+
+
+class Console:
+    """Follows a server's console on all nodes, until it is closed."""
+
+    def __init__(self, lab, server_id):
+        self._files = {name: node.machine.instances / server_id /
+                       'console.log' for name, node in lab.nodes.items()}
+        self._read = {name: 0 for name in self._files}
+        self._rest = {name: '' for name in self._files}
+        self.lines = []
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._thread.start()
+
+    def close(self):
+        """Stop following."""
+        self._closed.set()
+        self._thread.join()
+
+    def _follow(self):
+        while not self._closed.wait(_INTERVAL):
+            for name in self._files:
+                self._look(name)
+
+    def _look(self, name):
+        try:
+            size = self._files[name].stat().st_size
+            if size < self._read[name]:     # the server came back to it
+                self._read[name], self._rest[name] = 0, ''
+            if size == self._read[name]:
+                return
+            with open(self._files[name], 'rb') as console:
+                console.seek(self._read[name])
+                new = console.read()
+        except FileNotFoundError:
+            self._read[name], self._rest[name] = 0, ''
+            return
+        self._read[name] += len(new)
+        *whole, self._rest[name] = (
+            self._rest[name] + new.decode(errors='replace')).split('\n')
+        now = time.monotonic()
+        for text in whole:
+            found = _LINE.search(text)
+            if found:
+                self.lines.append(Line(now, name, *found.groups()))
+
+    def of(self, volume_id, since=0):
+        """Return what was said about a volume after a time."""
+        # The disk's serial number has 20 characters.
+        return [line for line in list(self.lines)
+                if line.serial == volume_id[:20] and line.at > since]
+
+    def acknowledged(self, volume_id, since=0, node=None):
+        """Return the lines that say that a record is durable."""
+        return [line for line in self.of(volume_id, since)
+                if line.record is not None and node in (None, line.node)]
+
+    def last(self, volume_id):
+        """Return the newest durable record's number, 0 without any."""
+        return max((line.record for line in self.acknowledged(volume_id)),
+                   default=0)
+
+    def wait_writing(self, volume_id, node=None, timeout=120):
+        """Wait until a writer has made three more records durable.
+
+        :param node: the name of the node where that has to be seen
+        """
+        since = time.monotonic()
+        wait.until(
+            lambda: len(self.acknowledged(volume_id, since, node)) >= 3,
+            'the guest to write to %s on %s; its last words: %s' % (
+                volume_id, node or 'any node',
+                [line.said for line in self.of(volume_id)[-3:]]),
+            timeout, 0.05)
+
+    def gap(self, volume_id, since):
+        """Return the longest time between two acknowledged records.
+
+        :param since: the time from which on to look
+        :returns: (seconds, the time when it began)
+        """
+        times = [since] + [line.at for line in
+                           self.acknowledged(volume_id, since)]
+        return max((after - before, before)
+                   for before, after in zip(times, times[1:]))

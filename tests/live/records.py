@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparing a volume with what a guest's writer has written to it.
+
+Runs on a node, as a program: the original data, which lay on the volume
+before the guest wrote, comes on stdin. See tests/lab/templates/guest-writer.
+"""
+
+import re
+import sys
+
+SLOTS, STRIDE, FIRST, SIZE = 256, 3 << 20, 1 << 20, 4096
+_RECORD = re.compile(rb'dmclone (\S+) (\d+) ')
+
+
+def record(serial, number):
+    """Return the bytes of a record."""
+    text = b'dmclone %s %d ' % (serial.encode(), number)
+    return (text * (SIZE // len(text) + 1))[:SIZE]
+
+
+def number_of(block, serial, slot):
+    """Return the number of the record in a slot, None if it holds none.
+
+    :raises ValueError: if it holds something like a record that is none
+    """
+    found = _RECORD.match(block)
+    if not found:
+        return None
+    number = int(found[2])
+    if block != record(serial, number) or number % SLOTS != slot:
+        raise ValueError('slot %d holds %r...' % (slot, block[:64]))
+    return number
+
+
+def missing(acknowledged, slot, number):
+    """Whether a slot holds less than was acknowledged.
+
+    :param acknowledged: number of the newest durable record
+    :param number: of the record that is there, None if none is
+    """
+    # The newest one up to `acknowledged` that belongs into the slot.
+    expected = acknowledged - (acknowledged - slot) % SLOTS
+    return expected > 0 and (number is None or number < expected)
+
+
+def compare(disk, original, serial, acknowledged):
+    """Yield a sentence for all that is wrong with a disk.
+
+    :param disk: file with the volume
+    :param original: file with what was there before; may be shorter
+    """
+    numbers = []
+    for slot in range(SLOTS):
+        disk.seek(FIRST + slot * STRIDE)
+        try:
+            number = number_of(disk.read(SIZE), serial, slot)
+        except ValueError as error:
+            yield str(error)
+            continue
+        if missing(acknowledged, slot, number):
+            yield 'slot %d holds record %s, %d were acknowledged' % (
+                slot, number, acknowledged)
+        if number is not None:
+            numbers.append(number)
+    newest = max(numbers, default=0)
+    # One can be under way, and the last words of a cut off console be lost.
+    if acknowledged and newest < acknowledged:
+        yield 'the newest record is %d' % newest
+    yield from _compare_rest(disk, original)
+
+
+def _compare_rest(disk, original):
+    slots = {FIRST + slot * STRIDE for slot in range(SLOTS)}
+    place = 0
+    disk.seek(0)
+    while expected := original.read(SIZE):
+        found = disk.read(len(expected))
+        if found != expected and not (place in slots and
+                                      _RECORD.match(found)):
+            yield 'byte %d ff. is not what it was' % place
+        place += len(expected)
+
+
+def main():
+    path, serial, acknowledged = sys.argv[1:]
+    with open(path, 'rb') as disk:
+        wrong = list(compare(disk, sys.stdin.buffer, serial,
+                             int(acknowledged)))
+    print('\n'.join(wrong[:20]))
+    return bool(wrong)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user and an operator ask of Nova."""
+
+from tests.e2e import user as user_module
+from tests.lab import wait
+
+MICROVERSION = '2.96'
+
+
+class Servers:
+    """The compute service, as an operator sees it in a user's project."""
+
+    def __init__(self, lab):
+        self._compute = lab.cloud('operator').compute
+        image = lab.cloud('admin').image
+        self._image = image.find_image('guest').id
+        self._flavors = {flavor['name']: flavor['id'] for flavor in
+                         self.request('GET', '/flavors')['flavors']}
+
+    def request(self, method, path, body=None):
+        """Send a request; returns the answer's JSON, None if empty."""
+        response = self._compute.request(
+            path, method, json=body, raise_exc=False,
+            microversion=MICROVERSION)
+        if response.status_code >= 400:
+            raise user_module.ApiError(response)
+        return response.json() if response.content else None
+
+    @property
+    def image(self):
+        """The id of the guest's image."""
+        return self._image
+
+    def show(self, server_id):
+        """Return what the API shows of a server."""
+        return self.request('GET', '/servers/' + server_id)['server']
+
+    def all(self):
+        """Return the ids of all servers."""
+        return [server['id'] for server in
+                self.request('GET', '/servers')['servers']]
+
+    def boot(self, node, volume_id=None, delete_volume=False):
+        """Start a server on a node; returns its id once it is active.
+
+        :param volume_id: to boot from; otherwise it has a local disk
+        """
+        disk = {'uuid': volume_id or self._image, 'boot_index': 0,
+                'source_type': 'volume' if volume_id else 'image',
+                'destination_type': 'volume' if volume_id else 'local',
+                'delete_on_termination': delete_volume or not volume_id}
+        body = {'name': 'guest', 'flavorRef': self._flavors['guest'],
+                'networks': 'none', 'host': node.name,
+                'block_device_mapping_v2': [disk]}
+        if not volume_id:
+            body['imageRef'] = self._image
+        server_id = self.request('POST', '/servers', {'server': body})[
+            'server']['id']
+        self.settled(server_id, 'ACTIVE')
+        return server_id
+
+    def settled(self, server_id, *expected, timeout=120):
+        """Wait until nothing is being done to a server.
+
+        :raises AssertionError: if it ends in none of the expected states
+        """
+        server = wait.until(lambda: self._unless_busy(server_id),
+                            'server %s to settle' % server_id, timeout)
+        assert server['status'] in expected, server
+        return server
+
+    def _unless_busy(self, server_id):
+        server = self.show(server_id)
+        busy = server['OS-EXT-STS:task_state'] or server['status'] in (
+            'BUILD', 'MIGRATING', 'RESIZE')
+        return None if busy else server
+
+    def delete(self, server_id, timeout=90):
+        """Delete a server and wait until it is gone."""
+        self.request('DELETE', '/servers/' + server_id)
+        wait.until(lambda: server_id not in self.all(),
+                   'server %s to be deleted' % server_id, timeout)
+
+    def action(self, server_id, name, arguments=None):
+        """Ask for something to be done to a server."""
+        self.request('POST', '/servers/%s/action' % server_id,
+                     {name: arguments})
+
+    def node(self, server_id):
+        """Return the name of the node that a server is on."""
+        return self.show(server_id)['OS-EXT-SRV-ATTR:host']
+
+    # Volumes
+
+    def attach(self, server_id, volume_id):
+        """Ask for a volume to be attached."""
+        self.request('POST', '/servers/%s/os-volume_attachments' % server_id,
+                     {'volumeAttachment': {'volumeId': volume_id}})
+
+    def detach(self, server_id, volume_id):
+        """Ask for a volume to be detached."""
+        self.request('DELETE', '/servers/%s/os-volume_attachments/%s' % (
+            server_id, volume_id))
+
+    # Moves
+
+    def live_migrate(self, server_id, node):
+        """Ask for a live migration to a node."""
+        self.action(server_id, 'os-migrateLive', {
+            'host': node.name, 'block_migration': 'auto'})
+
+    def resize(self, server_id):
+        """Ask for a resize, for which Nova chooses another node."""
+        self.action(server_id, 'resize',
+                    {'flavorRef': self._flavors['guest.larger']})
+
+    def shelved(self, server_id, timeout=90):
+        """Wait until a shelved server has left its node."""
+        wait.until(lambda: self.show(server_id)['status'] ==
+                   'SHELVED_OFFLOADED', 'server %s to leave its node' %
+                   server_id, timeout)
+
+    def force_down(self, node, down):
+        """Tell Nova that a node's nova-compute is dead, or is not."""
+        service, = [each for each in self.request(
+            'GET', '/os-services?binary=nova-compute')['services']
+            if each['host'] == node.name]
+        self.request('PUT', '/os-services/' + service['id'],
+                     {'forced_down': down})
+
+    def migrations(self, server_id):
+        """Return a server's migrations, the newest first."""
+        found = self.request(
+            'GET', '/os-migrations?instance_uuid=' + server_id)['migrations']
+        return sorted(found, key=lambda each: each['id'], reverse=True)
+
+    def migration_ended(self, server_id, *expected, timeout=120):
+        """Wait until the newest migration is over.
+
+        :raises AssertionError: if it ends in none of the expected states
+        """
+        over = ('completed', 'error', 'failed', 'cancelled', 'finished',
+                'confirmed', 'reverted', 'done')
+
+        def ended():
+            newest = self.migrations(server_id)[:1]
+            return newest and newest[0]['status'] in over and newest[0]
+        newest = wait.until(ended, 'the migration of %s to end' % server_id,
+                            timeout)
+        assert newest['status'] in expected, newest
+        return newest

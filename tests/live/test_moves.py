@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves in which the guest stops: attachments come in other orders."""
+
+from tests.live import base
+
+
+class MovesTest(base.LiveTest):
+    """The volume is where its server is, with all that was written."""
+
+    def setUp(self):
+        super().setUp()
+        self.server_id, self.console, (self.volume_id,) = (
+            self.writing_server())
+        self.old = self.home(self.volume_id)
+        self.new = self.other(self.old)
+
+    def assert_writes_on(self, node):
+        """Assert that the guest writes on a node, where its volume is."""
+        self.assertEqual(node.name, self.servers.node(self.server_id))
+        self.console.wait_writing(self.volume_id, node.name)
+        self.assertIs(node, self.home(self.volume_id))
+        started = [line.said.split() for line in
+                   self.console.of(self.volume_id)
+                   if line.said.startswith('starts')]
+        # It has found all its records on its way.
+        self.assertEqual({'0'}, {bad for _, last, bad in started})
+        self.check_after_delete(self.server_id, self.console, self.volume_id)
+
+    def test_cold_migration(self):
+        self.servers.action(self.server_id, 'migrate',
+                            {'host': self.new.name})
+        self.servers.settled(self.server_id, 'VERIFY_RESIZE')
+        self.servers.action(self.server_id, 'confirmResize')
+        self.servers.settled(self.server_id, 'ACTIVE')
+        self.assert_writes_on(self.new)
+
+    def test_resize_and_revert(self):
+        self.servers.resize(self.server_id)
+        self.servers.settled(self.server_id, 'VERIFY_RESIZE')
+        self.console.wait_writing(self.volume_id, self.new.name)
+        self.servers.action(self.server_id, 'revertResize')
+        self.servers.settled(self.server_id, 'ACTIVE')
+        self.assert_writes_on(self.old)
+
+    def test_shelve(self):
+        self.servers.action(self.server_id, 'shelve')
+        self.servers.settled(self.server_id, 'SHELVED_OFFLOADED', 'SHELVED')
+        self.servers.shelved(self.server_id)
+        self.servers.action(self.server_id, 'unshelve',
+                            {'host': self.new.name})
+        self.servers.settled(self.server_id, 'ACTIVE')
+        self.assert_writes_on(self.new)
+
+    def test_evacuate(self):
+        # The host that Nova takes for dead is: a second writer is nobody's
+        # wish. Its volumes are reachable again once it is back.
+        self.old.stop('nova-compute')
+        self.addCleanup(self.old.start_service, 'nova-compute')
+        self.old.run('virsh destroy $(virsh list --name)')
+        self.servers.force_down(self.old, True)
+        self.addCleanup(self.servers.force_down, self.old, False)
+        self.servers.action(self.server_id, 'evacuate',
+                            {'host': self.new.name})
+        self.servers.settled(self.server_id, 'ACTIVE')
+        self.assert_writes_on(self.new)
+
+    def test_delete_while_it_hydrates(self):
+        with self.slow_network(self.new):
+            self.migrate(self.server_id, self.console, self.new,
+                         self.volume_id)
+            self.assertTrue(self.placeholders(self.volume_id))
+            self.servers.delete(self.server_id)
+            self.check_records(self.volume_id, self.console)
+
+
+class PlugTest(base.LiveTest):
+    """Volumes that come to a running server from elsewhere, and go."""
+
+    def test_hot_plug_and_unplug_while_it_hydrates(self):
+        volume_id, home, _ = self.filled_volume()
+        node = self.other(home)
+        server_id, console = self.boot(node)
+        with self.slow_network(node):
+            self.attach(server_id, console, volume_id)
+            self.assertIs(node, self.home(volume_id))
+            self.assertTrue(self.placeholders(volume_id))
+            self.servers.detach(server_id, volume_id)
+            self.user.settled(volume_id, 'available')
+            self.assertTrue(self.placeholders(volume_id))
+            self.check_records(volume_id, console)
+        self.hydrated(volume_id)
+        self.check_records(volume_id, console)
+
+    def test_force_detach(self):
+        server_id, console, (volume_id,) = self.writing_server()
+        node = self.home(volume_id)
+        attachment, = self.user.attachments(volume_id)
+        # What an operator does for a server that is gone for good.
+        node.run('virsh destroy $(virsh list --name)')
+        self.user.as_admin('POST', '/volumes/%s/action' % volume_id, {
+            'os-force_detach': {'attachment_id': attachment['id'],
+                                'connector': None}})
+        self.user.settled(volume_id, 'available')
+        self.check_records(volume_id, console)
+        self.servers.delete(server_id)
+
+
+class EncryptedTest(base.LiveTest):
+    """LUKS, which QEMU opens above the handle."""
+
+    def test_encrypted_volume_moves(self):
+        self.user.encrypted_type('luks')
+        volume = self.user.create_volume(volume_type='luks')
+        home = self.home(volume['id'])
+        server_id, console = self.boot(home)
+        self.attach(server_id, console, volume['id'])
+        self.migrate(server_id, console, self.other(home), volume['id'])
+        self.hydrated(volume['id'])
+        self.servers.detach(server_id, volume['id'])
+        self.user.settled(volume['id'], 'available')
+        # Only a guest can read it: it counts what is wrong when it starts.
+        with self.attached(volume['id'], self.home(volume['id'])) as path:
+            self.home(volume['id']).run('cryptsetup isLuks ' + path)
+        written = console.last(volume['id'])
+        self.attach(server_id, console, volume['id'])
+        *_, found = [line.said for line in console.of(volume['id'])
+                     if line.said.startswith('starts')]
+        _, last, bad = found.split()
+        self.assertEqual('0', bad)
+        self.assertGreaterEqual(int(last), written)
+        self.servers.delete(server_id)
