@@ -89,21 +89,23 @@ def _must_be_well():
                               % done.stdout.rstrip())
 
 
-def _tell_story(programs, arguments):
+def _tell_story(programs, live, arguments):
     env = dict(lab.Lab.load().environment(), PYTHONUNBUFFERED='1')
     return programs.run(
         [*network.wrapper(), str(paths.VENV / 'bin/python'),
-         '-m', 'tests.demo.story', *arguments],
+         '-m', 'tests.demo.%s' % ('live_story' if live else 'story'),
+         *arguments],
         stop=signal.SIGINT, env=env)
 
 
-def _in_own_lab(programs, keep):
+def _in_own_lab(programs, live, keep):
     """Bring a laboratory up for the story, and down again."""
-    errors.say('no laboratory is up: this is `tools/lab up`')
+    up = ['up', '--nova'] if live else ['up']
+    errors.say('no laboratory is up: this is `tools/lab %s`' % ' '.join(up))
     try:
-        if programs.run([*_LAB, 'up']):
+        if programs.run([*_LAB, *up]):
             return 1
-        return _tell_story(programs, [] if keep else ['--no-tidy'])
+        return _tell_story(programs, live, [] if keep else ['--no-tidy'])
     finally:
         if keep:
             errors.say('the laboratory stays up until `tools/lab down`')
@@ -112,17 +114,17 @@ def _in_own_lab(programs, keep):
             subprocess.run([*_LAB, 'down'], start_new_session=True)
 
 
-def _run(programs, keep):
+def _run(programs, live, keep):
     if not network.exists():
         # Takes minutes the first time; somebody may bring a laboratory up
         # meanwhile, which is then not ours to take down.
         if programs.run([*_LAB, 'setup']):
             return 1
     if not network.exists():
-        return _in_own_lab(programs, keep)
+        return _in_own_lab(programs, live, keep)
     errors.say('using the laboratory that is up')
     _must_be_well()
-    return _tell_story(programs, [])
+    return _tell_story(programs, live, [])
 
 
 def main():
@@ -131,6 +133,8 @@ def main():
         'another while it is used, on real kernels and with the real Cinder. '
         'Takes a few minutes, the first set-up some more. Needs root.',
         epilog='A laboratory that is up is used, and left up.')
+    parser.add_argument('--live-migration', action='store_true',
+                        help='tell the story of a live migration instead')
     parser.add_argument('--keep', action='store_true',
                         help='leave the laboratory up at the end')
     args = parser.parse_args()
@@ -139,7 +143,7 @@ def main():
     programs = Programs()
     programs.listen()
     try:
-        code = _run(programs, args.keep)
+        code = _run(programs, args.live_migration, args.keep)
     except errors.LabError as e:
         print('demo: %s' % e, file=sys.stderr)
         return 1
