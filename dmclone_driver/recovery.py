@@ -73,7 +73,7 @@ class Recovery:
                 lv.tagged(logical_volumes.DELETED_TAG) is not None):
             pass
         elif lv.tagged(logical_volumes.METADATA_TAG) is not None:
-            self._recover_clone(context, names, lv)
+            self._recover_clone(row, names, lv)
         else:
             handles.ensure_linear(names, lv)
             if lv.tagged(logical_volumes.COMPLETE_TAG) is not None:
@@ -83,14 +83,19 @@ class Recovery:
         if identity.state(row) == identity.COMMITTED:
             handles.seal(names)
 
-    def _recover_clone(self, context, names, lv):
-        self._destination.rebuild(names)
-        if names.of(HANDLE) not in dmsetup.clones():
+    def _recover_clone(self, row, names, lv):
+        self._destination.rebuild(names, passive=True)
+        clone = dmsetup.clones().get(names.of(HANDLE))
+        if clone is None:
             # Cut off between the switch to linear and the tag for it.
             logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                                   logical_volumes.COMPLETE_TAG)
             self._watcher.unfinished.add(names)
-        elif dmsetup.is_suspended(names.of(GATE)):
+        elif dmsetup.is_suspended(names.of(GATE)) and (
+                clone.hydrated or not clone.healthy or
+                identity.is_placeholder(row)):
+            # Where nothing was written yet the gate may never have been
+            # open: the watcher asks the old home to seal first.
             handles.open_gate(names)
 
     def _later(self, context, rows):

@@ -79,6 +79,30 @@ class HydratingTestCase(RecoveryTestCase):
         self.cloud.watch(3)
         self.assertIdle(self.b)
 
+    def test_importer_comes_back_with_nothing_written(self):
+        """The old home may not have sealed its copy yet."""
+        other = self.a.create()
+        path = self.cloud.attach(other, self.b)
+        home = self.a.kernel.get('dmclone-' + other.id)
+        home.sealed = False
+        self.restart(self.b, reboot=True, settle=False)
+        self.assertFalse(self.b.kernel.get(self.path + '-gate').suspended)
+        self.look_at_order(self.b, self.b.kernel.get(path + '-gate'), home)
+        self.cloud.watch(3)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def test_source_that_is_a_clone_comes_back(self):
+        """It goes on, and stays sealed: nobody opens its gate later."""
+        other = self.a.create()
+        path = self.cloud.attach(other, self.b)
+        self.cloud.detach(other, self.b)
+        self.cloud.attach(other, self.a)
+        self.restart(self.b, reboot=True, settle=False)
+        self.assertFalse(self.b.kernel.get(path + '-gate').suspended)
+        self.assertTrue(self.b.kernel.get(path).sealed)
+        self.cloud.watch(6)
+        self.assertEqual([], self.cloud.leftovers())
+
     def test_importer_comes_back_alone(self):
         """Its start waits for nobody."""
         self.b.stop()
@@ -170,6 +194,9 @@ class PreparedTestCase(RecoveryTestCase):
         self.cloud.detach(self.volume, self.a)
         self.assertTrue(self.b.kernel.get(self.gate).suspended)
         self.restart(self.b)
+        # The old home is asked to seal first, which no start waits for.
+        self.assertTrue(self.b.kernel.get(self.gate).suspended)
+        self.b.look()
         self.assertFalse(self.b.kernel.get(self.gate).suspended)
         self.assertIn(self.path, self.b.kernel.flushed)
         self.cloud.watch(3)
