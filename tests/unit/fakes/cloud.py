@@ -68,7 +68,8 @@ class Cloud:
         patch('dmclone_driver.driver.importutils', new=types.SimpleNamespace(
             import_object=lambda *args, **kwargs: self.here.target))
         patch('dmclone_driver.importer.Importer',
-              new=lambda attempts: network.Importer(self.here))
+              new=lambda attempts, timeout: network.Importer(self.here,
+                                                             timeout))
         patch('dmclone_driver.peer_api.rpc', new=network.Rpc(self))
         patch('dmclone_driver.peers.addresses', new=lambda name: {
             node.address for node in self.nodes.values()
