@@ -147,7 +147,7 @@ class Destination:
         :param sealed: the old home, which asks for this, has sealed its copy
         :raises: TransferGone if there was no commit
         """
-        placeholder = identity.get(context, placeholder_id)
+        placeholder = identity.placeholder(context, placeholder_id)
         if placeholder is None:
             return
         volume_id = identity.volume_of(placeholder)
@@ -271,8 +271,8 @@ class Destination:
             home abandons the transfer, so that the gate stays shut, and
             this is tried again
         """
-        placeholder = identity.get(context, placeholder_id)
-        if placeholder is None or not identity.is_placeholder(placeholder):
+        placeholder = identity.placeholder(context, placeholder_id)
+        if placeholder is None:
             return True
         names, volume_id = Names(placeholder_id), identity.volume_of(
             placeholder)

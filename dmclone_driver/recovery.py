@@ -143,8 +143,8 @@ class Recovery:
         if names in self._watcher.unfinished:
             self._watcher.finish(context, names)
         if identity.prepared_transfer(row):
-            placeholder = identity.get(context,
-                                       identity.prepared_transfer(row))
+            placeholder = identity.placeholder(
+                context, identity.prepared_transfer(row))
             if placeholder is not None:
                 self._source.export(context, row,
                                     identity.record(placeholder).initiator)
