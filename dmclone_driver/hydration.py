@@ -123,7 +123,7 @@ class Watcher:
             self._pauses.forget('pending')
         elif self._pauses.due('pending'):
             self.finish_again(context)
-            self._source.unexport_again()
+            self._source.unexport_again(context)
             self._source.release_again(context)
             self._teardown.ask_again(context)
 
