@@ -64,6 +64,8 @@ class Watcher:
         self._teardown = teardown
         self._pauses = Pauses()
         self._reported = {}
+        #: Of the start, with what it has yet to do; set by Recovery.
+        self.recovery = None
         #: Volumes that are complete, but whose clone is not yet cleared up.
         self.unfinished = set()
         self._interval = backend.configuration.dmclone_check_interval
@@ -114,6 +116,10 @@ class Watcher:
         return RETRY_FIRST if waiting else self._interval
 
     def _look_after_the_rest(self, context):
+        if not (self.recovery and self.recovery.failed):
+            self._pauses.forget('recovery')
+        elif self._pauses.due('recovery'):
+            self.recovery.again(context)
         if not self._transfer.prepared:
             self._pauses.forget('orphans')
         elif self._pauses.due('orphans'):

@@ -35,6 +35,9 @@ class Recovery:
         self._transfer = transfer
         self._teardown = teardown
         self._watcher = watcher
+        #: What could not be recovered or cleaned up yet, {row id: row}.
+        self.failed = {}
+        watcher.recovery = self
 
     def run(self, context):
         """Rebuild all handles of this backend."""
@@ -46,8 +49,10 @@ class Recovery:
             try:
                 self._recover(context, row, volumes.get(row.name))
             except Exception:
+                self.failed[row.id] = row
                 LOG.exception('Volume %s could not be recovered; the others '
-                              'are not affected.', row.id)
+                              'are not affected, and it is tried again.',
+                              row.id)
         threading.Thread(target=self._later, args=(context, rows),
                          daemon=True).start()
 
@@ -105,21 +110,35 @@ class Recovery:
             self._end_exports(context)
         except Exception:
             LOG.exception('Exports that nobody needs could not be found.')
-        for row in rows:
-            try:
-                with self._backend.lock(identity.guarding_id(row)):
-                    fresh = identity.get(context, row.id)
-                    if fresh is None or not self._backend.holds(fresh):
-                        continue
-                    self._clean_up(context, fresh)
-                self._remove_own(context, fresh)
-            except Exception:
-                LOG.exception('Transfer of %s could not be cleaned up yet.',
-                              row.id)
+        self._go_on(context, rows)
         for row in identity.unfinished(context):
             self._teardown.ask(
                 context, row, teardown.RELEASE if identity.record(row).state
                 == identity.RELEASED else teardown.DISCARD)
+
+    def again(self, context):
+        """Try what has failed; called by the watcher."""
+        self._go_on(context, list(self.failed.values()))
+
+    def _go_on(self, context, rows):
+        """Go on where each row stands by now, from its handle if need be."""
+        for row in rows:
+            try:
+                with self._backend.lock(identity.guarding_id(row)):
+                    fresh = identity.get(context, row.id)
+                    here = fresh is not None and self._backend.holds(fresh)
+                    if here and row.id in self.failed:
+                        self._recover(context, fresh, self._backend.
+                                      logical_volume(Names(fresh.name_id)))
+                    if here:
+                        self._clean_up(context, fresh)
+                if here:
+                    self._remove_own(context, fresh)
+                self.failed.pop(row.id, None)
+            except Exception:
+                self.failed[row.id] = row
+                LOG.exception('Volume %s, or its transfer, could not be '
+                              'recovered yet; it is tried again.', row.id)
 
     def _end_exports(self, context):
         """End the exports of volumes that nobody imports any more."""
