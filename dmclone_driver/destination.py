@@ -2,6 +2,7 @@
 """The new home's side of a transfer: prepare, activate, or discard."""
 
 import contextlib
+import threading
 import time
 
 from cinder import exception as cinder_exception
@@ -28,6 +29,9 @@ LOG = logging.getLogger(__name__)
 
 # How often, a second apart, to look whether a handle has been closed.
 CLOSE_ATTEMPTS = 5
+
+# Seconds that an old home has to seal its copy before a gate opens.
+SEAL_TIMEOUT = 3
 
 
 class Destination:
@@ -137,12 +141,13 @@ class Destination:
         self._teardown.discard(names, identity.get(context, names.name_id))
         return True
 
-    def activate(self, context, placeholder_id):
+    def activate(self, context, placeholder_id, sealed=False):
         """Open the gate of a destination that is the volume's home now.
 
+        :param sealed: the old home, which asks for this, has sealed its copy
         :raises: TransferGone if there was no commit
         """
-        placeholder = identity.get(context, placeholder_id)
+        placeholder = identity.placeholder(context, placeholder_id)
         if placeholder is None:
             return
         volume_id = identity.volume_of(placeholder)
@@ -152,11 +157,44 @@ class Destination:
                 reason=identity.record(placeholder).state)
         names = Names(placeholder_id)
         with self._working(names):
+            answers = sealed or self._ask_to_seal(context, placeholder)
             with self._backend.lock(volume_id):
                 self.rebuild(names)
                 if dmsetup.is_suspended(names.of(GATE)):
                     handles.open_gate(names)
-            self.hydrate(context, names, placeholder)
+            if answers:
+                self.hydrate(context, names, placeholder)
+
+    def _ask_to_seal(self, context, source):
+        """Let the old home refuse writes before the gate opens here.
+
+        Best effort: its node may be dead, and a guest waits at the gate. In
+        a thread, since a call waits for a message bus that is down, whatever
+        its limit.
+
+        :returns: whether the old home has answered
+        """
+        host, answers = identity.backend_of(source), []
+
+        def ask():
+            try:
+                self._backend.client.seal_source(context, host, source.id,
+                                                 timeout=SEAL_TIMEOUT)
+                answers.append(None)
+            except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
+                answers.append(error.msg)
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join(SEAL_TIMEOUT)
+        error, = answers or ['no answer']
+        if error:
+            LOG.warning('Volume %(volume)s is opened here, where it lives by '
+                        'the database, although its old home %(host)s has '
+                        'not sealed its copy: %(error)s.',
+                        {'volume': identity.volume_of(source), 'host': host,
+                         'error': error})
+        return not error
 
     @contextlib.contextmanager
     def _working(self, names):
@@ -166,12 +204,13 @@ class Destination:
         finally:
             self.busy.discard(names)
 
-    def rebuild(self, names):
+    def rebuild(self, names, passive=False):
         """Make the devices of a clone that lost them, with its own bitmap.
 
         What exists stays. Its source is connected later, see
         :meth:`reconnect`; what it has is served at once.
 
+        :param passive: make it with its gate shut
         :raises: MetadataUnusable
         """
         if dmsetup.device(names.of(HANDLE)):
@@ -186,7 +225,8 @@ class Destination:
                 volume=names.name_id, lv='%s/%s' % (lv.group, lv.name),
                 source=names.of(SOURCE), reason=_('it is not there'))
         path, region = found
-        handles.build_clone(names, lv, path, region, self._backend.tuning)
+        handles.build_clone(names, lv, path, region, self._backend.tuning,
+                            passive=passive)
 
     def reconnect(self, context, names, source):
         """Connect a clone whose source shim points nowhere.
@@ -231,8 +271,8 @@ class Destination:
             home abandons the transfer, so that the gate stays shut, and
             this is tried again
         """
-        placeholder = identity.get(context, placeholder_id)
-        if placeholder is None or not identity.is_placeholder(placeholder):
+        placeholder = identity.placeholder(context, placeholder_id)
+        if placeholder is None:
             return True
         names, volume_id = Names(placeholder_id), identity.volume_of(
             placeholder)

@@ -106,7 +106,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             configuration=self.configuration, executor=self._execute)
         self._backend = backend_module.Backend(
             self.host, self.configuration, self.vg, metadata, target,
-            importer.Importer(self.configuration.num_volume_device_scan_tries),
+            importer.Importer(self.configuration.num_volume_device_scan_tries,
+                              self.configuration.dmclone_source_timeout),
             peer_api.PeerClient(), super().delete_volume)
         self._teardown = teardown.Teardown(self._backend)
         self._source = source.Source(self._backend, self._teardown)

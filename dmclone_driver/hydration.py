@@ -64,6 +64,8 @@ class Watcher:
         self._teardown = teardown
         self._pauses = Pauses()
         self._reported = {}
+        #: Of the start, with what it has yet to do; set by Recovery.
+        self.recovery = None
         #: Volumes that are complete, but whose clone is not yet cleared up.
         self.unfinished = set()
         self._interval = backend.configuration.dmclone_check_interval
@@ -114,6 +116,10 @@ class Watcher:
         return RETRY_FIRST if waiting else self._interval
 
     def _look_after_the_rest(self, context):
+        if not (self.recovery and self.recovery.failed):
+            self._pauses.forget('recovery')
+        elif self._pauses.due('recovery'):
+            self.recovery.again(context)
         if not self._transfer.prepared:
             self._pauses.forget('orphans')
         elif self._pauses.due('orphans'):
@@ -123,7 +129,7 @@ class Watcher:
             self._pauses.forget('pending')
         elif self._pauses.due('pending'):
             self.finish_again(context)
-            self._source.unexport_again()
+            self._source.unexport_again(context)
             self._source.release_again(context)
             self._teardown.ask_again(context)
 
@@ -146,8 +152,8 @@ class Watcher:
         if not (status.written and self._pauses.due('w' + names.name_id) or
                 self._pauses.due(names.name_id)):
             return 'passive'
-        placeholder = identity.get(context, names.name_id)
-        if placeholder is None or not identity.is_placeholder(placeholder):
+        placeholder = identity.placeholder(context, names.name_id)
+        if placeholder is None:
             return 'passive'
         volume_id = identity.volume_of(placeholder)
         state = identity.record(placeholder).state
@@ -169,8 +175,8 @@ class Watcher:
     def _hydrate(self, context, names):
         if not self._pauses.due(names.name_id):
             return 'waiting'
-        source = identity.get(context, names.name_id)
-        if source is None or not identity.is_placeholder(source):
+        source = identity.placeholder(context, names.name_id)
+        if source is None:
             LOG.error('Clone %s has no source on record.', names.name_id)
             return 'sick'
         if self._destination.hydrate(context, names, source):
@@ -196,10 +202,8 @@ class Watcher:
     @staticmethod
     def _volume_id(context, names):
         """Return the id of the volume whose lock guards a clone."""
-        source = identity.get(context, names.name_id)
-        if source is not None and identity.is_placeholder(source):
-            return identity.volume_of(source)
-        return names.name_id
+        source = identity.placeholder(context, names.name_id)
+        return names.name_id if source is None else identity.volume_of(source)
 
     def finish_again(self, context):
         """Clear up after the clones for which that has failed."""
@@ -218,7 +222,7 @@ class Watcher:
         has begun, and goes last.
         """
         lv = self._backend.logical_volume(names)
-        source = identity.get(context, names.name_id)
+        source = identity.placeholder(context, names.name_id)
         if lv is None:
             self.unfinished.discard(names)
             return
@@ -227,11 +231,10 @@ class Watcher:
         logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                               logical_volumes.COMPLETE_TAG)
         handles.remove(names, names_module.GATE, names_module.SOURCE)
-        known = source is not None and identity.is_placeholder(source)
-        if known:
+        if source is not None:
             self._teardown.forget_source(source)
         self._backend.metadata.remove(names)
-        if known:
+        if source is not None:
             self._teardown.release(context, source)
         logical_volumes.untag(lv.group, lv.name,
                               logical_volumes.COMPLETE_TAG)

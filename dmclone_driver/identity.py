@@ -104,6 +104,12 @@ def get(context, volume_id):
         return None
 
 
+def placeholder(context, row_id):
+    """Return the placeholder with an id, or None if it is none, or gone."""
+    row = get(context, row_id)
+    return row if row is not None and is_placeholder(row) else None
+
+
 def backend_of(row):
     """Return the backend, ``node@backend``, that a row is on."""
     return (row.host or '').partition('#')[0]
@@ -124,8 +130,8 @@ def source_row(context, name_id):
 
     Before the commit that is the user's volume, afterwards the placeholder.
     """
-    row = get(context, name_id)
-    if row is None or not is_placeholder(row):
+    row = placeholder(context, name_id)
+    if row is None:
         return None
     if record(row).state == COMMITTED:
         return row

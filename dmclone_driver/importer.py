@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The importing side of iSCSI, done by os-brick."""
 
+from cinder import exception as cinder_exception
 from cinder import utils
 from cinder.volume import volume_utils
 from os_brick.initiator import connector
 from oslo_concurrency import processutils
 from oslo_log import log as logging
 
+from dmclone_driver.i18n import _
+from dmclone_driver.privsep import block
 from dmclone_driver.privsep import command
 
 LOG = logging.getLogger(__name__)
@@ -30,8 +33,9 @@ def properties(location, auth):
 class Importer:
     """Sessions to the sources of this node's destinations."""
 
-    def __init__(self, scan_attempts):
+    def __init__(self, scan_attempts, source_timeout):
         self._scan_attempts = scan_attempts
+        self._source_timeout = source_timeout
 
     @property
     def _connector(self):
@@ -45,8 +49,20 @@ class Importer:
         return volume_utils.brick_get_connector('ISCSI').get_initiator()
 
     def connect(self, location, auth):
-        """Log in to a source; returns the path of its disk."""
+        """Log in to a source; returns the path of its disk.
+
+        :raises: VolumeDriverException if it can't be said how long requests
+            to the disk wait for a source that does not answer
+        """
         device = self._connector.connect_volume(properties(location, auth))
+        try:
+            block.set_recovery_timeout(device['path'], self._source_timeout)
+        except OSError as error:
+            raise cinder_exception.VolumeDriverException(message=_(
+                'dmclone_source_timeout = %(seconds)d cannot be set for the '
+                'iSCSI session of the imported disk %(disk)s: %(error)s') % {
+                    'seconds': self._source_timeout, 'disk': device['path'],
+                    'error': error})
         return device['path']
 
     @staticmethod

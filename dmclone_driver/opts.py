@@ -38,6 +38,14 @@ TRANSFER_OPTS = [
         default=40, min=5,
         help='Seconds that a peer has to prepare a volume. Keep it below '
              'rpc_response_timeout, which limits the whole request.'),
+    cfg.IntOpt(
+        'dmclone_source_timeout',
+        default=-1, min=-1,
+        help='Seconds after which a request for data that is not copied yet '
+             'gets an I/O error, while the node of the source does not '
+             'answer. With -1 it waits until that node is back: the guest '
+             'may hang, but nothing fails. Holds for sessions that begin '
+             'after a change.'),
     cfg.BoolOpt(
         'dmclone_remote_attach',
         default=False,

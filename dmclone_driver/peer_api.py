@@ -83,12 +83,12 @@ class PeerClient:
         self._call(context, backend_host, 'export_source', 20,
                    placeholder_id=placeholder_id)
 
-    def seal_source(self, context, backend_host, placeholder_id):
+    def seal_source(self, context, backend_host, placeholder_id, timeout=10):
         """Have a source's node make sure that nobody can write it.
 
         :returns: False if someone still has it open
         """
-        return self._call(context, backend_host, 'seal_source', 10,
+        return self._call(context, backend_host, 'seal_source', timeout,
                           placeholder_id=placeholder_id)
 
     def release_source(self, context, backend_host, placeholder_id):
@@ -113,7 +113,8 @@ class PeerEndpoint:
         return _answer(self._destination.prepare, context, **request)
 
     def activate(self, context, placeholder_id):
-        _answer(self._destination.activate, context, placeholder_id)
+        _answer(self._destination.activate, context, placeholder_id,
+                sealed=True)
 
     def discard(self, context, placeholder_id):
         return _answer(self._destination.discard, context, placeholder_id)

@@ -35,6 +35,9 @@ class Recovery:
         self._transfer = transfer
         self._teardown = teardown
         self._watcher = watcher
+        #: What could not be recovered or cleaned up yet, {row id: row}.
+        self.failed = {}
+        watcher.recovery = self
 
     def run(self, context):
         """Rebuild all handles of this backend."""
@@ -46,8 +49,10 @@ class Recovery:
             try:
                 self._recover(context, row, volumes.get(row.name))
             except Exception:
+                self.failed[row.id] = row
                 LOG.exception('Volume %s could not be recovered; the others '
-                              'are not affected.', row.id)
+                              'are not affected, and it is tried again.',
+                              row.id)
         threading.Thread(target=self._later, args=(context, rows),
                          daemon=True).start()
 
@@ -73,7 +78,7 @@ class Recovery:
                 lv.tagged(logical_volumes.DELETED_TAG) is not None):
             pass
         elif lv.tagged(logical_volumes.METADATA_TAG) is not None:
-            self._recover_clone(context, names, lv)
+            self._recover_clone(row, names, lv)
         else:
             handles.ensure_linear(names, lv)
             if lv.tagged(logical_volumes.COMPLETE_TAG) is not None:
@@ -83,14 +88,19 @@ class Recovery:
         if identity.state(row) == identity.COMMITTED:
             handles.seal(names)
 
-    def _recover_clone(self, context, names, lv):
-        self._destination.rebuild(names)
-        if names.of(HANDLE) not in dmsetup.clones():
+    def _recover_clone(self, row, names, lv):
+        self._destination.rebuild(names, passive=True)
+        clone = dmsetup.clones().get(names.of(HANDLE))
+        if clone is None:
             # Cut off between the switch to linear and the tag for it.
             logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                                   logical_volumes.COMPLETE_TAG)
             self._watcher.unfinished.add(names)
-        elif dmsetup.is_suspended(names.of(GATE)):
+        elif dmsetup.is_suspended(names.of(GATE)) and (
+                clone.hydrated or not clone.healthy or
+                identity.is_placeholder(row)):
+            # Where nothing was written yet the gate may never have been
+            # open: the watcher asks the old home to seal first.
             handles.open_gate(names)
 
     def _later(self, context, rows):
@@ -100,21 +110,35 @@ class Recovery:
             self._end_exports(context)
         except Exception:
             LOG.exception('Exports that nobody needs could not be found.')
-        for row in rows:
-            try:
-                with self._backend.lock(identity.guarding_id(row)):
-                    fresh = identity.get(context, row.id)
-                    if fresh is None or not self._backend.holds(fresh):
-                        continue
-                    self._clean_up(context, fresh)
-                self._remove_own(context, fresh)
-            except Exception:
-                LOG.exception('Transfer of %s could not be cleaned up yet.',
-                              row.id)
+        self._go_on(context, rows)
         for row in identity.unfinished(context):
             self._teardown.ask(
                 context, row, teardown.RELEASE if identity.record(row).state
                 == identity.RELEASED else teardown.DISCARD)
+
+    def again(self, context):
+        """Try what has failed; called by the watcher."""
+        self._go_on(context, list(self.failed.values()))
+
+    def _go_on(self, context, rows):
+        """Go on where each row stands by now, from its handle if need be."""
+        for row in rows:
+            try:
+                with self._backend.lock(identity.guarding_id(row)):
+                    fresh = identity.get(context, row.id)
+                    here = fresh is not None and self._backend.holds(fresh)
+                    if here and row.id in self.failed:
+                        self._recover(context, fresh, self._backend.
+                                      logical_volume(Names(fresh.name_id)))
+                    if here:
+                        self._clean_up(context, fresh)
+                if here:
+                    self._remove_own(context, fresh)
+                self.failed.pop(row.id, None)
+            except Exception:
+                self.failed[row.id] = row
+                LOG.exception('Volume %s, or its transfer, could not be '
+                              'recovered yet; it is tried again.', row.id)
 
     def _end_exports(self, context):
         """End the exports of volumes that nobody imports any more."""
@@ -138,8 +162,8 @@ class Recovery:
         if names in self._watcher.unfinished:
             self._watcher.finish(context, names)
         if identity.prepared_transfer(row):
-            placeholder = identity.get(context,
-                                       identity.prepared_transfer(row))
+            placeholder = identity.placeholder(
+                context, identity.prepared_transfer(row))
             if placeholder is not None:
                 self._source.export(context, row,
                                     identity.record(placeholder).initiator)

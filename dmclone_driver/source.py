@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The old home's side of a transfer: serve the source, then delete it."""
 
+import contextlib
 import threading
 
 from oslo_log import log as logging
@@ -42,7 +43,7 @@ class Source:
     def unexport(self, names):
         """Stop serving a volume's data; fine if nobody does.
 
-        What fails is tried again later.
+        What fails is tried again later. Callers hold the volume's lock.
         """
         self.to_unexport.add(names)
         try:
@@ -54,10 +55,15 @@ class Source:
         else:
             self.to_unexport.discard(names)
 
-    def unexport_again(self):
+    def unexport_again(self, context):
         """Try to end the exports that could not be ended."""
         for names in list(self.to_unexport):
-            self.unexport(names)
+            row = identity.owner_row(context, names.name_id)
+            with (contextlib.nullcontext() if row is None else
+                  self._backend.lock(identity.guarding_id(row))):
+                # Not if a transfer has begun meanwhile.
+                if names in self.to_unexport:
+                    self.unexport(names)
 
     def export_again(self, context, placeholder_id):
         """Serve a source whose importer has lost its session."""

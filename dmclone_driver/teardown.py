@@ -41,14 +41,14 @@ class Teardown:
             raise cinder_exception.VolumeIsBusy(volume_name=row.name)
         self._backend.target.unexport(names.target)
         handles.remove(names, EXPORT)
-        source = identity.get(context, row.name_id)
-        if source is not None and identity.is_placeholder(source):
+        source = identity.placeholder(context, row.name_id)
+        if source is not None:
             self._drop_clone(names, source)
         if dmsetup.device(names.of(HANDLE)):
             block.set_read_only(names.path(), False)
         self._backend.delete_volume(row)
         handles.remove(names, HANDLE)
-        if source is not None and identity.is_placeholder(source):
+        if source is not None:
             self.release(context, source)
 
     def _drop_clone(self, names, source):

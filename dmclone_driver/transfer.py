@@ -281,9 +281,9 @@ def refuse_while_moving(context, volume, action):
 
     :param action: a translated verb
     """
-    other = identity.get(
+    other = identity.placeholder(
         context, identity.prepared_transfer(volume) or volume.name_id)
-    if other is None or not identity.is_placeholder(other):
+    if other is None:
         return
     ends = [other.host.partition('@')[0], volume.host.partition('@')[0]]
     if identity.prepared_transfer(volume):

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small privileged actions on block devices, through the kernel's ioctls."""
 
+import errno
 import fcntl
 import os
+import re
 import struct
 
 from dmclone_driver import privsep
@@ -12,6 +14,8 @@ BLKROSET = 0x125d
 BLKFLSBUF = 0x1261
 BLKSSZGET = 0x1268
 BLKGETSIZE64 = 0x80081272
+
+SYSFS = '/sys/class'
 
 
 def _ioctl(path, request, argument):
@@ -64,9 +68,33 @@ def zero_start(path, length):
 def forbid_discard(path):
     """Make a device refuse discards until its table is loaded again."""
     name = os.path.basename(os.path.realpath(path))
-    limit = '/sys/class/block/%s/queue/discard_max_bytes' % name
+    limit = SYSFS + '/block/%s/queue/discard_max_bytes' % name
     with open(limit, 'w') as stream:
         stream.write('0')
+
+
+@privsep.dmclone_context.entrypoint
+def set_recovery_timeout(path, seconds):
+    """Say how long requests to an iSCSI disk wait for a lost connection.
+
+    As in the kernel's drivers/scsi/scsi_transport_iscsi.c: from 0 on a timer
+    fails what waits, with 0 at once (__iscsi_block_session); "off" means no
+    timer, while "-1" is no number to it and refused. What is written here
+    holds against what iscsid sets at each login
+    (recovery_tmo_sysfs_override), and is refused as busy while the
+    connection is lost (iscsi_priv_session_attr_store).
+
+    :param seconds: -1 for no limit
+    :raises: OSError
+    """
+    name = os.path.basename(os.path.realpath(path))
+    device = os.path.realpath(SYSFS + '/block/%s/device' % name)
+    session = re.search(r'/(session\d+)/', device)
+    if not session:
+        raise OSError(errno.ENODEV, 'it belongs to no iSCSI session')
+    limit = SYSFS + '/iscsi_session/%s/recovery_tmo' % session[1]
+    with open(limit, 'rb+', buffering=0) as stream:
+        stream.write(b'off' if seconds < 0 else b'%d' % seconds)
 
 
 @privsep.dmclone_context.entrypoint

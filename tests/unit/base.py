@@ -94,6 +94,15 @@ class CloudTestCase(DatabaseTestCase):
         """Read the volume."""
         return self.cloud.row(self.volume.id)
 
+    def look_at_order(self, node, gate, home):
+        """Let a watcher look, which seals a home before a gate opens."""
+        seen = set()
+        self.cloud.steps.observe = lambda: seen.add((gate.suspended,
+                                                     home.sealed))
+        node.look()
+        self.cloud.steps.observe = lambda: None
+        self.assertEqual({(True, False), (True, True), (False, True)}, seen)
+
     def assertIdle(self, node):
         """The volume is on a node, in one place, and nothing else is."""
         self.assertEqual(node.pool, self.row().host)

@@ -63,6 +63,13 @@ class StartTestCase(DriverTestCase):
         self.assertEqual([False], answered)
         self.assertIsNotNone(self.a.server)
 
+    def test_limit_of_sessions_is_as_configured(self):
+        self.assertEqual(-1, self.a.backend.importer.timeout)
+        self.override('dmclone_source_timeout', 30)
+        self.a.stop()
+        self.a.start()
+        self.assertEqual(30, self.a.backend.importer.timeout)
+
     def test_tried_again_after_a_failure(self):
         self.a.stop()
         self.a.kernel.targets.discard('clone')

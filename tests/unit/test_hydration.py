@@ -6,6 +6,7 @@ from unittest import mock
 from sqlalchemy import engine
 from sqlalchemy import event
 
+from dmclone_driver import destination
 from dmclone_driver import hydration
 from dmclone_driver import identity
 from dmclone_driver.names import Names
@@ -141,6 +142,43 @@ class PassiveTestCase(WatcherTestCase):
         self.assertEqual(0, self.handle.clone.waiting)
         self.assertEqual(1, self.handle.clone.bitmap['hydrated'])
 
+    def test_old_home_is_sealed_before_the_gate_opens(self):
+        """A paused guest still has it open there, and that is all right."""
+        home = self.a.kernel.get('dmclone-' + self.volume.id)
+        home.opened = 1
+        self.b.kernel.write(self.names.path())
+        self.look_at_order(self.b, self.gate, home)
+        self.assertFalse(self.handle.clone.hydration)
+
+    def see_no_answer(self):
+        self.b.kernel.write(self.names.path())
+        with mock.patch('dmclone_driver.destination.LOG.warning') as warning:
+            self.look()
+        self.assertFalse(self.gate.suspended)
+        self.assertEqual(0, self.handle.clone.waiting)
+        warning.assert_called_once()
+        text = warning.call_args.args[0] % warning.call_args.args[1]
+        self.assertIn('not sealed', text)
+        self.assertIn(self.a.host, text)
+
+    def test_old_home_is_dead(self):
+        self.a.stop()
+        self.see_no_answer()
+        self.a.start()
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
+
+    def test_old_home_fails_to_seal(self):
+        with mock.patch('dmclone_driver.handles.seal', side_effect=OSError):
+            self.see_no_answer()
+
+    def test_message_bus_is_dead(self):
+        """A call does not even come to its own end then."""
+        thread = self.patch('dmclone_driver.destination.threading').Thread
+        self.see_no_answer()
+        thread.return_value.join.assert_called_once_with(
+            destination.SEAL_TIMEOUT)
+
     def test_gate_stays_shut_while_the_commit_fails(self):
         """And the write that waits is not forgotten."""
         self.b.kernel.write(self.names.path())
@@ -155,8 +193,9 @@ class PassiveTestCase(WatcherTestCase):
     def test_commit_is_found_in_the_database(self):
         self.look()
         identity.commit(self.context, self.volume.id, self.names.name_id)
-        self.look(seconds=1000)
-        self.assertFalse(self.gate.suspended)
+        self.cloud.pass_time(1000)
+        self.look_at_order(self.b, self.gate, self.a.kernel.get(
+            'dmclone-' + self.volume.id))
         self.assertTrue(self.b.kernel.write(self.names.path()))
 
     def test_commit_is_found_at_once_when_a_write_waits(self):

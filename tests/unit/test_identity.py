@@ -366,6 +366,13 @@ class ReleaseTestCase(IdentityTestCase):
 
 class RowsTestCase(IdentityTestCase):
 
+    def test_placeholder(self):
+        placeholder_id = self.begin()
+        self.assertEqual(placeholder_id, identity.placeholder(
+            self.context, placeholder_id).id)
+        for other in (self.volume.id, str(uuid.uuid4())):
+            self.assertIsNone(identity.placeholder(self.context, other))
+
     def test_source_row(self):
         self.assertIsNone(identity.source_row(self.context, self.volume.id))
         self.assertIsNone(identity.source_row(self.context,

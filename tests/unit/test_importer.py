@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What os-brick is told."""
 
+from cinder import exception as cinder_exception
 import ddt
 from oslo_concurrency import processutils
 
@@ -42,7 +43,9 @@ class ImporterTestCase(base.PlainTestCase):
         factory = self.patch('os_brick.initiator.connector.'
                              'InitiatorConnector.factory')
         factory.side_effect = self._factory
-        self.importer = importer.Importer(7)
+        self.limit = self.patch(
+            'dmclone_driver.privsep.block.set_recovery_timeout')
+        self.importer = importer.Importer(7, 30)
 
     def _factory(self, protocol, helper, device_scan_attempts):
         self.assertEqual(('ISCSI', 7), (protocol, device_scan_attempts))
@@ -62,6 +65,19 @@ class ImporterTestCase(base.PlainTestCase):
         for _ in range(2):
             self.importer.disconnect(LOCATION, AUTH)
             self.assertEqual([], self.brick.sessions)
+
+    def test_limit_of_each_session(self):
+        for _ in range(2):
+            self.importer.connect(LOCATION, AUTH)
+            self.limit.assert_called_once_with('/dev/sdx', 30)
+            self.limit.reset_mock()
+
+    def test_limit_cannot_be_set(self):
+        self.limit.side_effect = OSError(2, 'the-reason')
+        error = self.assertRaises(cinder_exception.VolumeDriverException,
+                                  self.importer.connect, LOCATION, AUTH)
+        for part in ('/dev/sdx', 'dmclone_source_timeout = 30', 'the-reason'):
+            self.assertIn(part, error.msg)
 
     @ddt.data((None, None), (LOCATION, None), (None, AUTH), ('', ''))
     @ddt.unpack

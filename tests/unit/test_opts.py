@@ -17,7 +17,8 @@ REJECTED = [('dmclone_region_size', '-1'),
             ('dmclone_hydration_threshold', '0'),
             ('dmclone_hydration_batch_size', '0'),
             ('dmclone_check_interval', '0'),
-            ('dmclone_prepare_timeout', '4')]
+            ('dmclone_prepare_timeout', '4'),
+            ('dmclone_source_timeout', '-2')]
 
 
 @ddt.ddt
@@ -27,7 +28,7 @@ class OptionsTestCase(base.PlainTestCase):
         group = cfg.CONF[configuration.SHARED_CONF_GROUP]
         for option in opts.TRANSFER_OPTS:
             self.assertEqual(option.default, group[option.dest])
-        self.assertEqual(7, len(opts.TRANSFER_OPTS))
+        self.assertEqual(8, len(opts.TRANSFER_OPTS))
 
     def test_of_this_driver(self):
         """All begin alike, and say what they are for."""
@@ -61,6 +62,8 @@ class OptionsTestCase(base.PlainTestCase):
                     for option in opts.TRANSFER_OPTS}
         # A request has to be answered, and undone, within this.
         self.assertLess(defaults['dmclone_prepare_timeout'], 60)
+        # No guest sees an error that waiting would have spared it.
+        self.assertEqual(-1, defaults['dmclone_source_timeout'])
         self.assertFalse(defaults['dmclone_remote_attach'])
         self.assertFalse(defaults['dmclone_region_size'])
         largest = next(option for option in opts.TRANSFER_OPTS

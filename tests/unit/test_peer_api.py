@@ -2,6 +2,7 @@
 """Messages between peers, over oslo.messaging's own pretended transport."""
 
 import types
+from unittest import mock
 
 from cinder import context as cinder_context
 from cinder import exception as cinder_exception
@@ -58,6 +59,12 @@ class PeerApiTestCase(base.DatabaseTestCase):
         self.assertEqual(['seal', 'the-user', 'p'],
                          self.client.seal_source(self.context, HOST, 'p'))
 
+    def test_limit_of_a_seal(self):
+        prepare = mock.Mock(wraps=self.client._client.prepare)
+        self.client._client = types.SimpleNamespace(prepare=prepare)
+        self.client.seal_source(self.context, HOST, 'p', timeout=3)
+        prepare.assert_called_once_with(server=HOST, timeout=3)
+
     def test_which_part_acts(self):
         done = []
         for part, method, name in (
@@ -65,12 +72,14 @@ class PeerApiTestCase(base.DatabaseTestCase):
                 ('source', 'export_again', 'export_source'),
                 ('source', 'release_soon', 'release_source')):
             setattr(getattr(self, part), method,
-                    lambda context, *args, name=name:
-                    done.append((name, args)))
+                    lambda context, *args, name=name, **kwargs:
+                    done.append((name, args, kwargs)))
             self.assertIsNone(getattr(self.client, name)(
                 self.context, HOST, 'p'))
-        self.assertEqual([('activate', ('p',)), ('export_source', ('p',)),
-                          ('release_source', ('p',))], done)
+        # A home that asks for the first has sealed its copy.
+        self.assertEqual([('activate', ('p',), {'sealed': True}),
+                          ('export_source', ('p',), {}),
+                          ('release_source', ('p',), {})], done)
 
     def fail(self, error):
         self.destination.error = error

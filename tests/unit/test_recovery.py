@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starting again, after whatever end."""
 
+import contextlib
+from unittest import mock
+
 import ddt
 
+from dmclone_driver import handles
 from dmclone_driver import identity
 from dmclone_driver.names import Names
 from tests.unit import base
@@ -62,6 +66,112 @@ class VolumesTestCase(RecoveryTestCase):
                          list(self.a.kernel.devices))
 
 
+class AgainTestCase(RecoveryTestCase):
+    """What fails at a start is tried again until it works."""
+
+    def setUp(self):
+        super().setUp()
+        self.other = self.a.create()
+        self.names = Names(self.volume.id)
+        self.broken = {self.names}
+        self.ensure_linear = handles.ensure_linear
+        self.patch('dmclone_driver.handles.ensure_linear', new=self.ensure)
+        self.restart(self.a, reboot=True)
+
+    def ensure(self, names, lv):
+        if names in self.broken:
+            raise OSError('the-reason')
+        self.ensure_linear(names, lv)
+
+    def test_heals(self):
+        self.cloud.watch(3)
+        self.assertEqual(['dmclone-' + self.other.id],
+                         list(self.a.kernel.devices))
+        self.broken.clear()
+        self.cloud.watch()
+        self.assertIdle(self.a)
+        self.assertEqual({}, self.a.watcher.recovery.failed)
+
+    def test_one_that_stays_broken_holds_up_no_other(self):
+        others = [self.a.create() for _ in range(3)]
+        self.broken |= {Names(volume.id) for volume in others}
+        self.restart(self.a, reboot=True)
+        self.assertEqual(4, len(self.a.watcher.recovery.failed))
+        self.broken = {Names(others[1].id)}
+        self.cloud.watch()
+        self.assertEqual({'dmclone-' + volume.id for volume in (
+            self.volume, self.other, others[0], others[2])},
+            set(self.a.kernel.devices))
+        self.assertEqual([others[1].id],
+                         list(self.a.watcher.recovery.failed))
+
+    def test_ever_less_often(self):
+        again = self.patch('dmclone_driver.recovery.Recovery.again')
+        for _ in range(100):
+            self.cloud.pass_time(1)
+            self.a.look()
+        self.assertIn(again.call_count, range(5, 9))
+
+    def hold(self, act):
+        """Do something while a retry waits for the lock of a volume."""
+        lock, self.locked = self.a.backend.lock, []
+
+        @contextlib.contextmanager
+        def wait(volume_id):
+            act()
+            with lock(volume_id):
+                self.locked.append(volume_id)
+                yield
+
+        self.a.backend.lock = wait
+        self.broken.clear()
+        self.cloud.watch()
+        self.assertEqual([self.volume.id], self.locked)
+        self.assertEqual({}, self.a.watcher.recovery.failed)
+
+    def test_has_gone_meanwhile(self):
+        self.hold(self.volume.destroy)
+        self.assertEqual({}, self.a.kernel.roles(self.names))
+
+    def test_has_moved_meanwhile(self):
+        def move():
+            row = self.row()
+            row.host = self.b.pool
+            row.save()
+
+        self.hold(move)
+        self.assertEqual({}, self.a.kernel.roles(self.names))
+
+    def test_metadata_that_appears_late(self):
+        self.broken.clear()
+        self.cloud.watch()
+        path = self.cloud.attach(self.volume, self.b)
+        self.b.kernel.write(path)
+        metadata = '/dev/volumes/' + Names(self.row().name_id).metadata
+        self.b.reboot()
+        lost = self.b.lvm.volumes.pop(metadata)
+        self.restart(self.b, reboot=True)
+        self.assertEqual({}, self.b.kernel.devices)
+        self.b.lvm.volumes[metadata] = lost
+        self.b.look()
+        self.assertEqual(1, self.b.kernel.get(path).clone.bitmap['hydrated'])
+        self.cloud.watch(3)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def test_target_that_starts_late(self):
+        """Its importer still has a session, and does not ask."""
+        self.broken.clear()
+        self.cloud.watch()
+        self.cloud.attach(self.volume, self.b)
+        export = self.a.target.export
+        self.a.target.export = mock.Mock(side_effect=OSError)
+        self.restart(self.a, reboot=True)
+        self.a.target.export = export
+        self.assertEqual({}, self.a.target.exports)
+        self.a.look()
+        self.assertEqual(1, len(self.a.target.exports))
+
+
 class HydratingTestCase(RecoveryTestCase):
 
     def setUp(self):
@@ -78,6 +188,30 @@ class HydratingTestCase(RecoveryTestCase):
         self.assertFalse(handle.discards)
         self.cloud.watch(3)
         self.assertIdle(self.b)
+
+    def test_importer_comes_back_with_nothing_written(self):
+        """The old home may not have sealed its copy yet."""
+        other = self.a.create()
+        path = self.cloud.attach(other, self.b)
+        home = self.a.kernel.get('dmclone-' + other.id)
+        home.sealed = False
+        self.restart(self.b, reboot=True, settle=False)
+        self.assertFalse(self.b.kernel.get(self.path + '-gate').suspended)
+        self.look_at_order(self.b, self.b.kernel.get(path + '-gate'), home)
+        self.cloud.watch(3)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def test_source_that_is_a_clone_comes_back(self):
+        """It goes on, and stays sealed: nobody opens its gate later."""
+        other = self.a.create()
+        path = self.cloud.attach(other, self.b)
+        self.cloud.detach(other, self.b)
+        self.cloud.attach(other, self.a)
+        self.restart(self.b, reboot=True, settle=False)
+        self.assertFalse(self.b.kernel.get(path + '-gate').suspended)
+        self.assertTrue(self.b.kernel.get(path).sealed)
+        self.cloud.watch(6)
+        self.assertEqual([], self.cloud.leftovers())
 
     def test_importer_comes_back_alone(self):
         """Its start waits for nobody."""
@@ -170,6 +304,9 @@ class PreparedTestCase(RecoveryTestCase):
         self.cloud.detach(self.volume, self.a)
         self.assertTrue(self.b.kernel.get(self.gate).suspended)
         self.restart(self.b)
+        # The old home is asked to seal first, which no start waits for.
+        self.assertTrue(self.b.kernel.get(self.gate).suspended)
+        self.b.look()
         self.assertFalse(self.b.kernel.get(self.gate).suspended)
         self.assertIn(self.path, self.b.kernel.flushed)
         self.cloud.watch(3)

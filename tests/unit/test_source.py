@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The old home's side: serve a source, seal it, delete it."""
 
+import contextlib
+
 from dmclone_driver import identity
 from dmclone_driver.names import Names
 from tests.unit import base
@@ -57,11 +59,61 @@ class ExportTestCase(SourceTestCase):
         self.cloud.steps.start(0)
         self.source.unexport(self.names)
         self.assertEqual(1, len(self.exports()))
-        self.source.unexport_again()
+        self.source.unexport_again(self.context)
         self.assertEqual([], self.exports())
         self.cloud.steps.start()
-        self.source.unexport_again()
+        self.source.unexport_again(self.context)
         self.assertEqual([], self.cloud.steps.log)
+
+
+class UnexportAgainTestCase(SourceTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.locked = []
+        self.held = lambda: None
+        self.lock = self.a.backend.lock
+        self.a.backend.lock = self.wait
+
+    @contextlib.contextmanager
+    def wait(self, volume_id):
+        """Get a lock that somebody else has held until now."""
+        self.held()
+        with self.lock(volume_id):
+            self.locked.append(volume_id)
+            yield
+
+    def again(self, names):
+        self.source.to_unexport.add(names)
+        self.locked.clear()
+        self.source.unexport_again(self.context)
+        self.assertEqual(set(), self.source.to_unexport)
+
+    def test_transfer_has_begun_meanwhile(self):
+        self.held = lambda: self.source.export(self.context, self.row(),
+                                               'iqn.of.node2')
+        self.again(self.names)
+        self.assertEqual(1, len(self.exports()))
+
+    def test_volume(self):
+        self.source.export(self.context, self.row(), 'iqn.of.node2')
+        self.again(self.names)
+        self.assertEqual([self.volume.id], self.locked)
+        self.assertEqual([], self.exports())
+
+    def test_source(self):
+        """The lock is that of the user's volume."""
+        self.move()
+        self.again(self.names)
+        self.assertEqual([self.volume.id], self.locked)
+        self.assertEqual([], self.exports())
+
+    def test_row_is_gone(self):
+        self.source.export(self.context, self.row(), 'iqn.of.node2')
+        self.volume.destroy()
+        self.again(self.names)
+        self.assertEqual([], self.locked)
+        self.assertEqual([], self.exports())
 
 
 class ExportAgainTestCase(SourceTestCase):

@@ -161,6 +161,19 @@ class MigrationTestCase(TransferTestCase):
         self.cloud.watch(3)
         self.assertIdle(self.b)
 
+    def test_home_seals_before_it_asks_for_the_gate(self):
+        """So it need not be asked before that."""
+        self.migrate()
+        self.cloud.steps.start()
+        self.cloud.detach(self.volume, self.a)
+        steps = [step for step in self.cloud.steps.log if
+                 'set_read_only' in step or '-gate' in step or 'ask' in step]
+        opened, = [number for number, step in enumerate(steps)
+                   if 'resume' in step]
+        self.assertIn(self.old.path(), steps[0])
+        self.assertEqual([], [step for step in steps[:opened]
+                              if 'seal_source' in step])
+
     def test_hydration_waits_until_nobody_can_write_the_source(self):
         self.migrate()
         self.a.kernel.get(self.home).opened += 1

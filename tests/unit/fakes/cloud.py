@@ -68,7 +68,8 @@ class Cloud:
         patch('dmclone_driver.driver.importutils', new=types.SimpleNamespace(
             import_object=lambda *args, **kwargs: self.here.target))
         patch('dmclone_driver.importer.Importer',
-              new=lambda attempts: network.Importer(self.here))
+              new=lambda attempts, timeout: network.Importer(self.here,
+                                                             timeout))
         patch('dmclone_driver.peer_api.rpc', new=network.Rpc(self))
         patch('dmclone_driver.peers.addresses', new=lambda name: {
             node.address for node in self.nodes.values()
@@ -78,6 +79,8 @@ class Cloud:
         for module in ('source', 'recovery', 'hydration'):
             patch('dmclone_driver.%s.threading' % module,
                   new=types.SimpleNamespace(Thread=self._thread))
+        patch('dmclone_driver.destination.threading',
+              new=types.SimpleNamespace(Thread=self._thread_at_once))
         for module in ('destination', 'handles'):
             patch('dmclone_driver.%s.time' % module,
                   new=types.SimpleNamespace(sleep=self.pass_time))
@@ -93,6 +96,10 @@ class Cloud:
             return types.SimpleNamespace(start=lambda: None)
         return types.SimpleNamespace(
             start=lambda: self.later.append((node, target, args)))
+
+    @staticmethod
+    def _thread_at_once(target, **kwargs):
+        return types.SimpleNamespace(start=target, join=lambda timeout: None)
 
     @contextlib.contextmanager
     def _lock(self, name):

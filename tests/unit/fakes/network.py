@@ -49,8 +49,9 @@ class Target:
 class Importer:
     """Stands for dmclone_driver.importer: a node's sessions."""
 
-    def __init__(self, node):
+    def __init__(self, node, timeout):
         self._node = node
+        self.timeout = timeout
 
     def _step(self, what, function, *args):
         return self._node.cloud.steps.run(

@@ -71,6 +71,59 @@ class ActionsTestCase(PrivsepTestCase):
         run.assert_called_with('env', 'LC_ALL=C', 'lvs')
 
 
+class RecoveryTimeoutTestCase(PrivsepTestCase):
+    """A disk in sysfs, as the kernel shows one of an iSCSI session."""
+
+    def setUp(self):
+        super().setUp()
+        self.patch('dmclone_driver.privsep.block.SYSFS', new=self.folder)
+        self.limit = self.make('iscsi_session/session12', 'recovery_tmo')
+
+    def make(self, folder, name):
+        folder = os.path.join(self.folder, folder)
+        os.makedirs(folder)
+        path = os.path.join(folder, name)
+        open(path, 'w').close()
+        return path
+
+    def disk(self, *parents):
+        """Make a disk; returns a link to it."""
+        below = os.path.join('devices', *parents, 'target3:0:0', '3:0:0:1')
+        self.make(below, 'state')
+        os.makedirs(os.path.join(self.folder, 'block/sdx'))
+        os.symlink(os.path.join(self.folder, below),
+                   os.path.join(self.folder, 'block/sdx/device'))
+        os.symlink('/dev/sdx', os.path.join(self.folder, 'by-path'))
+        return os.path.join(self.folder, 'by-path')
+
+    def written(self):
+        with open(self.limit) as stream:
+            return stream.read()
+
+    def test_seconds(self):
+        disk = self.disk('platform', 'host3', 'session12')
+        for seconds in (0, 45):
+            open(self.limit, 'w').close()
+            block.set_recovery_timeout(disk, seconds)
+            self.assertEqual(str(seconds), self.written())
+
+    def test_no_limit(self):
+        """The kernel refuses a negative number."""
+        block.set_recovery_timeout(
+            self.disk('platform', 'host3', 'session12'), -1)
+        self.assertEqual('off', self.written())
+
+    def test_no_session(self):
+        error = self.assertRaises(OSError, block.set_recovery_timeout,
+                                  self.disk('pci', 'host0'), 5)
+        self.assertIn('no iSCSI session', str(error))
+
+    def test_no_attribute(self):
+        disk = self.disk('platform', 'host3', 'session13')
+        self.assertRaises(OSError, block.set_recovery_timeout, disk, 5)
+        self.assertEqual('', self.written())
+
+
 class EventsTestCase(PrivsepTestCase):
     """struct dm_ioctl has 312 bytes; _IOWR(0xfd, 16, struct dm_ioctl)."""
 
