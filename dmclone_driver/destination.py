@@ -161,7 +161,10 @@ class Destination:
             with self._backend.lock(volume_id):
                 self.rebuild(names)
                 if dmsetup.is_suspended(names.of(GATE)):
-                    handles.open_gate(names)
+                    owner = identity.get(context, volume_id)
+                    handles.open_gate(names, writable=(
+                        owner is not None and
+                        owner.name_id == names.name_id))
             if answers:
                 self.hydrate(context, names, placeholder)
 

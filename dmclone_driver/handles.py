@@ -126,9 +126,13 @@ def connect_source(names, disk, length):
     dmsetup.resume(names.of(SOURCE))
 
 
-def open_gate(names):
-    """Let writes through; only after the commit is in the database."""
-    block.set_read_only(names.path(), False)
+def open_gate(names, writable=True):
+    """Let writes through; only after the commit is in the database.
+
+    :param writable: not if the volume has moved on: the handle is sealed
+    """
+    if writable:
+        block.set_read_only(names.path(), False)
     dmsetup.resume(names.of(GATE))
     # What was cached before may have been written on the old home since.
     block.flush_buffers(names.path())

@@ -101,7 +101,8 @@ class Recovery:
                 identity.is_placeholder(row)):
             # Where nothing was written yet the gate may never have been
             # open: the watcher asks the old home to seal first.
-            handles.open_gate(names)
+            handles.open_gate(names,
+                              writable=not identity.is_placeholder(row))
 
     def _later(self, context, rows):
         """What may take time or needs a peer."""

@@ -6,6 +6,7 @@ import ddt
 from oslo_concurrency import processutils
 
 from dmclone_driver import exception
+from dmclone_driver import handles
 from dmclone_driver import identity
 from dmclone_driver import logical_volumes
 from dmclone_driver.names import Names
@@ -169,6 +170,19 @@ class ActivateTestCase(DestinationTestCase):
         self.assertEqual(0, self.device().clone.waiting)
         self.assertTrue(self.a.kernel.get(
             'dmclone-' + self.volume.id).sealed)
+
+    def test_volume_has_moved_on(self):
+        """What another node reads stays sealed when its gate opens late."""
+        self.prepare()
+        self.commit()
+        handles.seal(self.names)
+        peer = peers.Peer('c@backend', 'c@backend#pool', None, 'zone')
+        next_id = identity.begin(self.context, self.row(), peer, 'iqn.c',
+                                 'c')
+        identity.commit(self.context, self.volume.id, next_id)
+        self.activate()
+        self.assertFalse(self.device('gate').suspended)
+        self.assertTrue(self.device().sealed)
 
     def test_placeholder_is_gone(self):
         self.prepare()
