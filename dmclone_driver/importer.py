@@ -12,6 +12,9 @@ from dmclone_driver.i18n import _
 from dmclone_driver.privsep import block
 from dmclone_driver.privsep import command
 
+# Of iscsiadm: ISCSI_ERR_NO_OBJS_FOUND in open-iscsi's iscsi_err.h.
+NO_SESSION = 21
+
 LOG = logging.getLogger(__name__)
 
 
@@ -72,12 +75,18 @@ class Importer:
         try:
             command.iscsiadm(['-m', 'node', '-T', iqn, '--logout'])
         except processutils.ProcessExecutionError as error:
-            LOG.warning('Logging out of %(iqn)s: %(error)s',
-                        {'iqn': iqn, 'error': error.stderr})
+            if error.exit_code != NO_SESSION:
+                LOG.warning('Logging out of %(iqn)s: %(error)s',
+                            {'iqn': iqn, 'error': error.stderr})
 
     def disconnect(self, location, auth):
-        """Log out of a source; fine if there is no session."""
+        """Log out of a source; fine if there is no session.
+
+        The session is cut: there is nothing to flush on a disk that is
+        read-only, and os-brick would wait for a source that is down.
+        """
         if location and auth:
+            self.cut(location)
             self._connector.disconnect_volume(
                 properties(location, auth), None, force=True,
                 ignore_errors=True)

@@ -45,6 +45,8 @@ class ImporterTestCase(base.PlainTestCase):
         factory.side_effect = self._factory
         self.limit = self.patch(
             'dmclone_driver.privsep.block.set_recovery_timeout')
+        self.iscsiadm = self.patch(
+            'dmclone_driver.privsep.command.iscsiadm')
         self.importer = importer.Importer(7, 30)
 
     def _factory(self, protocol, helper, device_scan_attempts):
@@ -65,6 +67,13 @@ class ImporterTestCase(base.PlainTestCase):
         for _ in range(2):
             self.importer.disconnect(LOCATION, AUTH)
             self.assertEqual([], self.brick.sessions)
+
+    def test_session_is_cut_before_os_brick_could_wait_for_its_source(self):
+        self.importer.connect(LOCATION, AUTH)
+        self.iscsiadm.side_effect = lambda words: self.assertEqual(
+            [PROPERTIES], self.brick.sessions)
+        self.importer.disconnect(LOCATION, AUTH)
+        self.iscsiadm.assert_called_once()
 
     def test_limit_of_each_session(self):
         for _ in range(2):
@@ -87,13 +96,12 @@ class ImporterTestCase(base.PlainTestCase):
         self.assertEqual([PROPERTIES], self.brick.sessions)
 
     def test_cut(self):
-        run = self.patch('dmclone_driver.privsep.command.iscsiadm')
         self.importer.cut(LOCATION)
-        words = run.call_args.args[0]
+        words = self.iscsiadm.call_args.args[0]
         self.assertIn(PROPERTIES['target_iqn'], words)
         self.assertIn('--logout', words)
 
     def test_cut_of_no_session(self):
-        self.patch('dmclone_driver.privsep.command.iscsiadm',
-                   side_effect=processutils.ProcessExecutionError())
+        self.iscsiadm.side_effect = processutils.ProcessExecutionError(
+            exit_code=importer.NO_SESSION)
         self.importer.cut(LOCATION)
