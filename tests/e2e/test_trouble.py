@@ -187,6 +187,27 @@ class WhileHydratingTest(base.E2ETest):
         self.volume_id, self.node, self.before = self.filled_volume()
         self.peer = self.other(self.node)
 
+    def attach_and_write(self):
+        """Attach the volume away and change it there.
+
+        :returns: (path, checksum from now on)
+        """
+        path = user_module.path(self.user.attach(self.volume_id, self.peer))
+        expected = self.checksum_with(self.peer, path, 20, 'one')
+        self.write(self.peer, path, 20, 'one')
+        return path, expected
+
+    def test_volume_is_deleted_while_its_source_is_down(self):
+        with self.slow_network(self.peer):
+            with self.attached(self.volume_id, self.peer):
+                self.assertTrue(self.placeholders(self.volume_id))
+                self.node.cut_power()
+        self.user.delete_volume(self.volume_id)
+        self.assertEqual([], leftovers.volumes(self.peer))
+        self.node.start()
+        self.node.wait_ready()
+        self.nothing_left()
+
     def test_volume_is_deleted(self):
         with self.slow_network(self.peer):
             with self.attached(self.volume_id, self.peer):
@@ -208,10 +229,7 @@ class WhileHydratingTest(base.E2ETest):
 
     def test_source_is_unreachable_for_a_minute(self):
         with self.slow_network(self.peer):
-            attachment = self.user.attach(self.volume_id, self.peer)
-            path = user_module.path(attachment)
-            expected = self.checksum_with(self.peer, path, 20, 'one')
-            self.write(self.peer, path, 20, 'one')
+            path, expected = self.attach_and_write()
             self.node.cut_network()
             try:
                 self.peer.run('sleep 60', timeout=90)
@@ -226,10 +244,7 @@ class WhileHydratingTest(base.E2ETest):
 
     def test_both_services_are_restarted(self):
         with self.slow_network(self.peer):
-            attachment = self.user.attach(self.volume_id, self.peer)
-            path = user_module.path(attachment)
-            expected = self.checksum_with(self.peer, path, 20, 'one')
-            self.write(self.peer, path, 20, 'one')
+            path, expected = self.attach_and_write()
             for node in (self.peer, self.node):
                 node.kill('cinder-volume')
             for node in (self.peer, self.node):
@@ -242,10 +257,7 @@ class WhileHydratingTest(base.E2ETest):
 
     def test_both_nodes_lose_power(self):
         with self.slow_network(self.peer):
-            attachment = self.user.attach(self.volume_id, self.peer)
-            path = user_module.path(attachment)
-            expected = self.checksum_with(self.peer, path, 20, 'one')
-            self.write(self.peer, path, 20, 'one')
+            path, expected = self.attach_and_write()
             for node in (self.peer, self.node):
                 node.cut_power()
         for node in (self.peer, self.node):
