@@ -180,6 +180,12 @@ class Control:
                      '--config-file', settings, *words],
                     env=_environment(), timeout=300, cwd=paths.STATE)
 
+    def program(self, module):
+        """Run a program of ours with the environment's Python."""
+        command.run([*network.wrapper(), paths.VENV / 'bin/python', '-m',
+                     module], cwd=paths.CHECKOUT, timeout=120,
+                    env=_environment())
+
     def forget(self):
         """Remove all data."""
         for name in ('mariadb', 'rabbitmq', 'keystone', 'images', 'cinder',

@@ -23,6 +23,8 @@ PACKAGES = (
     'libvirt-clients python3-libvirt cryptsetup-bin '
     'python3 libssl3 libffi8 libsqlite3-0 libreadline8 libbz2-1.0 liblzma5 '
     'libncursesw6 libuuid1').split()
+# What Debian's libvirt looks for before it reads whom it shall use instead.
+_LIBVIRT_USER = 'libvirt-qemu:x:64055:'
 _INIT = paths.TEMPLATES / 'lab-init'
 _SSHD = """\
 PermitRootLogin prohibit-password
@@ -37,7 +39,7 @@ AcceptEnv LANG
 
 def inputs():
     """What the image depends on, for the key of the cache."""
-    return [' '.join(PACKAGES), _SSHD, _INIT.read_text(),
+    return [' '.join(PACKAGES), _SSHD, _LIBVIRT_USER, _INIT.read_text(),
             *(str(kernel.modules(kind)) for kind in kernel.KINDS)]
 
 
@@ -67,7 +69,7 @@ def _fill(root):
     _write(root, 'etc/tgt/conf.d/cinder.conf',
            'include /var/lib/cinder/volumes/*\n')
     (root / 'lab').mkdir()
-    _show_libvirt(root)
+    _prepare_libvirt(root)
     for kind in kernel.KINDS:
         modules = kernel.modules(kind)
         shutil.copytree(modules, root / 'lib/modules' / modules.name,
@@ -75,12 +77,16 @@ def _fill(root):
         command.run(['depmod', '-b', root, modules.name], timeout=120)
 
 
-def _show_libvirt(root):
-    """Lay libvirt's bindings where another interpreter can look.
+def _prepare_libvirt(root):
+    """Make libvirt's user; lay its bindings where others can look.
 
     Beside all of Debian's Python they would hide what the laboratory's own
     environment has.
     """
+    for name, rest in (('passwd', '64055::/nonexistent:/usr/sbin/nologin'),
+                       ('group', '')):
+        with open(root / 'etc' / name, 'a') as f:
+            f.write(_LIBVIRT_USER + rest + '\n')
     folder = root / 'usr/lib/lab-python'
     folder.mkdir()
     for path in (root / 'usr/lib/python3/dist-packages').glob('libvirt*'):

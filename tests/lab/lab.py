@@ -157,6 +157,8 @@ class Lab:
             errors.say('the control plane failed; the nodes may go on for a '
                        'while')
             raise
+        if self.settings.nova:
+            self.control.program('tests.lab.guest_images')
         errors.say('the control plane serves')
 
     # Health and logs

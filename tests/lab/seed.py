@@ -16,13 +16,12 @@ from tests.lab import config
 from tests.lab import control
 from tests.lab import database
 from tests.lab import errors
-from tests.lab import guest
 from tests.lab import network
 from tests.lab import paths
 
 TARBALL = paths.CACHE / 'seed.tar'
-_SERVICES = ('keystone', 'cinder-api', 'glance-api', 'nova-api')
-_FOLDERS = ['mariadb', 'keystone', 'images']
+_SERVICES = ('keystone', 'cinder-api', 'nova-api')
+_FOLDERS = ['mariadb', 'keystone']
 
 
 def inputs():
@@ -31,7 +30,7 @@ def inputs():
     return [config.KEYSTONE, config.CINDER, config.GLANCE, config.PASSWORD,
             config.REGION, *database.NAMES, str(paths.VENV.resolve()),
             config.NOVA, config.PLACEMENT, config.NETWORKS,
-            *guest.inputs(), *((here / name).read_text() for name in (
+            *((here / name).read_text() for name in (
                 'seed.py', 'seed_cloud.py', 'constraints.txt'))]
 
 
@@ -92,9 +91,7 @@ def _make(target):
     _identity(plane)
     for name in _SERVICES:
         plane.start(name)
-    command.run([*network.wrapper(), paths.VENV / 'bin/python', '-m',
-                 'tests.lab.seed_cloud'], cwd=paths.CHECKOUT, timeout=120,
-                env=dict(os.environ, PYTHONPATH=str(paths.CHECKOUT)))
+    plane.program('tests.lab.seed_cloud')
     for name in (*reversed(_SERVICES), 'mariadb'):
         plane.stop(name)
     command.run(['tar', '-C', paths.STATE, '-cf', target, *_FOLDERS])

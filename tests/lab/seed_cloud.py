@@ -4,12 +4,9 @@
 Runs inside the namespace with the environment's Python.
 """
 
-import tempfile
-
 import openstack
 
 from tests.lab import config
-from tests.lab import guest
 from tests.lab import paths
 
 # What a guest needs under QEMU, with its RAM disk.
@@ -40,30 +37,15 @@ def _endpoints(identity):
                 region_id=config.REGION)
 
 
-def _images(image):
-    """The guest's image, a disk with nothing on it, with its kernel."""
-    parts = {}
-    for kind, path in (('aki', guest.KERNEL), ('ari', guest.INITRD)):
-        parts[kind] = image.create_image(
-            name='guest-' + kind, filename=str(path), disk_format=kind,
-            container_format=kind, visibility='public', wait=True).id
-    with tempfile.NamedTemporaryFile() as disk:
-        disk.truncate(1 << 20)
-        image.create_image(
-            name='guest', filename=disk.name, disk_format='raw',
-            container_format='bare', visibility='public', wait=True,
-            kernel_id=parts['aki'], ramdisk_id=parts['ari'],
-            os_command_line=guest.COMMAND_LINE)
-
-
-def _connect():
+def connect():
+    """A connection as the cloud's admin."""
     settings = str(paths.STATE / 'clouds.yaml')
     loader = openstack.config.OpenStackConfig(config_files=[settings])
     return openstack.connection.Connection(config=loader.get_one('admin'))
 
 
 def main():
-    identity = _connect().identity
+    identity = connect().identity
     _user(identity, 'cinder', 'service', ['admin', 'service'])
     _user(identity, 'glance', 'service', ['admin', 'service'])
     _user(identity, 'nova', 'service', ['admin', 'service'])
@@ -72,11 +54,10 @@ def main():
     _user(identity, 'admin', 'demo', ['admin'])
     _endpoints(identity)
     # A connection keeps the catalog that it saw first.
-    cloud = _connect()
+    cloud = connect()
     for name in ('dmclone', 'lvm'):
         cloud.block_storage.create_type(
             name=name, extra_specs={'volume_backend_name': name})
-    _images(cloud.image)
     for name, disk in (('guest', 1), ('guest.larger', 1)):
         cloud.compute.create_flavor(
             name=name, vcpus=1, disk=disk,

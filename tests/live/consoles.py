@@ -74,7 +74,7 @@ class Console:
             self._rest[name] + new.decode(errors='replace')).split('\n')
         now = time.monotonic()
         for text in whole:
-            found = _LINE.search(text)
+            found = _LINE.search(text.rstrip())
             if found:
                 self.lines.append(Line(now, name, *found.groups()))
 
@@ -102,10 +102,10 @@ class Console:
         since = time.monotonic()
         wait.until(
             lambda: len(self.acknowledged(volume_id, since, node)) >= 3,
-            'the guest to write to %s on %s; its last words: %s' % (
-                volume_id, node or 'any node',
-                [line.said for line in self.of(volume_id)[-3:]]),
-            timeout, 0.05)
+            'the guest to write to %s on %s' % (volume_id,
+                                                node or 'any node'),
+            timeout, 0.05, log=lambda: 'its last words: %s' % [
+                line.said for line in self.of(volume_id)[-3:]])
 
     def gap(self, volume_id, since):
         """Return the longest time between two acknowledged records.

@@ -24,7 +24,8 @@ def number_of(block, serial, slot):
     :raises ValueError: if it holds something like a record that is none
     """
     found = _RECORD.match(block)
-    if not found:
+    # A fresh volume can show what was there long ago, of others too.
+    if not found or found[1] != serial.encode():
         return None
     number = int(found[2])
     if block != record(serial, number) or number % SLOTS != slot:

@@ -49,10 +49,11 @@ class RecordsTest(unittest.TestCase):
         self.assertEqual(1, len(self.wrong(disk, 3)))
 
     def test_record_of_another_volume(self):
-        disk = _disk(1)
+        disk = _disk(1, 2)
         disk.seek(records.FIRST + 2 * records.STRIDE)
         disk.write(records.record('other', 2))
         self.assertEqual(2, len(self.wrong(disk, 2)))
+        self.assertEqual([], self.wrong(disk, 1))
 
     def test_original_data(self):
         original = bytes(range(256)) * 8192       # two MiB
