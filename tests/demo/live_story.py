@@ -75,8 +75,8 @@ class LiveStory(story.Story):
         shown = None
         while shown not in ('completed', 'error', 'failed'):
             time.sleep(0.2)
-            newest, *_ = self.servers.migrations(self.server_id)
-            if newest['status'] != shown:
+            newest = self.servers.migration(self.server_id)
+            if newest and newest['status'] != shown:
                 shown = newest['status']
                 self.say('%s; the guest is at record %d.' % (
                     shown, self.console.last(self.volume_id)))

@@ -83,8 +83,8 @@ class LiveTest(base.E2ETest):
         self.servers.live_migrate(server_id, node)
 
         def runs():
-            newest = self.servers.migrations(server_id)[0]
-            return newest['status'] == 'running' and newest
+            newest = self.servers.migration(server_id)
+            return newest and newest['status'] == 'running' and newest
         return wait.until(runs, 'the migration to run', 90, 0.1)
 
     # Data

@@ -12,6 +12,8 @@ class Servers:
 
     def __init__(self, lab):
         self._compute = lab.cloud('operator').compute
+        #: Of each server, the migrations before the newest one asked for.
+        self._earlier = {}
         image = lab.cloud('admin').image
         self._image = image.find_image('guest').id
         self._flavors = {flavor['name']: flavor['id'] for flavor in
@@ -106,6 +108,8 @@ class Servers:
 
     def live_migrate(self, server_id, node):
         """Ask for a live migration to a node."""
+        self._earlier[server_id] = [each['id'] for each in
+                                    self.migrations(server_id)]
         self.action(server_id, 'os-migrateLive', {
             'host': node.name, 'block_migration': 'auto'})
 
@@ -134,6 +138,12 @@ class Servers:
             'GET', '/os-migrations?instance_uuid=' + server_id)['migrations']
         return sorted(found, key=lambda each: each['id'], reverse=True)
 
+    def migration(self, server_id):
+        """Return the migration asked for last, None if it has no record."""
+        earlier = self._earlier.get(server_id, ())
+        return next((each for each in self.migrations(server_id)
+                     if each['id'] not in earlier), None)
+
     def migration_ended(self, server_id, *expected, timeout=120):
         """Wait until the newest migration is over.
 
@@ -143,8 +153,8 @@ class Servers:
                 'confirmed', 'reverted', 'done')
 
         def ended():
-            newest = self.migrations(server_id)[:1]
-            return newest and newest[0]['status'] in over and newest[0]
+            newest = self.migration(server_id)
+            return newest and newest['status'] in over and newest
         newest = wait.until(ended, 'the migration of %s to end' % server_id,
                             timeout)
         assert newest['status'] in expected, newest

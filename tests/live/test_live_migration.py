@@ -25,7 +25,8 @@ class LiveMigrationTest(base.LiveTest):
         server_id, console, (volume_id,) = self.writing_server()
         first = self.home(volume_id)
         second = self.other(first)
-        with self.slow_network(first), self.slow_network(second):
+        with (self.slow_network(first, mbit=100),
+              self.slow_network(second, mbit=100)):
             for hop, node in enumerate((second, first, second), 1):
                 self.migrate(server_id, console, node, volume_id)
                 self.assertEqual(hop, len(self.placeholders(volume_id)))
