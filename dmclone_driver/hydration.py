@@ -179,6 +179,11 @@ class Watcher:
         if source is None:
             LOG.error('Clone %s has no source on record.', names.name_id)
             return 'sick'
+        status = dmsetup.clone(names.of(names_module.HANDLE))
+        if status is None or status.hydration:
+            # A request has seen to it since the look at all clones.
+            self._pauses.forget(names.name_id)
+            return 'hydrating'
         if self._destination.hydrate(context, names, source):
             self._pauses.forget(names.name_id)
             return 'hydrating'

@@ -7,6 +7,7 @@ from sqlalchemy import engine
 from sqlalchemy import event
 
 from dmclone_driver import destination
+from dmclone_driver.devicemapper import status
 from dmclone_driver import hydration
 from dmclone_driver import identity
 from dmclone_driver.names import Names
@@ -301,6 +302,19 @@ class HydratingTestCase(WatcherTestCase):
         self.a.start()
         self.look(seconds=1000)
         self.assertTrue(self.handle.clone.hydration)
+
+    def test_hydration_has_begun_since_the_look(self):
+        """Or has even ended: there is nothing to start."""
+        stale = status.CloneStatus(length=2097152, mode='rw', total=16384)
+        for _ in range(2):
+            with mock.patch('dmclone_driver.devicemapper.dmsetup.clones',
+                            return_value={self.names.of('handle'): stale}):
+                steps, _ = self.look(seconds=1000)
+            self.assertEqual([], [step for step in steps
+                                  if 'message' in step])
+            self.b.kernel.hydrate(self.path)
+            self.look()
+            self.assertEqual('linear', self.handle.kinds)
 
     def test_broken_clone_does_not_stop_the_others(self):
         other = self.a.create()
