@@ -8,6 +8,7 @@ from sqlalchemy import event
 
 from dmclone_driver import destination
 from dmclone_driver.devicemapper import status
+from dmclone_driver import handles
 from dmclone_driver import hydration
 from dmclone_driver import identity
 from dmclone_driver.names import Names
@@ -306,15 +307,18 @@ class HydratingTestCase(WatcherTestCase):
     def test_hydration_has_begun_since_the_look(self):
         """Or has even ended: there is nothing to start."""
         stale = status.CloneStatus(length=2097152, mode='rw', total=16384)
-        for _ in range(2):
-            with mock.patch('dmclone_driver.devicemapper.dmsetup.clones',
-                            return_value={self.names.of('handle'): stale}):
-                steps, _ = self.look(seconds=1000)
+        clones = self.patch('dmclone_driver.devicemapper.dmsetup.clones')
+        clones.return_value = {self.names.of('handle'): stale}
+        for end in (False, True):
+            if end:
+                self.b.kernel.hydrate(self.path)
+                with self.cloud.on(self.b):
+                    handles.make_linear(
+                        self.names,
+                        self.b.backend.logical_volume(self.names))
+            steps, _ = self.look(seconds=1000)
             self.assertEqual([], [step for step in steps
                                   if 'message' in step])
-            self.b.kernel.hydrate(self.path)
-            self.look()
-            self.assertEqual('linear', self.handle.kinds)
 
     def test_broken_clone_does_not_stop_the_others(self):
         other = self.a.create()
