@@ -91,8 +91,7 @@ def libvirtd(name):
         'auth_unix_rw = "none"', 'unix_sock_group = "root"',
         # Without one of their own all nodes would look the same.
         'host_uuid = "%s"' % uuid.uuid5(uuid.NAMESPACE_DNS, name),
-        'log_filters = "1:qemu 3:object 3:event 3:util"',
-        'log_outputs = "2:file:/var/log/lab/libvirtd.log"', ''))
+        'log_outputs = "3:file:/var/log/lab/libvirtd.log"', ''))
 
 
 #: The text of qemu.conf: everything as root, no daemon beside libvirtd.

@@ -25,6 +25,16 @@ class LiveTest(base.E2ETest):
         self.node1, self.node2 = (self.lab.nodes['node1'],
                                   self.lab.nodes['node2'])
         self.addCleanup(self._delete_servers)
+        self.addCleanup(self.switch_on, *self.lab.nodes.values())
+
+    @staticmethod
+    def switch_on(*nodes):
+        """Start the nodes that are off, and wait until they serve."""
+        off = [node for node in nodes if not node.machine.powered()]
+        for node in off:
+            node.power_on()
+        for node in off:
+            node.wait_ready()
 
     def _delete_servers(self):
         for server_id in self.servers.all():
@@ -84,7 +94,8 @@ class LiveTest(base.E2ETest):
 
         def runs():
             newest = self.servers.migration(server_id)
-            return newest and newest['status'] == 'running' and newest
+            return (newest and newest['status'] == 'running' and
+                    self.servers.copied(server_id, newest['id']) and newest)
         return wait.until(runs, 'the migration to run', 90, 0.1)
 
     # Data

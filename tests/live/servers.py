@@ -144,6 +144,11 @@ class Servers:
         return next((each for each in self.migrations(server_id)
                      if each['id'] not in earlier), None)
 
+    def copied(self, server_id, migration_id):
+        """Return how many bytes of memory a live migration has copied."""
+        return self.request('GET', '/servers/%s/migrations/%s' % (
+            server_id, migration_id))['migration']['memory_processed_bytes']
+
     def migration_ended(self, server_id, *expected, timeout=120):
         """Wait until the newest migration is over.
 

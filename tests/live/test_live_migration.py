@@ -77,7 +77,7 @@ class FailedMigrationTest(base.LiveTest):
         self.check_after_delete(self.server_id, self.console, self.volume_id)
 
     def test_abort(self):
-        with self.slow_network(self.new, mbit=8):
+        with self.slow_network(self.new, mbit=20):
             migration = self.begin_migration(self.server_id, self.new)
             self.assertEqual(1, len(self.placeholders(self.volume_id)))
             self.servers.request('DELETE', '/servers/%s/migrations/%s' % (
@@ -88,7 +88,7 @@ class FailedMigrationTest(base.LiveTest):
         self.check_after_delete(self.server_id, self.console, self.volume_id)
 
     def test_destination_loses_power(self):
-        with self.slow_network(self.new, mbit=8):
+        with self.slow_network(self.new, mbit=20):
             self.begin_migration(self.server_id, self.new)
             self.new.cut_power()
         self.servers.migration_ended(self.server_id, 'error', 'failed',
@@ -96,7 +96,6 @@ class FailedMigrationTest(base.LiveTest):
         self.servers.settled(self.server_id, 'ACTIVE')
         self.console.wait_writing(self.volume_id, self.old.name)
         self.assertIs(self.old, self.home(self.volume_id))
-        self.new.start()
-        self.new.wait_ready()
+        self.switch_on(self.new)
         self.assert_as_before()
         self.check_after_delete(self.server_id, self.console, self.volume_id)

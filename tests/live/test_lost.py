@@ -22,15 +22,7 @@ class LostSourceTest(base.LiveTest):
             self.migrate(server_id, console, new, volume_id)
             self.servers.migration_ended(server_id, 'completed')
             old.cut_power()
-        self.addCleanup(self.switch_on, old)
         return server_id, console, volume_id, old, new
-
-    @staticmethod
-    def switch_on(node):
-        """Start a node unless it runs."""
-        if not node.machine.powered():
-            node.start()
-            node.wait_ready()
 
     def test_requests_wait_for_the_source(self):
         server_id, console, volume_id, old, new = self.move_and_cut_power()
