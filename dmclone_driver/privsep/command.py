@@ -36,6 +36,15 @@ def iscsiadm(arguments):
 
 
 @privsep.dmclone_context.entrypoint
+def tgtadm(arguments):
+    """Run tgtadm.
+
+    :raises: ProcessExecutionError
+    """
+    processutils.execute('tgtadm', *arguments)
+
+
+@privsep.dmclone_context.entrypoint
 def modprobe(module):
     """Load a kernel module.
 

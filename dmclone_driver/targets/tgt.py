@@ -2,11 +2,19 @@
 """Sources served by tgt."""
 
 import os
+import re
 import textwrap
 
+from cinder import exception
+from cinder.privsep.targets import tgt as privsep_tgt
 from cinder.volume.targets import tgt
+from oslo_concurrency import processutils
+from oslo_log import log as logging
 
+from dmclone_driver.privsep import command
 from dmclone_driver.targets import base
+
+LOG = logging.getLogger(__name__)
 
 
 class TgtSource(base.SourceTarget, tgt.TgtAdm):
@@ -33,10 +41,32 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
         """)
 
     def remove_source(self, name):
-        # Also when tgtd does not know it, for example since it started
-        # before the device was there: its file would bring it back.
-        if os.path.exists(os.path.join(self.volumes_dir, name)):
-            self.remove_iscsi_target(0, self.lun, name, name)
+        """Remove a target and its file, either of which may be gone.
+
+        Cinder's way, ``tgt-admin --delete --force``, fails for a target
+        with an initiator's name while its session lives: it takes that for
+        an address. The session of a node that has lost its power lives on.
+        """
+        number = self._number(self.iscsi_target_prefix + name)
+        if number is not None:
+            try:
+                command.tgtadm(['--lld', 'iscsi', '--op', 'delete',
+                                '--force', '--mode', 'target',
+                                '--tid', number])
+            except processutils.ProcessExecutionError as error:
+                LOG.error('Target %(name)s cannot be removed: %(error)s',
+                          {'name': name, 'error': error.stderr})
+                raise exception.ISCSITargetRemoveFailed(volume_id=name)
+        path = os.path.join(self.volumes_dir, name)
+        if os.path.exists(path):
+            os.unlink(path)
+
+    @staticmethod
+    def _number(iqn):
+        shown = privsep_tgt.tgtadm_show()[0]
+        found = re.search(r'^Target (\d+): %s$' % re.escape(iqn), shown,
+                          re.MULTILINE)
+        return found and found[1]
 
     def create_source(self, iqn, path, initiator, chap):
         self.remove_source(iqn.rpartition(':')[2])

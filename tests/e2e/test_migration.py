@@ -77,6 +77,21 @@ class TwoAttachmentsTest(base.E2ETest):
             'the snapshot to be gone', 30)
         self._assert_passive()
 
+    def test_peer_loses_power_and_its_attachment_goes(self):
+        self.new.cut_power()
+        try:
+            self.user.detach(self.second['id'])
+            self.assertEqual(self.old, self.home(self.volume_id))
+            # Its session lives on in the target, which goes nonetheless.
+            self.assertNotIn('-export', self.old.run('dmsetup ls'))
+            self.write(self.old, self.old_path, 10, 'late')
+        finally:
+            self.new.start()
+            self.new.wait_ready()
+        wait.until(lambda: not self.placeholders(self.volume_id),
+                   'the destination to be removed', 60)
+        self.assertNotIn('dmclone', self.new.run('dmsetup ls; lvs'))
+
     def test_home_is_cut_off_and_the_guest_writes(self):
         self.old.stop('cinder-volume')
         self.addCleanup(self.old.wait_ready)

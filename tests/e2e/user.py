@@ -49,6 +49,13 @@ class User:
             path, method, json=body, raise_exc=False,
             microversion=MICROVERSION))
 
+    def make_bootable(self, volume_id, properties):
+        """Let servers boot from a volume as from an image."""
+        path = '/volumes/%s/action' % volume_id
+        self.request('POST', path, {'os-set_bootable': {'bootable': True}})
+        self.request('POST', path, {
+            'os-set_image_metadata': {'metadata': properties}})
+
     def encrypted_type(self, name):
         """Make a volume type with LUKS, unless it is there."""
         types = self.as_admin('GET', '/types')['volume_types']

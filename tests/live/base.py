@@ -22,8 +22,7 @@ class LiveTest(base.E2ETest):
     def setUp(self):
         super().setUp()
         self.servers = servers_module.Servers(self.lab)
-        self.node1, self.node2 = (self.lab.nodes['node1'],
-                                  self.lab.nodes['node2'])
+
         self.addCleanup(self._delete_servers)
         self.addCleanup(self.switch_on, *self.lab.nodes.values())
 
@@ -61,16 +60,21 @@ class LiveTest(base.E2ETest):
         for volume_id in volume_ids:
             console.wait_writing(volume_id)
 
-    def writing_server(self, node=None, volumes=1):
-        """Start a server that writes to volumes of its own node.
+    def writing_server(self, more=0):
+        """Start a server that boots from a volume and writes to it.
 
+        Without a disk of its own a migration copies nothing but memory.
+
+        :param more: how many volumes to attach beside that
         :returns: (server id, console, volume ids)
         """
-        made = [self.filled_volume() for _ in range(volumes)]
-        node = node or made[0][1]
-        server_id, console = self.boot(node)
+        made = [self.filled_volume() for _ in range(1 + more)]
         volume_ids = [volume_id for volume_id, home, checksum in made]
-        self.attach(server_id, console, *volume_ids)
+        self.user.make_bootable(volume_ids[0],
+                                self.servers.boot_properties())
+        server_id, console = self.boot(made[0][1], volume_ids[0])
+        console.wait_writing(volume_ids[0])
+        self.attach(server_id, console, *volume_ids[1:])
         for volume_id in volume_ids:
             self.hydrated(volume_id)
         return server_id, console, volume_ids

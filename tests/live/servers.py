@@ -14,8 +14,7 @@ class Servers:
         self._compute = lab.cloud('operator').compute
         #: Of each server, the migrations before the newest one asked for.
         self._earlier = {}
-        image = lab.cloud('admin').image
-        self._image = image.find_image('guest').id
+        self._image = lab.cloud('admin').image.find_image('guest')
         self._flavors = {flavor['name']: flavor['id'] for flavor in
                          self.request('GET', '/flavors')['flavors']}
 
@@ -28,10 +27,14 @@ class Servers:
             raise user_module.ApiError(response)
         return response.json() if response.content else None
 
-    @property
-    def image(self):
-        """The id of the guest's image."""
-        return self._image
+    def boot_properties(self):
+        """Return what a volume has to say so that a server boots from it."""
+        properties = dict(self._image.properties or {},
+                          kernel_id=self._image.kernel_id,
+                          ramdisk_id=self._image.ramdisk_id,
+                          os_command_line=self._image.os_command_line)
+        return {name: value for name, value in properties.items()
+                if isinstance(value, str)}
 
     def show(self, server_id):
         """Return what the API shows of a server."""
@@ -47,7 +50,7 @@ class Servers:
 
         :param volume_id: to boot from; otherwise it has a local disk
         """
-        disk = {'uuid': volume_id or self._image, 'boot_index': 0,
+        disk = {'uuid': volume_id or self._image.id, 'boot_index': 0,
                 'source_type': 'volume' if volume_id else 'image',
                 'destination_type': 'volume' if volume_id else 'local',
                 'delete_on_termination': delete_volume or not volume_id}
@@ -55,7 +58,7 @@ class Servers:
                 'networks': 'none', 'host': node.name,
                 'block_device_mapping_v2': [disk]}
         if not volume_id:
-            body['imageRef'] = self._image
+            body['imageRef'] = self._image.id
         server_id = self.request('POST', '/servers', {'server': body})[
             'server']['id']
         self.settled(server_id, 'ACTIVE')

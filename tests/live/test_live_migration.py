@@ -37,9 +37,9 @@ class LiveMigrationTest(base.LiveTest):
         self.check_after_delete(server_id, console, volume_id)
 
     def test_two_volumes(self):
-        server_id, console, volume_ids = self.writing_server(
-            node=self.node1, volumes=2)
-        self.migrate(server_id, console, self.node2, *volume_ids)
+        server_id, console, volume_ids = self.writing_server(more=1)
+        new = self.other(self.home(volume_ids[0]))
+        self.migrate(server_id, console, new, *volume_ids)
         for volume_id in volume_ids:
             self.hydrated(volume_id)
             self.assertEqual([], self.complaints(console, volume_id))
@@ -65,13 +65,31 @@ class FailedMigrationTest(base.LiveTest):
         self.assertIs(self.old, self.home(self.volume_id))
         self.assertEqual([], self.complaints(self.console, self.volume_id))
 
+    def set_right(self):
+        """Do what Nova leaves to its operator, if it does.
+
+        When libvirt reports a cancelled or broken job as failed, Nova's
+        monitor raises and rolls nothing back: the server is in error, with
+        the attachment for the destination (_live_migration_monitor in
+        nova/virt/libvirt/driver.py of Nova 34). An attachment that could
+        not be made stays too: nobody but Cinder has ever known its id.
+        """
+        server = self.servers.settled(self.server_id, 'ACTIVE', 'ERROR')
+        if server['status'] == 'ERROR':
+            self.servers.action(self.server_id, 'os-resetState',
+                                {'state': 'active'})
+        for attachment, in self.lab.sql(
+                "SELECT id FROM volume_attachment WHERE NOT deleted AND "
+                "NOT (attached_host <=> '%s')" % self.old.name):
+            self.user.detach(attachment)
+
     def test_preparation_fails(self):
         self.new.run('lvcreate -qq -y -n filler -l 100%FREE cinder-volumes')
         self.addCleanup(self.new.run, 'lvremove -qq -y '
                         'cinder-volumes/filler')
         self.servers.live_migrate(self.server_id, self.new)
         self.servers.migration_ended(self.server_id, 'error', 'failed')
-        self.servers.settled(self.server_id, 'ACTIVE')
+        self.set_right()
         self.assert_as_before()
         self.assertTrue(self.user.messages(self.volume_id))
         self.check_after_delete(self.server_id, self.console, self.volume_id)
@@ -82,8 +100,10 @@ class FailedMigrationTest(base.LiveTest):
             self.assertEqual(1, len(self.placeholders(self.volume_id)))
             self.servers.request('DELETE', '/servers/%s/migrations/%s' % (
                 self.server_id, migration['id']))
-            self.servers.migration_ended(self.server_id, 'cancelled')
-        self.servers.settled(self.server_id, 'ACTIVE')
+            # Which of the two depends on when Nova looks at libvirt's job.
+            self.servers.migration_ended(self.server_id, 'cancelled',
+                                         'error')
+        self.set_right()
         self.assert_as_before()
         self.check_after_delete(self.server_id, self.console, self.volume_id)
 
@@ -93,7 +113,7 @@ class FailedMigrationTest(base.LiveTest):
             self.new.cut_power()
         self.servers.migration_ended(self.server_id, 'error', 'failed',
                                      timeout=240)
-        self.servers.settled(self.server_id, 'ACTIVE')
+        self.set_right()
         self.console.wait_writing(self.volume_id, self.old.name)
         self.assertIs(self.old, self.home(self.volume_id))
         self.switch_on(self.new)

@@ -59,8 +59,8 @@ class LostDeletionTest(base.LiveTest):
 
     def setUp(self):
         super().setUp()
-        self.server_id, self.console, (self.volume_id,) = (
-            self.writing_server())
+        self.server_id, self.console, (self.root_id, self.volume_id) = (
+            self.writing_server(more=1))
         self.old = self.home(self.volume_id)
         self.new = self.other(self.old)
 

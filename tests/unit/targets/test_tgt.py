@@ -30,7 +30,7 @@ class Tgtd:
         self.broken = False
 
     def tgtadm_show(self):
-        return '', ''
+        return self.tgtadmin_show()
 
     def tgtadmin_show(self):
         return ''.join('Target %d: %s\n        LUN: 1\n' % (number, iqn)
@@ -45,8 +45,11 @@ class Tgtd:
                                   if line.strip()]
         return '', ''
 
-    def tgtadmin_delete(self, iqn, force=False):
-        self.targets.pop(iqn)
+    def tgtadm(self, arguments):
+        if self.broken or '--force' not in arguments:
+            raise processutils.ProcessExecutionError(stderr='in use')
+        number = int(arguments[arguments.index('--tid') + 1])
+        del self.targets[list(self.targets)[number - 1]]
 
 
 class TgtTestCase(base.PlainTestCase):
@@ -59,6 +62,9 @@ class TgtTestCase(base.PlainTestCase):
         self.patch('tenacity.nap.sleep')
         self.tgtd = Tgtd(folder)
         self.patch('cinder.privsep.targets.tgt', new=self.tgtd)
+        self.patch('dmclone_driver.targets.tgt.privsep_tgt', new=self.tgtd)
+        self.patch('dmclone_driver.privsep.command.tgtadm',
+                   new=self.tgtd.tgtadm)
         conf = configuration.Configuration(lvm.volume_opts)
         self.target = tgt.TgtSource(
             configuration=conf, executor=types.SimpleNamespace())
@@ -109,6 +115,27 @@ class TgtTestCase(base.PlainTestCase):
             self.target.unexport(NAME)
             self.assertEqual({}, self.tgtd.targets)
             self.assertNotIn(NAME, os.listdir(self.tgtd.folder))
+
+    def test_target_without_its_file(self):
+        """It has the device open, and tgtd forgets nothing by itself."""
+        self.export()
+        os.unlink(os.path.join(self.tgtd.folder, NAME))
+        self.target.unexport(NAME)
+        self.assertEqual({}, self.tgtd.targets)
+
+    def test_file_without_its_target(self):
+        """It would bring the target back."""
+        self.export()
+        self.tgtd.targets.clear()
+        self.target.unexport(NAME)
+        self.assertNotIn(NAME, os.listdir(self.tgtd.folder))
+
+    def test_removal_fails(self):
+        self.export()
+        self.tgtd.broken = True
+        self.assertRaises(exception.ISCSITargetRemoveFailed,
+                          self.target.unexport, NAME)
+        self.assertIn(NAME, os.listdir(self.tgtd.folder))
 
     def test_failure(self):
         self.tgtd.broken = True
