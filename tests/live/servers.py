@@ -5,6 +5,10 @@ from tests.e2e import user as user_module
 from tests.lab import wait
 
 MICROVERSION = '2.96'
+# What a server can be before it is as expected; not ERROR.
+_ON_THE_WAY = ('BUILD', 'MIGRATING', 'RESIZE', 'VERIFY_RESIZE', 'ACTIVE',
+               'REVERT_RESIZE', 'REBUILD', 'SHELVED', 'SHELVED_OFFLOADED',
+               'SHUTOFF')
 
 
 class Servers:
@@ -65,20 +69,18 @@ class Servers:
         return server_id
 
     def settled(self, server_id, *expected, timeout=120):
-        """Wait until nothing is being done to a server.
+        """Wait until a server is in a state, and nothing is done to it.
 
-        :raises AssertionError: if it ends in none of the expected states
+        :raises AssertionError: if it ends in error, and is not expected to
         """
-        server = wait.until(lambda: self._unless_busy(server_id),
-                            'server %s to settle' % server_id, timeout)
-        assert server['status'] in expected, server
-        return server
-
-    def _unless_busy(self, server_id):
-        server = self.show(server_id)
-        busy = server['OS-EXT-STS:task_state'] or server['status'] in (
-            'BUILD', 'MIGRATING', 'RESIZE')
-        return None if busy else server
+        def there():
+            server = self.show(server_id)
+            if server['OS-EXT-STS:task_state']:
+                return None
+            assert server['status'] in (*expected, *_ON_THE_WAY), server
+            return server['status'] in expected and server
+        return wait.until(there, 'server %s to be %s' % (
+            server_id, ' or '.join(expected)), timeout)
 
     def delete(self, server_id, timeout=90):
         """Delete a server and wait until it is gone."""
@@ -120,12 +122,6 @@ class Servers:
         """Ask for a resize, for which Nova chooses another node."""
         self.action(server_id, 'resize',
                     {'flavorRef': self._flavors['guest.larger']})
-
-    def shelved(self, server_id, timeout=90):
-        """Wait until a shelved server has left its node."""
-        wait.until(lambda: self.show(server_id)['status'] ==
-                   'SHELVED_OFFLOADED', 'server %s to leave its node' %
-                   server_id, timeout)
 
     def force_down(self, node, down):
         """Tell Nova that a node's nova-compute is dead, or is not."""

@@ -44,8 +44,7 @@ class MovesTest(base.LiveTest):
 
     def test_shelve(self):
         self.servers.action(self.server_id, 'shelve')
-        self.servers.settled(self.server_id, 'SHELVED_OFFLOADED', 'SHELVED')
-        self.servers.shelved(self.server_id)
+        self.servers.settled(self.server_id, 'SHELVED_OFFLOADED')
         self.servers.action(self.server_id, 'unshelve',
                             {'host': self.new.name})
         self.servers.settled(self.server_id, 'ACTIVE')
