@@ -19,18 +19,23 @@ class SetupTest(base.E2ETest):
     """Each test leaves the lab as it found it."""
 
     @contextlib.contextmanager
-    def configured(self, options, *nodes):
-        """Run nodes with other options of the backend for a while."""
-        self._configure({'dmclone': options}, nodes)
+    def configured(self, options, *nodes, mode=None):
+        """Run nodes with other options of the backend for a while.
+
+        :param mode: 'eventlet' or 'threads', if not the lab's own
+        """
+        usual = self.lab.settings.mode
+        self._configure({'dmclone': options}, nodes, mode or usual)
         try:
             yield
         finally:
-            self._configure({}, nodes)
+            self._configure({}, nodes, usual)
 
-    def _configure(self, changes, nodes):
+    def _configure(self, changes, nodes, mode):
         for node in nodes:
             node.stop('cinder-volume')
             node.configure(changes)
+            node.use_mode(mode)
             node.start_service('cinder-volume')
         for node in nodes:
             node.wait_ready()
@@ -102,13 +107,18 @@ class SetupTest(base.E2ETest):
                 self.assertEqual(checksum, self.checksum(other, path))
         self.hydrated(volume_id)
 
-    def test_lio(self):
+    def test_lio_under_native_threads(self):
         nodes = list(self.lab.nodes.values())
         for node in nodes:
             node.stop('tgtd')
             node.start_service('lio')
         try:
-            with self.configured({'target_helper': 'lioadm'}, *nodes):
+            with self.configured({'target_helper': 'lioadm'}, *nodes,
+                                 mode='threads'):
+                for node in nodes:
+                    self.assertIn('EVENTLET_PATCHING=1', node.run(
+                        'cat /proc/$(cat /run/lab/cinder-volume.pid)/environ '
+                        "| tr '\\0' '\\n'"))
                 volume_id, home, checksum = self.filled_volume()
                 other = self.other(home)
                 with self.slow_network(other, mbit=200):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node as tests use it: commands, power, network, services, settings."""
 
+import dataclasses
 import json
 
 from tests.lab import config
@@ -201,6 +202,14 @@ class Node:
         """
         self._changes.write_text(json.dumps(changes))
         self._write_settings()
+
+    def use_mode(self, mode):
+        """Let cinder-volume use other threads from its next start on.
+
+        :param mode: 'eventlet' or 'threads'
+        """
+        self.settings = dataclasses.replace(self.settings, mode=mode)
+        nodefiles.write(self)
 
     # The laboratory's own health
 
