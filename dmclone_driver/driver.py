@@ -12,6 +12,7 @@ from cinder import exception as cinder_exception
 from cinder import interface
 from cinder import objects
 from cinder.volume.drivers import lvm
+from cinder.volume import volume_types
 from cinder.volume import volume_utils
 from oslo_log import log as logging
 from oslo_utils import importutils
@@ -321,7 +322,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def initialize_connection(self, volume, connector):
         """Make a volume usable on the connector's host.
 
-        :raises: NoPeer, TransferRefused, TransferFailed
+        :raises: NoPeer, TransferRefused, TransferFailed, EncryptionRefused
         """
         context = backend_module.context_of(volume)
         with self._backend.lock(volume.id):
@@ -329,6 +330,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             self._refuse_if_gone(volume, connector.get('host'))
             if transfer.is_internal(volume):
                 return self._connect_internal(context, volume, connector)
+            self._refuse_encryption(context, volume)
             peer = self._find_peer(context, volume, connector)
             if peer is None:
                 return self._connect_remote(context, volume, connector)
@@ -336,6 +338,24 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 return self._connect_local(volume, _names(volume).path())
             return self._connect_local(volume, self._move(
                 context, volume, peer, connector))
+
+    @staticmethod
+    def _refuse_encryption(context, volume):
+        """Refuse encryption that is not QEMU's own.
+
+        os-brick's LuksEncryptor and CryptsetupEncryptor lay a symbolic link
+        to the decrypted device over the path that they are given; with the
+        provider luks Nova leaves it to QEMU (os_brick/encryptors/luks.py;
+        nova/virt/libvirt/driver.py, _allow_native_luksv1).
+        """
+        if not volume.encryption_key_id:
+            return
+        encryption = volume_types.get_volume_type_encryption(
+            context, volume.volume_type_id) or {}
+        if encryption.get('provider') != 'luks':
+            backend_module.tell_user(volume)
+            raise exception.EncryptionRefused(
+                volume=volume.id, provider=encryption.get('provider'))
 
     def _refuse_if_gone(self, volume, node):
         if not self._backend.holds(volume):

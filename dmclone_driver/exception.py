@@ -43,6 +43,14 @@ class NotWhileMoving(exception.InvalidVolume):
                 "is complete, then try again.")
 
 
+class EncryptionRefused(exception.VolumeDriverException):
+    """os-brick would lay a link to the decrypted device over the handle."""
+
+    message = _("Volume %(volume)s can't be attached: its type is encrypted "
+                "with the provider %(provider)s, and only luks works with "
+                "local volumes. Retype it to a type that uses luks.")
+
+
 class MetadataUnusable(exception.VolumeDriverException):
     """A clone's metadata is missing or was never formatted."""
 

@@ -30,6 +30,8 @@ GATE_INTERVAL = 0.25
 # Seconds before the first and the last repetition of what a peer could not
 # do yet; the pause doubles in between.
 RETRY_FIRST, RETRY_LAST = 1, 300
+# The same while a guest's write waits at a gate.
+RETRY_WRITE = 2
 
 
 class Pauses:
@@ -39,13 +41,16 @@ class Pauses:
         self._clock = clock
         self._next = {}
 
-    def due(self, key):
-        """Whether the pause of a key is over; starts the next, longer one."""
+    def due(self, key, last=RETRY_LAST):
+        """Whether the pause of a key is over; starts the next, longer one.
+
+        :param last: the longest, in seconds
+        """
         at, pause = self._next.get(key, (0, RETRY_FIRST))
         if self._clock() < at:
             return False
         self._next[key] = (self._clock() + pause,
-                           min(2 * pause, RETRY_LAST))
+                           min(2 * pause, last))
         return True
 
     def forget(self, key):
@@ -149,8 +154,9 @@ class Watcher:
 
     def _look_at_passive(self, context, names, status):
         """See whether a passive clone has to be opened or thrown away."""
-        if not (status.written and self._pauses.due('w' + names.name_id) or
-                self._pauses.due(names.name_id)):
+        due = (self._pauses.due('w' + names.name_id, RETRY_WRITE)
+               if status.written else self._pauses.due(names.name_id))
+        if not due:
             return 'passive'
         placeholder = identity.placeholder(context, names.name_id)
         if placeholder is None:
@@ -167,6 +173,7 @@ class Watcher:
         if state == identity.COMMITTED:
             self._destination.activate(context, placeholder.id)
             self._pauses.forget(names.name_id)
+            self._pauses.forget('w' + names.name_id)
         elif state == identity.ABANDONED and not status.written:
             if self._destination.discard(context, placeholder.id):
                 identity.destroy(context, placeholder.id)

@@ -65,10 +65,13 @@ class PeerClient:
         return self._call(context, backend_host, 'prepare', timeout,
                           **request)
 
-    def activate(self, context, backend_host, placeholder_id):
-        """Tell a peer that its destination is the volume's home now."""
+    def activate(self, context, backend_host, placeholder_id, sealed):
+        """Tell a peer that its destination is the volume's home now.
+
+        :param sealed: whether the source refuses writes already
+        """
         self._call(context, backend_host, 'activate', 20,
-                   placeholder_id=placeholder_id)
+                   placeholder_id=placeholder_id, sealed=sealed)
 
     def discard(self, context, backend_host, placeholder_id):
         """Have a peer throw a destination away that nobody has written.
@@ -112,9 +115,9 @@ class PeerEndpoint:
     def prepare(self, context, **request):
         return _answer(self._destination.prepare, context, **request)
 
-    def activate(self, context, placeholder_id):
+    def activate(self, context, placeholder_id, sealed):
         _answer(self._destination.activate, context, placeholder_id,
-                sealed=True)
+                sealed=sealed)
 
     def discard(self, context, placeholder_id):
         return _answer(self._destination.discard, context, placeholder_id)

@@ -181,14 +181,17 @@ class Transfer:
         identity.commit(context, volume.id, placeholder_id)
         self.prepared.pop(volume.id, None)
         volume.refresh()
+        sealed = False
         try:
             # Before the other gate opens: there is only one writer.
             handles.seal(names)
+            sealed = True
         except (processutils.ProcessExecutionError, OSError):
             LOG.exception('The source %s could not be sealed yet.',
                           names.name_id)
         try:
-            self._backend.client.activate(context, peer_host, placeholder_id)
+            self._backend.client.activate(context, peer_host, placeholder_id,
+                                          sealed)
         except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
             LOG.warning('Volume %(volume)s has moved to %(host)s, which does '
                         'not answer: %(error)s. It opens the volume when it '

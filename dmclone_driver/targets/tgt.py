@@ -63,7 +63,12 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
 
     @staticmethod
     def _number(iqn):
-        shown = privsep_tgt.tgtadm_show()[0]
+        try:
+            shown = privsep_tgt.tgtadm_show()[0]
+        except processutils.ProcessExecutionError as error:
+            # Without tgtd there is no target; its file would make one.
+            LOG.warning('tgtd does not answer: %s', error.stderr)
+            return None
         found = re.search(r'^Target (\d+): %s$' % re.escape(iqn), shown,
                           re.MULTILINE)
         return found and found[1]

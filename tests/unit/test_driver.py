@@ -346,6 +346,24 @@ class ConnectionTestCase(DriverTestCase):
         self.assertEqual(self.volume.id, message['resource_uuid'])
         self.assertIdle(self.a)
 
+    @ddt.data(('luks', True), ('luks2', False), ('plain', False),
+              (None, False))
+    @ddt.unpack
+    def test_encryption(self, provider, allowed):
+        """Others would put a link where the handle is."""
+        row = self.row()
+        row.encryption_key_id = self.volume.id
+        row.save()
+        self.patch('cinder.volume.volume_types.get_volume_type_encryption',
+                   return_value=provider and {'provider': provider})
+        if allowed:
+            self.cloud.attach(self.volume, self.b)
+            return
+        error = self.assertRaises(exception.EncryptionRefused,
+                                  self.cloud.attach, self.volume, self.b)
+        self.assertIn(str(provider), error.msg)
+        self.assertEqual(1, len(self.cloud.messages()))
+
     def test_failed_move_is_told_to_the_user(self):
         self.b.stop()
         self.assertRaises(exception.TransferRefused, self.cloud.attach,

@@ -144,6 +144,17 @@ class PassiveTestCase(WatcherTestCase):
         self.assertEqual(0, self.handle.clone.waiting)
         self.assertEqual(1, self.handle.clone.bitmap['hydrated'])
 
+    def test_waiting_write_is_looked_at_again_and_again(self):
+        """However long the database was away."""
+        self.b.kernel.write(self.names.path())
+        with mock.patch('dmclone_driver.identity.placeholder',
+                        side_effect=OSError):
+            for _ in range(100):
+                self.look(seconds=1)
+        for _ in range(hydration.RETRY_WRITE):
+            self.look(seconds=1)
+        self.assertFalse(self.gate.suspended)
+
     def test_old_home_is_sealed_before_the_gate_opens(self):
         """A paused guest still has it open there, and that is all right."""
         home = self.a.kernel.get('dmclone-' + self.volume.id)

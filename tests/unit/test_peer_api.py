@@ -67,17 +67,16 @@ class PeerApiTestCase(base.DatabaseTestCase):
 
     def test_which_part_acts(self):
         done = []
-        for part, method, name in (
-                ('destination', 'activate', 'activate'),
-                ('source', 'export_again', 'export_source'),
-                ('source', 'release_soon', 'release_source')):
+        for part, method, name, more in (
+                ('destination', 'activate', 'activate', (False,)),
+                ('source', 'export_again', 'export_source', ()),
+                ('source', 'release_soon', 'release_source', ())):
             setattr(getattr(self, part), method,
                     lambda context, *args, name=name, **kwargs:
                     done.append((name, args, kwargs)))
             self.assertIsNone(getattr(self.client, name)(
-                self.context, HOST, 'p'))
-        # A home that asks for the first has sealed its copy.
-        self.assertEqual([('activate', ('p',), {'sealed': True}),
+                self.context, HOST, 'p', *more))
+        self.assertEqual([('activate', ('p',), {'sealed': False}),
                           ('export_source', ('p',), {}),
                           ('release_source', ('p',), {})], done)
 

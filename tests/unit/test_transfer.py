@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The home's side of a transfer: what results for both nodes and the rows."""
 
+from unittest import mock
 
 import ddt
 
@@ -173,6 +174,17 @@ class MigrationTestCase(TransferTestCase):
         self.assertIn(self.old.path(), steps[0])
         self.assertEqual([], [step for step in steps[:opened]
                               if 'seal_source' in step])
+
+    def test_home_cannot_seal(self):
+        """Then the peer asks for it before it opens the gate."""
+        self.migrate()
+        self.cloud.steps.start()
+        with mock.patch('dmclone_driver.handles.seal',
+                        side_effect=[OSError, True, True]):
+            self.cloud.detach(self.volume, self.a)
+        steps = [step for step in self.cloud.steps.log if
+                 'seal_source' in step or '-gate' in step]
+        self.assertIn('seal_source', steps[0])
 
     def test_hydration_waits_until_nobody_can_write_the_source(self):
         self.migrate()

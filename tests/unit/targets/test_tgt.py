@@ -28,8 +28,11 @@ class Tgtd:
         self.folder = folder
         self.targets = {}
         self.broken = False
+        self.dead = False
 
     def tgtadm_show(self):
+        if self.dead:
+            raise processutils.ProcessExecutionError(stderr='no tgtd')
         return self.tgtadmin_show()
 
     def tgtadmin_show(self):
@@ -127,6 +130,13 @@ class TgtTestCase(base.PlainTestCase):
         """It would bring the target back."""
         self.export()
         self.tgtd.targets.clear()
+        self.target.unexport(NAME)
+        self.assertNotIn(NAME, os.listdir(self.tgtd.folder))
+
+    def test_tgtd_is_dead(self):
+        """It has no targets then; volumes can still be deleted."""
+        self.export()
+        self.tgtd.dead = True
         self.target.unexport(NAME)
         self.assertNotIn(NAME, os.listdir(self.tgtd.folder))
 
