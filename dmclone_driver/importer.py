@@ -74,10 +74,10 @@ class Importer:
         iqn = location.split()[1]
         try:
             command.iscsiadm(['-m', 'node', '-T', iqn, '--logout'])
-        except processutils.ProcessExecutionError as error:
-            if error.exit_code != NO_SESSION:
+        except (processutils.ProcessExecutionError, OSError) as error:
+            if getattr(error, 'exit_code', None) != NO_SESSION:
                 LOG.warning('Logging out of %(iqn)s: %(error)s',
-                            {'iqn': iqn, 'error': error.stderr})
+                            {'iqn': iqn, 'error': error})
 
     def disconnect(self, location, auth):
         """Log out of a source; fine if there is no session.

@@ -101,7 +101,10 @@ class ImporterTestCase(base.PlainTestCase):
         self.assertIn(PROPERTIES['target_iqn'], words)
         self.assertIn('--logout', words)
 
-    def test_cut_of_no_session(self):
-        self.iscsiadm.side_effect = processutils.ProcessExecutionError(
-            exit_code=importer.NO_SESSION)
-        self.importer.cut(LOCATION)
+    def test_nothing_to_cut_or_nothing_to_cut_it_with(self):
+        for error in (FileNotFoundError(2, 'iscsiadm'),
+                      processutils.ProcessExecutionError(
+                          exit_code=importer.NO_SESSION),
+                      processutils.ProcessExecutionError(exit_code=8)):
+            self.iscsiadm.side_effect = error
+            self.importer.cut(LOCATION)
