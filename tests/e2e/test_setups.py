@@ -116,9 +116,9 @@ class SetupTest(base.E2ETest):
             with self.configured({'target_helper': 'lioadm'}, *nodes,
                                  mode='threads'):
                 for node in nodes:
-                    self.assertIn('EVENTLET_PATCHING=1', node.run(
-                        'cat /proc/$(cat /run/lab/cinder-volume.pid)/environ '
-                        "| tr '\\0' '\\n'"))
+                    # What its services have been started with.
+                    self.assertIn('MODE="threads"',
+                                  node.run('cat /lab/node.env'))
                 volume_id, home, checksum = self.filled_volume()
                 other = self.other(home)
                 with self.slow_network(other, mbit=200):
