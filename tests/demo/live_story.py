@@ -133,11 +133,8 @@ class LiveStory(story.Story):
         self.shell(self.away, _CHECK % (
             paths.CHECKOUT, paths.VENV / 'bin/python', self.path,
             self.volume_id[:20], last))
-        complaints = [line.said for line in
-                      self.console.of(self.volume_id)
-                      if line.record is None and
-                      not line.said.startswith('starts')]
-        story.expect('what the guest complained of', [], complaints)
+        story.expect('what the guest complained of', [],
+                     self.console.complaints(self.volume_id))
         self.say('All %d records that were acknowledged are there, and none '
                  'is wrong. The guest has seen no error.' % last)
 

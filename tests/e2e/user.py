@@ -20,7 +20,8 @@ class ApiError(Exception):
         self.text = response.text
 
 
-def _answer(response):
+def answer(response):
+    """Return an answer's JSON, None if empty; raise ApiError for errors."""
     if response.status_code >= 400:
         raise ApiError(response)
     return response.json() if response.content else None
@@ -39,13 +40,13 @@ class User:
     def request(self, method, path, body=None, **kwargs):
         """Send a request; returns the answer's JSON, None if empty."""
         kwargs.setdefault('microversion', MICROVERSION)
-        return _answer(self._session.request(
+        return answer(self._session.request(
             path, method, json=body, raise_exc=False,
             headers={'X-Service-Token': self._service}, **kwargs))
 
     def as_admin(self, method, path, body=None):
         """The same as the operator, in the user's project."""
-        return _answer(self._admin.request(
+        return answer(self._admin.request(
             path, method, json=body, raise_exc=False,
             microversion=MICROVERSION))
 

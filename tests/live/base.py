@@ -22,7 +22,6 @@ class LiveTest(base.E2ETest):
     def setUp(self):
         super().setUp()
         self.servers = servers_module.Servers(self.lab)
-
         self.addCleanup(self._delete_servers)
         self.addCleanup(self.switch_on, *self.lab.nodes.values())
 
@@ -124,12 +123,22 @@ class LiveTest(base.E2ETest):
         for volume_id in volume_ids:
             self.check_records(volume_id, console)
 
-    def complaints(self, console, volume_id):
-        """Return what a writer said beside that a record is durable."""
-        return [line.said for line in console.of(volume_id)
-                if line.record is None and not line.said.startswith('starts')]
-
     @staticmethod
     def now():
         """Return the time as consoles give it."""
         return time.monotonic()
+
+
+class OneServerTest(LiveTest):
+    """One server that writes on its old node, and a new node to go to."""
+
+    #: How many volumes it has beside the one that it boots from; the last
+    #: of all is the one that is looked at.
+    more = 0
+
+    def setUp(self):
+        super().setUp()
+        self.server_id, self.console, (*_, self.volume_id) = (
+            self.writing_server(self.more))
+        self.old = self.home(self.volume_id)
+        self.new = self.other(self.old)

@@ -89,6 +89,11 @@ class Console:
         return [line for line in self.of(volume_id, since)
                 if line.record is not None and node in (None, line.node)]
 
+    def complaints(self, volume_id):
+        """Return what was said beside that a record is durable."""
+        return [line.said for line in self.of(volume_id)
+                if line.record is None and not line.said.startswith('starts')]
+
     def last(self, volume_id):
         """Return the newest durable record's number, 0 without any."""
         return max((line.record for line in self.acknowledged(volume_id)),

@@ -24,12 +24,9 @@ class Servers:
 
     def request(self, method, path, body=None):
         """Send a request; returns the answer's JSON, None if empty."""
-        response = self._compute.request(
+        return user_module.answer(self._compute.request(
             path, method, json=body, raise_exc=False,
-            microversion=MICROVERSION)
-        if response.status_code >= 400:
-            raise user_module.ApiError(response)
-        return response.json() if response.content else None
+            microversion=MICROVERSION))
 
     def boot_properties(self):
         """Return what a volume has to say so that a server boots from it."""

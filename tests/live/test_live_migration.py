@@ -18,7 +18,7 @@ class LiveMigrationTest(base.LiveTest):
         self.assertNotIn(' clone ', new.run('dmsetup table'))
         self.assertEqual([], leftovers.volumes(old))
         console.wait_writing(volume_id, new.name)
-        self.assertEqual([], self.complaints(console, volume_id))
+        self.assertEqual([], console.complaints(volume_id))
         self.check_after_delete(server_id, console, volume_id)
 
     def test_back_again_before_it_is_complete(self):
@@ -33,7 +33,7 @@ class LiveMigrationTest(base.LiveTest):
         self.hydrated(volume_id, timeout=300)
         console.wait_writing(volume_id, second.name)
         self.assertEqual([], leftovers.volumes(first))
-        self.assertEqual([], self.complaints(console, volume_id))
+        self.assertEqual([], console.complaints(volume_id))
         self.check_after_delete(server_id, console, volume_id)
 
     def test_two_volumes(self):
@@ -42,19 +42,12 @@ class LiveMigrationTest(base.LiveTest):
         self.migrate(server_id, console, new, *volume_ids)
         for volume_id in volume_ids:
             self.hydrated(volume_id)
-            self.assertEqual([], self.complaints(console, volume_id))
+            self.assertEqual([], console.complaints(volume_id))
         self.check_after_delete(server_id, console, *volume_ids)
 
 
-class FailedMigrationTest(base.LiveTest):
+class FailedMigrationTest(base.OneServerTest):
     """The guest goes on where it was, and nothing is left elsewhere."""
-
-    def setUp(self):
-        super().setUp()
-        self.server_id, self.console, (self.volume_id,) = (
-            self.writing_server())
-        self.old = self.home(self.volume_id)
-        self.new = self.other(self.old)
 
     def assert_as_before(self):
         """The guest writes on its old node, and nothing is prepared."""
@@ -63,7 +56,7 @@ class FailedMigrationTest(base.LiveTest):
         wait.until(lambda: not self.placeholders(self.volume_id),
                    'the transfer to be rolled back', 60)
         self.assertIs(self.old, self.home(self.volume_id))
-        self.assertEqual([], self.complaints(self.console, self.volume_id))
+        self.assertEqual([], self.console.complaints(self.volume_id))
 
     def set_right(self):
         """Do what Nova leaves to its operator, if it does.

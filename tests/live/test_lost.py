@@ -34,7 +34,7 @@ class LostSourceTest(base.LiveTest):
                    'the guest to go on', 60)
         console.wait_writing(volume_id, new.name)
         self.hydrated(volume_id)
-        self.assertEqual([], self.complaints(console, volume_id))
+        self.assertEqual([], console.complaints(volume_id))
         self.check_after_delete(server_id, console, volume_id)
 
     def test_requests_fail_if_the_operator_wants_that(self):
@@ -46,7 +46,7 @@ class LostSourceTest(base.LiveTest):
             self.addCleanup(node.restart, 'cinder-volume')
             self.addCleanup(node.configure, {})
         server_id, console, volume_id, old, new = self.move_and_cut_power()
-        wait.until(lambda: self.complaints(console, volume_id),
+        wait.until(lambda: console.complaints(volume_id),
                    'the guest to get an error', 60)
         self.switch_on(old)
         console.wait_writing(volume_id, new.name)
@@ -54,15 +54,10 @@ class LostSourceTest(base.LiveTest):
         self.check_after_delete(server_id, console, volume_id)
 
 
-class LostDeletionTest(base.LiveTest):
+class LostDeletionTest(base.OneServerTest):
     """The old attachment is not deleted when the guest has arrived."""
 
-    def setUp(self):
-        super().setUp()
-        self.server_id, self.console, (self.root_id, self.volume_id) = (
-            self.writing_server(more=1))
-        self.old = self.home(self.volume_id)
-        self.new = self.other(self.old)
+    more = 1
 
     def end_old_attachment(self):
         """Do what is left to a user: delete the attachment by hand."""

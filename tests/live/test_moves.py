@@ -4,15 +4,8 @@
 from tests.live import base
 
 
-class MovesTest(base.LiveTest):
+class MovesTest(base.OneServerTest):
     """The volume is where its server is, with all that was written."""
-
-    def setUp(self):
-        super().setUp()
-        self.server_id, self.console, (self.volume_id,) = (
-            self.writing_server())
-        self.old = self.home(self.volume_id)
-        self.new = self.other(self.old)
 
     def assert_writes_on(self, node):
         """Assert that the guest writes on a node, where its volume is."""
