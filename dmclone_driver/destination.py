@@ -10,6 +10,7 @@ from cinder.volume import volume_utils
 from oslo_log import log as logging
 from oslo_utils import excutils
 
+from dmclone_driver import attachments
 from dmclone_driver.devicemapper import dmsetup
 from dmclone_driver.devicemapper import table
 from dmclone_driver import exception
@@ -279,16 +280,48 @@ class Destination:
             return True
         names, volume_id = Names(placeholder_id), identity.volume_of(
             placeholder)
-        with self._backend.lock(volume_id):
+        with self._working(names), self._backend.lock(volume_id):
+            self._abandon_if_early(context, placeholder, names)
             placeholder.refresh()
             if identity.state(placeholder) in (identity.COMMITTED,
                                                identity.RELEASED):
                 return False
+            if identity.state(placeholder) == identity.ABANDONED:
+                return self._clear_away(names, placeholder)
             for attempt in range(CLOSE_ATTEMPTS):
                 if self._throw_away(context, volume_id, names):
                     return True
                 if handles.maybe_written(names):
                     return False
                 time.sleep(1)
-        raise cinder_exception.VolumeDriverException(message=_(
-            'device %s is not written, but still open') % names.path())
+        raise self._still_open(names)
+
+    def _abandon_if_early(self, context, placeholder, names):
+        """Abandon what was written before an instance could have done it."""
+        volume_id = identity.volume_of(placeholder)
+        volume = identity.get(context, volume_id)
+        if (volume is not None and attachments.under_way(
+                volume, identity.record(placeholder).node) and
+                handles.maybe_written(names)):
+            identity.abandon(context, volume_id, placeholder.id)
+
+    def _clear_away(self, names, placeholder):
+        """Throw away what can never be committed, written or not.
+
+        Its gate was never open, so no write was ever acknowledged.
+        """
+        lv = self._backend.logical_volume(names)
+        with (contextlib.nullcontext() if lv is None else
+              handles.waiting_fails(names, table.sectors(lv.size))):
+            for attempt in range(CLOSE_ATTEMPTS):
+                if not handles.is_open(names):
+                    self._teardown.discard(names, placeholder)
+                    return True
+                time.sleep(1)
+        raise self._still_open(names)
+
+    @staticmethod
+    def _still_open(names):
+        return cinder_exception.VolumeDriverException(message=_(
+            'device %s will not be the volume, but is still open') %
+            names.path())

@@ -17,6 +17,7 @@ from cinder.volume import volume_utils
 from oslo_log import log as logging
 from oslo_utils import importutils
 
+from dmclone_driver import attachments
 from dmclone_driver import backend as backend_module
 from dmclone_driver import destination
 from dmclone_driver import exception
@@ -284,7 +285,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         :raises: NoPeer
         """
         volume.refresh()
-        if not transfer.is_internal(volume):
+        if not attachments.is_internal(volume):
             try:
                 self._find_peer(context, volume, connector)
             except exception.NoPeer:
@@ -328,7 +329,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         with self._backend.lock(volume.id):
             volume.refresh()
             self._refuse_if_gone(volume, connector.get('host'))
-            if transfer.is_internal(volume):
+            if attachments.is_internal(volume):
                 return self._connect_internal(context, volume, connector)
             self._refuse_encryption(context, volume)
             peer = self._find_peer(context, volume, connector)
@@ -378,7 +379,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def _connect_internal(self, context, volume, connector):
         """Serve Cinder's own tasks where the volume is."""
-        if peers.attached_on(connector, self._backend.node) or (
+        if attachments.attached_on(connector, self._backend.node) or (
                 connector.get('initiator') ==
                 self._backend.importer.initiator()):
             return self._connect_local(volume, _names(volume).path())

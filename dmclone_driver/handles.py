@@ -17,6 +17,7 @@ kernel, until the move has been committed. See the documentation, "Devices of
 a transfer".
 """
 
+import contextlib
 import dataclasses
 import time
 
@@ -136,6 +137,27 @@ def open_gate(names, writable=True):
     dmsetup.resume(names.of(GATE))
     # What was cached before may have been written on the old home since.
     block.flush_buffers(names.path())
+
+
+@contextlib.contextmanager
+def waiting_fails(names, length):
+    """Let what waits at a shut gate get errors, and what else comes.
+
+    Only for a clone that will never be committed: nothing of it was ever
+    acknowledged, and whoever waits can let go of the handle.
+
+    :param length: of the volume, in sectors
+    """
+    gate = names.of(GATE)
+    if dmsetup.device(gate):
+        dmsetup.load(gate, table.Error(length))
+        dmsetup.resume(gate)
+    try:
+        yield
+    finally:
+        if dmsetup.device(gate):
+            # Passive again to whoever looks.
+            dmsetup.suspend(gate)
 
 
 def start_hydration(names):

@@ -12,6 +12,7 @@ from cinder import context as cinder_context
 from cinder.message import message_field
 from oslo_log import log as logging
 
+from dmclone_driver import attachments
 from dmclone_driver import backend as backend_module
 from dmclone_driver.devicemapper import dmsetup
 from dmclone_driver import exception
@@ -69,6 +70,7 @@ class Watcher:
         self._teardown = teardown
         self._pauses = Pauses()
         self._reported = {}
+        self._working = set()
         #: Of the start, with what it has yet to do; set by Recovery.
         self.recovery = None
         #: Volumes that are complete, but whose clone is not yet cleared up.
@@ -124,7 +126,7 @@ class Watcher:
         if not (self.recovery and self.recovery.failed):
             self._pauses.forget('recovery')
         elif self._pauses.due('recovery'):
-            self.recovery.again(context)
+            self._in_background(self.recovery.again, context)
         if not self._transfer.prepared:
             self._pauses.forget('orphans')
         elif self._pauses.due('orphans'):
@@ -133,18 +135,38 @@ class Watcher:
                 self._source.to_release or self.unfinished):
             self._pauses.forget('pending')
         elif self._pauses.due('pending'):
-            self.finish_again(context)
-            self._source.unexport_again(context)
-            self._source.release_again(context)
-            self._teardown.ask_again(context)
+            self._in_background(self._do_what_is_left, context)
+
+    def _do_what_is_left(self, context):
+        self.finish_again(context)
+        self._source.unexport_again(context)
+        self._teardown.ask_again(context)
+        self._source.release_again(context)
+
+    def _in_background(self, function, context):
+        """Run what may take long, such as to clear a volume; once at a time.
+
+        Writes that wait at gates do not wait for it.
+        """
+        def run():
+            try:
+                function(context)
+            except Exception:
+                LOG.exception('What was left to do needs another try.')
+            finally:
+                self._working.discard(function)
+
+        if function not in self._working:
+            self._working.add(function)
+            threading.Thread(target=run, daemon=True).start()
 
     def _look_at(self, context, names, status):
         """Do what is due for one clone; returns what it is waiting for."""
+        if dmsetup.is_suspended(names.of(GATE)):
+            return self._look_at_passive(context, names, status)
         if not status.healthy:
             self._report(context, names, status)
             return 'sick'
-        if dmsetup.is_suspended(names.of(GATE)):
-            return self._look_at_passive(context, names, status)
         if status.complete:
             self._complete(context, names)
             return 'complete'
@@ -161,23 +183,43 @@ class Watcher:
         placeholder = identity.placeholder(context, names.name_id)
         if placeholder is None:
             return 'passive'
-        volume_id = identity.volume_of(placeholder)
         state = identity.record(placeholder).state
+        if state == identity.ABANDONED:
+            if self._destination.discard(context, placeholder.id):
+                identity.destroy(context, placeholder.id)
+            return 'passive'
+        if not status.healthy:
+            self._report(context, names, status)
+            return 'sick'
         if state == identity.PREPARED and status.written:
-            try:
-                identity.commit(context, volume_id, placeholder.id)
-                state = identity.COMMITTED
-            except exception.TransferGone as error:
-                LOG.error('A write waits for clone %(name)s, but %(error)s',
-                          {'name': names.name_id, 'error': error.msg})
+            state = self._commit(context, placeholder)
         if state == identity.COMMITTED:
             self._destination.activate(context, placeholder.id)
             self._pauses.forget(names.name_id)
             self._pauses.forget('w' + names.name_id)
-        elif state == identity.ABANDONED and not status.written:
-            if self._destination.discard(context, placeholder.id):
-                identity.destroy(context, placeholder.id)
         return 'passive'
+
+    @staticmethod
+    def _commit(context, placeholder):
+        """Take a write that waits for the sign that the guest has come.
+
+        :returns: the state of the transfer afterwards
+        """
+        volume_id = identity.volume_of(placeholder)
+        volume = identity.get(context, volume_id)
+        if volume is not None and attachments.under_way(
+                volume, identity.record(placeholder).node):
+            LOG.warning('A write to the destination of volume %s waits: the '
+                        'volume is still being attached here, so it is not '
+                        'an instance that writes.', volume_id)
+            return identity.PREPARED
+        try:
+            identity.commit(context, volume_id, placeholder.id)
+        except exception.TransferGone as error:
+            LOG.error('A write waits for clone %(name)s, but %(error)s',
+                      {'name': placeholder.id, 'error': error.msg})
+            return identity.PREPARED
+        return identity.COMMITTED
 
     def _hydrate(self, context, names):
         if not self._pauses.due(names.name_id):

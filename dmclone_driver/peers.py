@@ -27,11 +27,6 @@ class Peer:
         return self.backend_host.partition('@')[0]
 
 
-def attached_on(connector, node):
-    """Whether a connector belongs to a node, by its name."""
-    return bool(connector) and connector.get('host') == node
-
-
 def addresses(node):
     """Return the addresses that a node's name resolves to, if it does."""
     try:

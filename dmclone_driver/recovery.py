@@ -111,11 +111,22 @@ class Recovery:
             self._end_exports(context)
         except Exception:
             LOG.exception('Exports that nobody needs could not be found.')
-        self._go_on(context, rows)
+        self._go_on(context, self._with_what_came(context, rows))
         for row in identity.unfinished(context):
             self._teardown.ask(
                 context, row, teardown.RELEASE if identity.record(row).state
                 == identity.RELEASED else teardown.DISCARD)
+
+    def _with_what_came(self, context, rows):
+        """Add what the other node has committed since the start."""
+        def what_it_is(row):
+            return row.id, row.name_id, identity.state(row)
+
+        known = set(map(what_it_is, rows))
+        came = [row for row in identity.on_host(context, self._backend.host)
+                if what_it_is(row) not in known]
+        self.failed.update({row.id: row for row in came})
+        return [*rows, *came]
 
     def again(self, context):
         """Try what has failed; called by the watcher."""

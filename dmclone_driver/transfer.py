@@ -17,34 +17,17 @@ from oslo_log import log as logging
 from oslo_utils import excutils
 from oslo_utils import units
 
+from dmclone_driver import attachments
 from dmclone_driver import exception
 from dmclone_driver import handles
 from dmclone_driver.i18n import _
 from dmclone_driver import identity
 from dmclone_driver.names import Names
 from dmclone_driver import peer_api
-from dmclone_driver import peers
 from dmclone_driver.privsep import block
 from dmclone_driver import teardown
 
 LOG = logging.getLogger(__name__)
-
-
-def live_attachments(volume, node):
-    """Return the attachment records through which a node uses a volume.
-
-    A record without a connector is one whose request is under way.
-    """
-    return [record for record in volume.volume_attachment
-            if not record.connector or
-            peers.attached_on(record.connector, node)]
-
-
-def other_attachments(volume, node):
-    """Return the attachment records through which other nodes use it."""
-    return [record for record in volume.volume_attachment
-            if record.connector and
-            not peers.attached_on(record.connector, node)]
 
 
 class Transfer:
@@ -86,11 +69,11 @@ class Transfer:
                 location=volume.provider_location,
                 auth=volume.provider_auth)
             volume.refresh()
-            if not live_attachments(volume, node):
+            if not attachments.live(volume, node):
                 raise exception.TransferRefused(
                     volume=volume.id, host=node,
                     reason=_('the attachment was deleted meanwhile'))
-            if not other_attachments(volume, node):
+            if not attachments.elsewhere(volume, node):
                 self.commit(context, volume)
         except Exception as error:
             with excutils.save_and_reraise_exception() as reraise:
@@ -128,10 +111,8 @@ class Transfer:
     @staticmethod
     def _wanted(volume, placeholder):
         """Whether an attachment on the peer has come out of a transfer."""
-        return placeholder is not None and any(
-            peers.attached_on(attachment.connector,
-                              identity.record(placeholder).node)
-            for attachment in volume.volume_attachment)
+        return placeholder is not None and bool(attachments.on_node(
+            volume, identity.record(placeholder).node))
 
     def _check(self, context, volume, peer):
         """Refuse early what would fail late; returns the peer's answer."""
@@ -144,8 +125,8 @@ class Transfer:
             raise self._refused(volume, peer, _(
                 'it is in use over iSCSI, by an image, backup or migration '
                 'task; wait for that to end'))
-        if handles.is_open(names) and not other_attachments(volume,
-                                                            peer.node):
+        if handles.is_open(names) and not attachments.elsewhere(
+                volume, peer.node):
             raise self._refused(volume, peer, _(
                 'device %s is still open on its home') % names.path())
         try:
@@ -256,7 +237,7 @@ class Transfer:
                     self.prepared.pop(volume_id, None)
                     continue
                 placeholder = identity.get(context, placeholder_id)
-                if placeholder is None or not live_attachments(
+                if placeholder is None or not attachments.live(
                         volume, identity.record(placeholder).node):
                     LOG.info('Transfer %(id)s of volume %(volume)s is '
                              'discarded: its attachment is gone.',
@@ -272,8 +253,8 @@ class Transfer:
         placeholder = identity.get(context,
                                    identity.prepared_transfer(volume))
         if (connector and self._wanted(volume, placeholder) and
-                not peers.attached_on(connector,
-                                      identity.record(placeholder).node)):
+                not attachments.attached_on(
+                    connector, identity.record(placeholder).node)):
             self.commit(context, volume)
             return True
         return not self.roll_back(context, volume)
@@ -293,11 +274,3 @@ def refuse_while_moving(context, volume, action):
         ends.reverse()
     raise exception.NotWhileMoving(action=action, volume=volume.id,
                                    source=ends[0], destination=ends[1])
-
-
-def is_internal(volume):
-    """Whether a connection is asked for by Cinder itself.
-
-    Image, backup and migration tasks have no attachment record.
-    """
-    return not volume.volume_attachment

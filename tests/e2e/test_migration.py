@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two attachments of one instance, as in a live migration."""
 
+import time
+
 from tests.e2e import base
 from tests.e2e import user as user_module
 from tests.lab import wait
@@ -13,9 +15,10 @@ class TwoAttachmentsTest(base.E2ETest):
         super().setUp()
         self.volume_id, self.old, self.before = self.filled_volume()
         self.new = self.other(self.old)
-        instance = user_module.uuid4()
-        self.first = self.user.attach(self.volume_id, self.old, instance)
-        self.second = self.user.attach(self.volume_id, self.new, instance)
+        self.instance = user_module.uuid4()
+        self.first = self.user.attach(self.volume_id, self.old, self.instance)
+        self.second = self.user.attach(self.volume_id, self.new,
+                                       self.instance)
         self.old_path = user_module.path(self.first)
         self.new_path = user_module.path(self.second)
 
@@ -61,6 +64,25 @@ class TwoAttachmentsTest(base.E2ETest):
         self.hydrated(self.volume_id)
         with self.attached(self.volume_id, self.new) as path:
             self.assertEqual(expected, self.checksum(self.new, path))
+
+    def test_write_before_the_new_attachment_is_complete(self):
+        """Nova formats what it takes for an empty encrypted volume."""
+        self.user.detach(self.second['id'])
+        early = self.user.attach(self.volume_id, self.new, self.instance,
+                                 complete=False)
+        self.new.run('(dd if=/dev/zero of=%s bs=64k count=1 oflag=direct; '
+                     'echo $? > /run/early) > /dev/null 2>&1 &'
+                     % user_module.path(early))
+        # The watcher looks several times a second.
+        time.sleep(5)
+        self._assert_passive()
+        self.user.detach(early['id'])
+        self.assertEqual('1', self.new.run('cat /run/early').strip())
+        self.assertEqual(self.old, self.home(self.volume_id))
+        self.assertEqual([], self.placeholders(self.volume_id))
+        self.assertNotIn('dmclone', self.new.run('dmsetup ls; lvs'))
+        self.assertEqual(self.before,
+                         self.checksum(self.old, self.old_path))
 
     def test_operations_are_refused(self):
         with self.assertRaises(user_module.ApiError) as refused:

@@ -132,16 +132,18 @@ class User:
         return self.request('PUT', '/attachments/' + attachment_id,
                             body)['attachment']
 
-    def attach(self, volume_id, node, instance=None):
+    def attach(self, volume_id, node, instance=None, complete=True):
         """Attach a volume as nova does, in one request.
 
+        :param complete: say that the node is ready for the guest
         :returns: the attachment, with the path in its connection_info
         """
         body = {'attachment': {'volume_uuid': volume_id,
                                'instance_uuid': instance or uuid4(),
                                'connector': self.connector(node)}}
         attachment = self.request('POST', '/attachments', body)['attachment']
-        self.complete(attachment['id'])
+        if complete:
+            self.complete(attachment['id'])
         return attachment
 
     def complete(self, attachment_id):

@@ -150,10 +150,15 @@ class Background(threading.Thread):
     def __init__(self, path, offset, data):
         super().__init__(daemon=True)
         self._arguments = (path, offset, data)
+        #: What the kernel said, if it did not work.
+        self.error = None
         self.start()
 
     def run(self):
-        write(*self._arguments)
+        try:
+            write(*self._arguments)
+        except OSError as error:
+            self.error = error
 
     def waits(self, seconds=0.5):
         """Whether it has not ended within some seconds."""

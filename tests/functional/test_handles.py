@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The devices of a transfer on a real kernel."""
 
+import errno
 import os
 import subprocess
 import time
@@ -81,6 +82,19 @@ class EvidenceTest(base.FunctionalTest):
         handles.open_gate(names)
         self.assertFalse(writer.waits(10))
         self.assertFalse(handles.never_written(names))
+
+    def test_waiting_write_is_refused(self):
+        """And then the devices can be removed, as the base class does."""
+        source, path, data = self.exported_source()
+        names, lv = self.clone(path)
+        writer = base.Background(names.path(), 0, WRITTEN)
+        self.assertTrue(writer.waits())
+        with handles.waiting_fails(names, lv.size // 512):
+            self.assertFalse(writer.waits(10))
+        self.assertEqual(errno.EIO, writer.error.errno)
+        self.assertTrue(dmsetup.is_suspended(names.of(GATE)))
+        self.assertFalse(handles.is_open(names))
+        self.assertNotEqual(WRITTEN, base.read(lv.path, 0, 4096))
 
 
 class HydrationTest(base.FunctionalTest):

@@ -82,13 +82,3 @@ class AddressesTestCase(base.PlainTestCase):
     def test_unknown(self):
         self.patch('socket.getaddrinfo', side_effect=OSError)
         self.assertEqual(set(), peers.addresses('node.invalid'))
-
-
-@ddt.ddt
-class AttachedOnTestCase(base.PlainTestCase):
-
-    @ddt.data(({'host': 'one'}, 'one', True), ({'host': 'one'}, 'two', False),
-              (None, 'one', False), ({}, None, False), ({}, 'one', False))
-    @ddt.unpack
-    def test_attached_on(self, connector, node, expected):
-        self.assertIs(expected, peers.attached_on(connector, node))

@@ -9,6 +9,7 @@ import ddt
 from dmclone_driver import handles
 from dmclone_driver import identity
 from dmclone_driver.names import Names
+from dmclone_driver import peer_api
 from tests.unit import base
 
 
@@ -110,6 +111,7 @@ class AgainTestCase(RecoveryTestCase):
         for _ in range(100):
             self.cloud.pass_time(1)
             self.a.look()
+            self.cloud.settle()
         self.assertIn(again.call_count, range(5, 9))
 
     def hold(self, act):
@@ -154,6 +156,7 @@ class AgainTestCase(RecoveryTestCase):
         self.assertEqual({}, self.b.kernel.devices)
         self.b.lvm.volumes[metadata] = lost
         self.b.look()
+        self.cloud.settle()
         self.assertEqual(1, self.b.kernel.get(path).clone.bitmap['hydrated'])
         self.cloud.watch(3)
         self.assertEqual([], self.cloud.leftovers())
@@ -169,7 +172,19 @@ class AgainTestCase(RecoveryTestCase):
         self.a.target.export = export
         self.assertEqual({}, self.a.target.exports)
         self.a.look()
+        self.cloud.settle()
         self.assertEqual(1, len(self.a.target.exports))
+
+    def test_slow_retry_holds_up_no_gate(self):
+        """It may clear a big volume meanwhile; and it is one retry."""
+        for _ in range(5):
+            self.cloud.pass_time(1000)
+            self.a.look()
+        retries = [job for job in self.cloud.later if job[0] is self.a]
+        self.assertEqual(1, len(retries))
+        self.broken.clear()
+        self.cloud.settle()
+        self.assertIdle(self.a)
 
 
 class HydratingTestCase(RecoveryTestCase):
@@ -211,6 +226,22 @@ class HydratingTestCase(RecoveryTestCase):
         self.assertFalse(self.b.kernel.get(path + '-gate').suspended)
         self.assertTrue(self.b.kernel.get(path).sealed)
         self.cloud.watch(6)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def test_commit_while_the_new_home_starts(self):
+        """Its old home had no answer; what the start read is old by now."""
+        other = self.a.create()
+        self.cloud.attach(other, self.a)
+        path = self.cloud.attach(other, self.b)
+        self.restart(self.b, reboot=True, settle=False)
+        self.assertIsNone(self.b.kernel.get(path))
+        with mock.patch('dmclone_driver.peer_api.PeerClient.activate',
+                        side_effect=peer_api.PeerUnreachable(
+                            host='b', call='activate', seconds=1)):
+            self.cloud.detach(other, self.a)
+        self.cloud.settle()
+        self.assertEqual('clone', self.b.kernel.get(path).kinds)
+        self.cloud.watch(3)
         self.assertEqual([], self.cloud.leftovers())
 
     def test_importer_comes_back_alone(self):

@@ -180,6 +180,8 @@ class Kernel:
                         for part in device.table[0].paths()[1:])
         device.clone.waiting += 1
         self._let_go()
+        if device.clone.mode != 'rw':
+            raise OSError(errno.EIO, 'gate')
         return not (gate.suspended or source.suspended)
 
     def hydrate(self, path):
@@ -329,7 +331,10 @@ class Kernel:
                 continue
             gate, source = (self.get(part)
                             for part in device.table[0].paths()[1:])
-            if not (gate.suspended or source.suspended):
+            if gate.kinds == 'error' and not gate.suspended and (
+                    device.clone.waiting):
+                device.clone.waiting, device.clone.mode = 0, 'ro'
+            elif not (gate.suspended or source.suspended):
                 device.clone.bitmap['hydrated'] = min(
                     device.clone.total,
                     device.clone.bitmap['hydrated'] + device.clone.waiting)
