@@ -252,8 +252,10 @@ class Destination:
         :returns: whether it runs; the watcher tries again if not
         """
         try:
-            if dmsetup.is_suspended(names.of(SOURCE)):
-                self.reconnect(context, names, source)
+            # A deletion in the middle would leave the session behind.
+            with self._backend.lock(identity.volume_of(source)):
+                if dmsetup.is_suspended(names.of(SOURCE)):
+                    self.reconnect(context, names, source)
             sealed = self._backend.client.seal_source(
                 context, identity.backend_of(source), source.id)
         except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:

@@ -70,7 +70,12 @@ class Importer:
 
     @staticmethod
     def cut(location):
-        """End a session at once, whatever waits for it gets an error."""
+        """End a session at once, whatever waits for it gets an error.
+
+        :param location: provider_location; without one there is no session
+        """
+        if not location:
+            return
         iqn = location.split()[1]
         try:
             command.iscsiadm(['-m', 'node', '-T', iqn, '--logout'])

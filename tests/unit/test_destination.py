@@ -205,6 +205,18 @@ class ActivateTestCase(DestinationTestCase):
         self.assertFalse(self.device('source').suspended)
         self.assertTrue(self.device().clone.hydration)
 
+    def test_session_is_made_under_the_lock(self):
+        """Or a deletion in the middle would leave it behind."""
+        seen = []
+        self.test_after_a_power_cut()
+        self.b.destination.reconnect = lambda *args: seen.extend(
+            self.cloud.locks)
+        self.device('source').suspended = True
+        self.activate()
+        lock, = seen
+        self.assertIn(self.b.host, lock)
+        self.assertIn(self.volume.id, lock)
+
     def test_metadata_is_lost(self):
         """No guess, nothing discarded, and a plain message."""
         self.prepare()

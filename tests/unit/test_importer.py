@@ -101,6 +101,11 @@ class ImporterTestCase(base.PlainTestCase):
         self.assertIn(PROPERTIES['target_iqn'], words)
         self.assertIn('--logout', words)
 
+    def test_nowhere_to_cut(self):
+        """A source that was never exported again after a crash."""
+        self.importer.cut(None)
+        self.iscsiadm.assert_not_called()
+
     def test_nothing_to_cut_or_nothing_to_cut_it_with(self):
         for error in (FileNotFoundError(2, 'iscsiadm'),
                       processutils.ProcessExecutionError(
