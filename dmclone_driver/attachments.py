@@ -3,6 +3,10 @@
 
 from cinder.objects import fields
 
+_NOT_YET = (None, fields.VolumeAttachStatus.RESERVED,
+            fields.VolumeAttachStatus.ATTACHING,
+            fields.VolumeAttachStatus.ERROR_ATTACHING)
+
 
 def attached_on(connector, node):
     """Whether a connector belongs to a node, by its name."""
@@ -31,7 +35,7 @@ def elsewhere(volume, node):
 
 
 def under_way(volume, node):
-    """Whether a volume is being attached on a node, and not yet there.
+    """Whether a volume that is attached elsewhere is not yet on a node.
 
     Nova completes an attachment when the node is ready for the instance,
     which starts to run there later (nova/compute/manager.py,
@@ -39,10 +43,8 @@ def under_way(volume, node):
     cryptsetup luksFormat, which Nova runs if it takes an encrypted volume
     for an empty one (nova/virt/libvirt/driver.py, _attach_encryptor).
     """
-    records = on_node(volume, node)
-    return bool(records) and not any(
-        record.attach_status == fields.VolumeAttachStatus.ATTACHED
-        for record in records)
+    return bool(volume.volume_attachment) and all(
+        record.attach_status in _NOT_YET for record in on_node(volume, node))
 
 
 def is_internal(volume):

@@ -41,8 +41,9 @@ class Destination:
     def __init__(self, backend, teardown):
         self._backend = backend
         self._teardown = teardown
-        #: Names of clones that a request works on: the watcher waits.
-        self.busy = set()
+        #: Names of clones that requests work on, once for each request: the
+        #: watcher waits.
+        self.busy = []
 
     def describe(self):
         """Tell a home what it needs to know before it begins."""
@@ -202,11 +203,11 @@ class Destination:
 
     @contextlib.contextmanager
     def _working(self, names):
-        self.busy.add(names)
+        self.busy.append(names)
         try:
             yield
         finally:
-            self.busy.discard(names)
+            self.busy.remove(names)
 
     def rebuild(self, names, passive=False):
         """Make the devices of a clone that lost them, with its own bitmap.
@@ -240,11 +241,15 @@ class Destination:
         self._backend.client.export_source(
             context, identity.backend_of(source), source.id)
         source.refresh()
-        disk = self._backend.importer.connect(source.provider_location,
-                                              source.provider_auth)
-        lv = self._backend.logical_volume(names)
-        self._compare(names, lv, disk)
-        handles.connect_source(names, disk, table.sectors(lv.size))
+        # A deletion in the middle would leave the session behind.
+        with self._backend.lock(identity.volume_of(source)):
+            if not dmsetup.is_suspended(names.of(SOURCE)):
+                return
+            disk = self._backend.importer.connect(source.provider_location,
+                                                  source.provider_auth)
+            lv = self._backend.logical_volume(names)
+            self._compare(names, lv, disk)
+            handles.connect_source(names, disk, table.sectors(lv.size))
 
     def hydrate(self, context, names, source):
         """Start the background copy as soon as nobody can write the source.
@@ -252,10 +257,8 @@ class Destination:
         :returns: whether it runs; the watcher tries again if not
         """
         try:
-            # A deletion in the middle would leave the session behind.
-            with self._backend.lock(identity.volume_of(source)):
-                if dmsetup.is_suspended(names.of(SOURCE)):
-                    self.reconnect(context, names, source)
+            if dmsetup.is_suspended(names.of(SOURCE)):
+                self.reconnect(context, names, source)
             sealed = self._backend.client.seal_source(
                 context, identity.backend_of(source), source.id)
         except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
@@ -266,7 +269,9 @@ class Destination:
             LOG.info('Hydration of %s waits: its source is still open on '
                      'the old home.', names.name_id)
             return False
-        handles.start_hydration(names)
+        with self._backend.lock(identity.volume_of(source)):
+            # Not in the middle of a deletion, which has just stopped it.
+            handles.start_hydration(names)
         return True
 
     def discard(self, context, placeholder_id):
@@ -304,14 +309,22 @@ class Destination:
         volume = identity.get(context, volume_id)
         if (volume is not None and attachments.under_way(
                 volume, identity.record(placeholder).node) and
-                handles.maybe_written(names)):
+                handles.maybe_written(names) and
+                handles.never_acknowledged(names)):
             identity.abandon(context, volume_id, placeholder.id)
 
     def _clear_away(self, names, placeholder):
         """Throw away what can never be committed, written or not.
 
-        Its gate was never open, so no write was ever acknowledged.
+        Its gate was never open, so no write was ever acknowledged. That is
+        looked at all the same: the database may have been restored.
         """
+        if not handles.never_acknowledged(names):
+            LOG.error('%(device)s was abandoned, but has been written. It is '
+                      'kept: it may hold the only copy of what was written.',
+                      {'device': names.path()})
+            return False
+        self._backend.importer.cut(placeholder.provider_location)
         lv = self._backend.logical_volume(names)
         with (contextlib.nullcontext() if lv is None else
               handles.waiting_fails(names, table.sectors(lv.size))):

@@ -121,12 +121,15 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         watcher = hydration.Watcher(
             self._backend, self._source, self._destination, self._transfer,
             self._teardown)
-        recovery.Recovery(
+        start = recovery.Recovery(
             self._backend, self._source, self._destination, self._transfer,
-            self._teardown, watcher).run(cinder_context.get_admin_context())
+            self._teardown, watcher)
+        context = cinder_context.get_admin_context()
+        start.run(context)
         watcher.start()
         self._server = peer_api.serve(self.host, peer_api.PeerEndpoint(
             self._destination, self._source))
+        start.start(context)
 
     def _update_volume_stats(self):
         """Report capacities as LVM does, and what this driver can do."""

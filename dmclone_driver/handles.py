@@ -141,10 +141,10 @@ def open_gate(names, writable=True):
 
 @contextlib.contextmanager
 def waiting_fails(names, length):
-    """Let what waits at a shut gate get errors, and what else comes.
+    """Let writes that wait at a shut gate get errors, and those that come.
 
-    Only for a clone that will never be committed: nothing of it was ever
-    acknowledged, and whoever waits can let go of the handle.
+    Only for a clone that will never be committed, so that whoever waits can
+    let go of the handle; see :func:`never_acknowledged`.
 
     :param length: of the volume, in sectors
     """
@@ -202,6 +202,12 @@ def make_linear(names, lv):
     return True
 
 
+def fail_without_source(names):
+    """Let copies that wait for a source that was never connected fail."""
+    if dmsetup.is_suspended(names.of(SOURCE)):
+        dmsetup.resume(names.of(SOURCE))
+
+
 def abandon_clone(names, lv):
     """Turn a clone whose data nobody needs any more into a linear handle.
 
@@ -246,6 +252,20 @@ def maybe_written(names):
         return False
     status = dmsetup.clone(names.of(HANDLE))
     return status is not None and status.written
+
+
+def never_acknowledged(names):
+    """Return whether it is proven that no write to a clone was acknowledged.
+
+    True while its gate was never open: a write may wait there, but none has
+    come back from the disk, and nothing was copied.
+    """
+    if not dmsetup.device(names.of(HANDLE)):
+        return True
+    status = dmsetup.clone(names.of(HANDLE))
+    if status is None or status.hydrated or status.hydration:
+        return False
+    return status.healthy or dmsetup.is_suspended(names.of(GATE))
 
 
 def is_open(names):

@@ -33,6 +33,8 @@ GATE_INTERVAL = 0.25
 RETRY_FIRST, RETRY_LAST = 1, 300
 # The same while a guest's write waits at a gate.
 RETRY_WRITE = 2
+# Seconds that a write may wait which was made before an instance could.
+DOUBT = 60
 
 
 class Pauses:
@@ -47,12 +49,17 @@ class Pauses:
 
         :param last: the longest, in seconds
         """
-        at, pause = self._next.get(key, (0, RETRY_FIRST))
-        if self._clock() < at:
+        now = self._clock()
+        at, pause, first = self._next.get(key, (0, RETRY_FIRST, now))
+        if now < at:
             return False
-        self._next[key] = (self._clock() + pause,
-                           min(2 * pause, last))
+        self._next[key] = (now + pause, min(2 * pause, last), first)
         return True
+
+    def age(self, key):
+        """Return the seconds since a key was due for the first time."""
+        now = self._clock()
+        return now - self._next.get(key, (0, 0, now))[2]
 
     def forget(self, key):
         """Start again with the shortest pause."""
@@ -126,16 +133,17 @@ class Watcher:
         if not (self.recovery and self.recovery.failed):
             self._pauses.forget('recovery')
         elif self._pauses.due('recovery'):
-            self._in_background(self.recovery.again, context)
+            self._in_background('recovery', self.recovery.again, context)
         if not self._transfer.prepared:
             self._pauses.forget('orphans')
         elif self._pauses.due('orphans'):
-            self._transfer.discard_orphans(context)
+            self._in_background('orphans', self._transfer.discard_orphans,
+                                context)
         if not (self._teardown.pending or self._source.to_unexport or
                 self._source.to_release or self.unfinished):
             self._pauses.forget('pending')
         elif self._pauses.due('pending'):
-            self._in_background(self._do_what_is_left, context)
+            self._in_background('clean-up', self._do_what_is_left, context)
 
     def _do_what_is_left(self, context):
         self.finish_again(context)
@@ -143,22 +151,28 @@ class Watcher:
         self._teardown.ask_again(context)
         self._source.release_again(context)
 
-    def _in_background(self, function, context):
-        """Run what may take long, such as to clear a volume; once at a time.
+    def _in_background(self, key, function, *args):
+        """Run what may take long beside the looks, for a key once at a time.
 
-        Writes that wait at gates do not wait for it.
+        A peer may not answer, or a volume be cleared: the writes that wait
+        at gates do not wait for that.
         """
         def run():
             try:
-                function(context)
+                function(*args)
             except Exception:
-                LOG.exception('What was left to do needs another try.')
+                LOG.exception('What %s needs is tried again.', key)
             finally:
-                self._working.discard(function)
+                self._working.discard(key)
 
-        if function not in self._working:
-            self._working.add(function)
+        if key in self._working:
+            return
+        self._working.add(key)
+        try:
             threading.Thread(target=run, daemon=True).start()
+        except RuntimeError:
+            self._working.discard(key)
+            raise
 
     def _look_at(self, context, names, status):
         """Do what is due for one clone; returns what it is waiting for."""
@@ -168,7 +182,7 @@ class Watcher:
             self._report(context, names, status)
             return 'sick'
         if status.complete:
-            self._complete(context, names)
+            self._in_background(names.name_id, self._complete, context, names)
             return 'complete'
         if not status.hydration:
             return self._hydrate(context, names)
@@ -185,22 +199,30 @@ class Watcher:
             return 'passive'
         state = identity.record(placeholder).state
         if state == identity.ABANDONED:
-            if self._destination.discard(context, placeholder.id):
-                identity.destroy(context, placeholder.id)
+            self._in_background(names.name_id, self._discard, context,
+                                placeholder)
             return 'passive'
         if not status.healthy:
             self._report(context, names, status)
             return 'sick'
         if state == identity.PREPARED and status.written:
-            state = self._commit(context, placeholder)
+            state = self._take_write(context, names, placeholder)
         if state == identity.COMMITTED:
-            self._destination.activate(context, placeholder.id)
-            self._pauses.forget(names.name_id)
-            self._pauses.forget('w' + names.name_id)
+            self._in_background(names.name_id, self._activate, context, names)
         return 'passive'
 
-    @staticmethod
-    def _commit(context, placeholder):
+    def _discard(self, context, placeholder):
+        if self._destination.discard(context, placeholder.id):
+            identity.destroy(context, placeholder.id)
+            self._pauses.forget(placeholder.id)
+            self._pauses.forget('w' + placeholder.id)
+
+    def _activate(self, context, names):
+        self._destination.activate(context, names.name_id)
+        self._pauses.forget(names.name_id)
+        self._pauses.forget('w' + names.name_id)
+
+    def _take_write(self, context, names, placeholder):
         """Take a write that waits for the sign that the guest has come.
 
         :returns: the state of the transfer afterwards
@@ -209,9 +231,7 @@ class Watcher:
         volume = identity.get(context, volume_id)
         if volume is not None and attachments.under_way(
                 volume, identity.record(placeholder).node):
-            LOG.warning('A write to the destination of volume %s waits: the '
-                        'volume is still being attached here, so it is not '
-                        'an instance that writes.', volume_id)
+            self._doubt(context, names, placeholder, volume)
             return identity.PREPARED
         try:
             identity.commit(context, volume_id, placeholder.id)
@@ -221,6 +241,19 @@ class Watcher:
             return identity.PREPARED
         return identity.COMMITTED
 
+    def _doubt(self, context, names, placeholder, volume):
+        """Let a write wait that cannot be the guest's, but not for ever."""
+        if self._pauses.age('w' + names.name_id) < DOUBT:
+            return
+        LOG.error('Somebody writes to %(device)s, the destination of volume '
+                  '%(volume)s, which is still being attached here: that is '
+                  'no instance. The write fails, the transfer is abandoned, '
+                  'and the volume stays on %(home)s as it is.',
+                  {'device': names.path(), 'volume': volume.id,
+                   'home': volume.host})
+        self._in_background(names.name_id, self._discard, context,
+                            placeholder)
+
     def _hydrate(self, context, names):
         if not self._pauses.due(names.name_id):
             return 'waiting'
@@ -228,15 +261,16 @@ class Watcher:
         if source is None:
             LOG.error('Clone %s has no source on record.', names.name_id)
             return 'sick'
-        status = dmsetup.clone(names.of(names_module.HANDLE))
-        if status is None or status.hydration:
-            # A request has seen to it since the look at all clones.
-            self._pauses.forget(names.name_id)
-            return 'hydrating'
-        if self._destination.hydrate(context, names, source):
-            self._pauses.forget(names.name_id)
-            return 'hydrating'
+        self._in_background(names.name_id, self._start_hydration, context,
+                            names, source)
         return 'waiting'
+
+    def _start_hydration(self, context, names, source):
+        status = dmsetup.clone(names.of(names_module.HANDLE))
+        # Or a request has seen to it since the look at all clones.
+        if (status is None or status.hydration or
+                self._destination.hydrate(context, names, source)):
+            self._pauses.forget(names.name_id)
 
     def _complete(self, context, names):
         """Turn a complete clone into a linear handle; its source goes."""

@@ -7,6 +7,7 @@ it in the kernel.
 """
 
 import threading
+import time
 
 from oslo_log import log as logging
 
@@ -23,6 +24,9 @@ from dmclone_driver import teardown
 
 LOG = logging.getLogger(__name__)
 
+# Seconds until what a start has left to do is tried again as a whole.
+PAUSE = 10
+
 
 class Recovery:
     """Brings the kernel to what LVM and the database say."""
@@ -37,6 +41,7 @@ class Recovery:
         self._watcher = watcher
         #: What could not be recovered or cleaned up yet, {row id: row}.
         self.failed = {}
+        self._rows = []
         watcher.recovery = self
 
     def run(self, context):
@@ -53,7 +58,15 @@ class Recovery:
                 LOG.exception('Volume %s could not be recovered; the others '
                               'are not affected, and it is tried again.',
                               row.id)
-        threading.Thread(target=self._later, args=(context, rows),
+        self._rows = list(rows)
+
+    def start(self, context):
+        """Begin with what may take time or needs a peer.
+
+        Peers must be answered by now: what they commit after this has read
+        the database they say to this node.
+        """
+        threading.Thread(target=self._later, args=(context,),
                          daemon=True).start()
 
     @staticmethod
@@ -104,29 +117,40 @@ class Recovery:
             handles.open_gate(names,
                               writable=not identity.is_placeholder(row))
 
-    def _later(self, context, rows):
-        """What may take time or needs a peer."""
+    def _later(self, context):
         self._backend.warm_up()
+        while not self._catch_up(context):
+            time.sleep(PAUSE)
+
+    def _catch_up(self, context):
+        """Do all that is left; returns whether the database let it."""
         try:
             self._end_exports(context)
         except Exception:
             LOG.exception('Exports that nobody needs could not be found.')
-        self._go_on(context, self._with_what_came(context, rows))
-        for row in identity.unfinished(context):
-            self._teardown.ask(
-                context, row, teardown.RELEASE if identity.record(row).state
-                == identity.RELEASED else teardown.DISCARD)
+        try:
+            self._go_on(context, self._with_what_came(context))
+            for row in identity.unfinished(context):
+                self._teardown.ask(
+                    context, row, teardown.RELEASE if identity.record(
+                        row).state == identity.RELEASED else teardown.DISCARD)
+        except Exception:
+            LOG.exception('What the start has left to do is tried again in '
+                          '%d seconds.', PAUSE)
+            return False
+        return True
 
-    def _with_what_came(self, context, rows):
-        """Add what the other node has committed since the start."""
+    def _with_what_came(self, context):
+        """Add what other nodes have committed since the start."""
         def what_it_is(row):
             return row.id, row.name_id, identity.state(row)
 
-        known = set(map(what_it_is, rows))
+        known = set(map(what_it_is, self._rows))
         came = [row for row in identity.on_host(context, self._backend.host)
-                if what_it_is(row) not in known]
+                if what_it_is(row) not in known and
+                (identity.is_placeholder(row) or row.name_id != row.id)]
         self.failed.update({row.id: row for row in came})
-        return [*rows, *came]
+        return [*self._rows, *came]
 
     def again(self, context):
         """Try what has failed; called by the watcher."""

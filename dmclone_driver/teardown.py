@@ -61,6 +61,7 @@ class Teardown:
             if not handles.stop_hydration(names):
                 # The suspend would wait for a source that does not answer.
                 self._backend.importer.cut(source.provider_location)
+                handles.fail_without_source(names)
             handles.abandon_clone(names, lv)
         # Before the session: os-brick takes whatever lies on an imported
         # disk for a multipath device.
@@ -93,7 +94,10 @@ class Teardown:
             self._ask(context, placeholder_id)
 
     def _ask(self, context, placeholder_id):
-        host, what = self.pending[placeholder_id]
+        host, what = self.pending.get(placeholder_id, (None, None))
+        if host is None:
+            # Another thread has just had it done.
+            return
         try:
             if what == RELEASE:
                 self._backend.client.release_source(context, host,

@@ -234,7 +234,7 @@ class Transfer:
                 volume = identity.get(context, volume_id)
                 if (volume is None or
                         identity.prepared_transfer(volume) != placeholder_id):
-                    self.prepared.pop(volume_id, None)
+                    self._forget(volume_id, volume)
                     continue
                 placeholder = identity.get(context, placeholder_id)
                 if placeholder is None or not attachments.live(
@@ -243,6 +243,13 @@ class Transfer:
                              'discarded: its attachment is gone.',
                              {'id': placeholder_id, 'volume': volume_id})
                     self.roll_back(context, volume)
+
+    def _forget(self, volume_id, volume):
+        """Forget a transfer that the peer has committed or abandoned."""
+        self.prepared.pop(volume_id, None)
+        if (volume is not None and self._backend.holds(volume) and
+                not identity.prepared_transfer(volume)):
+            self._source.unexport(Names(volume.name_id))
 
     def end_attachment(self, context, volume, connector):
         """One of two attachments goes while a transfer is prepared.

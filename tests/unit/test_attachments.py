@@ -41,8 +41,10 @@ class AttachmentsTestCase(base.PlainTestCase):
               ((('one', 'attached'), ('two', 'attached')), False),
               # Nova's own record of an earlier request.
               ((('two', 'attached'), ('two', 'attaching')), False),
-              # Its attachment is gone: nobody will complete it any more.
-              ((('one', 'attached'),), False))
+              # An instance that runs there is being detached.
+              ((('one', 'attached'), ('two', 'error_detaching')), False),
+              # Its attachment was deleted, nobody has asked this driver.
+              ((('one', 'attached'),), True))
     @ddt.unpack
     def test_under_way(self, records, expected):
         self.assertIs(expected,

@@ -207,11 +207,18 @@ class ActivateTestCase(DestinationTestCase):
 
     def test_session_is_made_under_the_lock(self):
         """Or a deletion in the middle would leave it behind."""
-        seen = []
-        self.test_after_a_power_cut()
-        self.b.destination.reconnect = lambda *args: seen.extend(
-            self.cloud.locks)
-        self.device('source').suspended = True
+        connect, seen = self.b.backend.importer.connect, []
+
+        def look(*args):
+            seen.extend(self.cloud.locks)
+            return connect(*args)
+
+        self.prepare()
+        self.b.backend.importer.connect = look
+        self.b.kernel.reboot()
+        self.commit()
+        for volume in self.b.lvm.volumes.values():
+            volume['active'] = True
         self.activate()
         lock, = seen
         self.assertIn(self.b.host, lock)
@@ -254,6 +261,29 @@ class DiscardTestCase(DestinationTestCase):
     def test_abandoned(self):
         """The session's address is in the placeholder then."""
         identity.abandon(self.context, self.volume.id, self.placeholder_id)
+        self.assertTrue(self.discard())
+        self.assertNothing()
+
+    def test_abandoned_but_written_and_acknowledged(self):
+        """As if the database had lost a commit: it is the only copy."""
+        identity.abandon(self.context, self.volume.id, self.placeholder_id)
+        self.device('gate').suspended = False
+        self.device().clone.bitmap['hydrated'] = 1
+        self.assertKept()
+
+    def test_abandoned_and_hydrating(self):
+        identity.abandon(self.context, self.volume.id, self.placeholder_id)
+        self.device('gate').suspended = False
+        self.device().clone.hydration = True
+        self.assertKept()
+
+    def test_abandoned_and_cut_off_while_its_writes_failed(self):
+        identity.abandon(self.context, self.volume.id, self.placeholder_id)
+        lv = self.b.backend.logical_volume(self.names)
+        with self.assertRaisesRegex(RuntimeError, 'cut off'):
+            with handles.waiting_fails(self.names, lv.size // 512):
+                raise RuntimeError('cut off')
+        self.device('gate').suspended = False
         self.assertTrue(self.discard())
         self.assertNothing()
 

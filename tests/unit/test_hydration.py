@@ -35,6 +35,13 @@ class PausesTestCase(base.PlainTestCase):
         self.assertEqual([0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300],
                          gaps)
 
+    def test_age(self):
+        self.assertEqual(0, self.pauses.age('key'))
+        for _ in range(20):
+            self.pauses.due('key')
+            self.now += 1
+        self.assertEqual(20, self.pauses.age('key'))
+
     def test_forget(self):
         self.assertTrue(self.pauses.due('key'))
         self.assertFalse(self.pauses.due('key'))
@@ -219,23 +226,52 @@ class PassiveTestCase(WatcherTestCase):
         self.look()
         self.assertFalse(self.gate.suspended)
 
-    def test_write_before_the_attachment_is_complete(self):
-        """It is not the guest's: Nova may be formatting the volume."""
+    def attach_status(self, status):
         record, = (record for record in self.row().volume_attachment
                    if record.connector['host'] == 'node2')
-        record.attach_status = 'attaching'
+        record.attach_status = status
         record.save()
+
+    def test_write_before_the_attachment_is_complete(self):
+        """It is not the guest's, or the attachment follows at once."""
+        self.attach_status('attaching')
         self.b.kernel.write(self.names.path())
-        for _ in range(5):
-            self.look(seconds=100)
+        for _ in range(hydration.DOUBT):
+            self.look(seconds=1)
         self.assertEqual(identity.PREPARED, self.state())
         self.assertTrue(self.gate.suspended)
         self.assertEqual(1, self.handle.clone.waiting)
-        record.attach_status = 'attached'
-        record.save()
+        self.attach_status('attached')
         self.look(seconds=hydration.RETRY_WRITE)
         self.assertEqual(self.b.pool, self.row().host)
         self.assertFalse(self.gate.suspended)
+
+    def test_write_and_the_attachment_is_never_complete(self):
+        """Nova formats an encrypted volume, and waits for that."""
+        self.attach_status('attaching')
+        self.handle.opened = 1
+        self.b.kernel.write(self.names.path())
+        self.look()
+        self.look(seconds=hydration.DOUBT)
+        self.assertEqual(identity.ABANDONED, self.state())
+        self.assertEqual(0, self.handle.clone.waiting)
+        self.assertTrue(self.a.kernel.write('dmclone-' + self.volume.id))
+        self.handle.opened = 0
+        self.look(seconds=1000)
+        self.look(self.a, seconds=1000)
+        self.cloud.detach(self.volume, self.b)
+        self.assertIdle(self.a)
+
+    def test_write_and_the_attachment_was_deleted_behind_our_back(self):
+        for record in self.row().volume_attachment:
+            if record.connector['host'] == 'node2':
+                record.destroy()
+        self.b.kernel.write(self.names.path())
+        self.look()
+        self.assertTrue(self.gate.suspended)
+        self.look(seconds=hydration.DOUBT)
+        self.look(self.a, seconds=1000)
+        self.assertIdle(self.a)
 
     def test_abandoned_and_written(self):
         """Whoever waits gets an error, lets go, and it is removed."""

@@ -177,14 +177,41 @@ class AgainTestCase(RecoveryTestCase):
 
     def test_slow_retry_holds_up_no_gate(self):
         """It may clear a big volume meanwhile; and it is one retry."""
+        threads = self.patch('dmclone_driver.hydration.threading').Thread
         for _ in range(5):
             self.cloud.pass_time(1000)
             self.a.look()
-        retries = [job for job in self.cloud.later if job[0] is self.a]
-        self.assertEqual(1, len(retries))
+        run = threads.call_args.kwargs['target']
+        threads.assert_called_once()
         self.broken.clear()
-        self.cloud.settle()
+        with self.cloud.on(self.a):
+            run()
         self.assertIdle(self.a)
+
+    def test_no_thread_for_a_retry(self):
+        threads = self.patch('dmclone_driver.hydration.threading').Thread
+        threads.return_value.start.side_effect = RuntimeError("can't start")
+        self.assertRaises(RuntimeError, self.a.look)
+        threads.return_value.start.side_effect = None
+        self.cloud.pass_time(1000)
+        self.a.look()
+        self.assertEqual(2, threads.call_count)
+
+    def test_database_is_away_after_the_start(self):
+        self.broken.clear()
+        self.cloud.watch()
+        self.cloud.attach(self.volume, self.b)
+        self.restart(self.a, reboot=True, settle=False)
+        began, on_host = self.cloud.seconds, identity.on_host
+
+        def away(*args):
+            if self.cloud.seconds < began + 100:
+                raise OSError('the database')
+            return on_host(*args)
+
+        with mock.patch('dmclone_driver.identity.on_host', new=away):
+            self.cloud.settle()
+        self.assertEqual(1, len(self.a.target.exports))
 
 
 class HydratingTestCase(RecoveryTestCase):

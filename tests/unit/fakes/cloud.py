@@ -81,7 +81,7 @@ class Cloud:
                   new=types.SimpleNamespace(Thread=self._thread))
         patch('dmclone_driver.destination.threading',
               new=types.SimpleNamespace(Thread=self._thread_at_once))
-        for module in ('destination', 'handles'):
+        for module in ('destination', 'handles', 'recovery'):
             patch('dmclone_driver.%s.time' % module,
                   new=types.SimpleNamespace(sleep=self.pass_time))
         patch('cinder.coordination.Coordinator.get_lock', new=self._lock)
@@ -94,6 +94,8 @@ class Cloud:
             watcher._pauses = hydration.Pauses(lambda: self.seconds)
             node.watcher = watcher
             return types.SimpleNamespace(start=lambda: None)
+        if getattr(target, '__module__', None) == hydration.__name__:
+            return self._thread_at_once(target)
         return types.SimpleNamespace(
             start=lambda: self.later.append((node, target, args)))
 
