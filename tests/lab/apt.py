@@ -173,14 +173,23 @@ def unpack(suite, packages, folder):
     shutil.rmtree(work)
 
 
-def make_root(packages, tarball, log):
-    """Build the root of a small Debian as a tar file."""
+def make_root(packages, newer, tarball, log):
+    """Build the root of a small Debian as a tar file.
+
+    :param newer: names of source packages to take from the backports
+    """
+    suite = codename() + '-backports'
+    pins = 'Package: %s\nPin: release n=%s\nPin-Priority: 900\n' % (
+        ' '.join('src:' + name for name in newer), suite)
     argv = ['mmdebstrap', '--variant=custom', '--mode=root', '--format=tar',
-            '--include=' + ','.join(packages), codename(), tarball, '-']
+            '--include=' + ','.join(packages),
+            "--setup-hook=printf '%s' > \"$1/etc/apt/preferences.d/newer\"" %
+            pins.replace('\n', '\\n'), codename(), tarball, '-']
     with open(log, 'wb') as out:
         done = subprocess.run(
             [str(a) for a in argv], stdout=out, stderr=out,
-            input='\n'.join(own_lines()).encode(), timeout=1800)
+            input='\n'.join([*own_lines(), *lines_of(suite)]).encode(),
+            timeout=1800)
     if done.returncode:
         raise errors.LabError('mmdebstrap failed: %s' % open(log).read()[
             -3000:])
