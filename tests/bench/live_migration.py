@@ -43,10 +43,11 @@ class Bench(base.LiveTest):
         volume_id = self.user.create_volume(volume_type=kind)['id']
         old = self.home(volume_id)
         new = self.other(old)
-        server_id, console = self.boot(old)
+        self.user.make_bootable(volume_id, self.servers.boot_properties())
+        server_id, console = self.boot(old, volume_id)
         self.addCleanup(self._clean_up)
         self.addCleanup(self._delete_servers)
-        self.attach(server_id, console, volume_id)
+        console.wait_writing(volume_id)
         begin = self.now()
         self.servers.live_migrate(server_id, new)
         self.servers.migration_ended(server_id, 'completed')

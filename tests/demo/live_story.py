@@ -11,6 +11,7 @@ import time
 from dmclone_driver import names as names_module
 from tests.demo import bar as bar_module
 from tests.demo import story
+from tests.e2e import leftovers
 from tests.lab import paths
 from tests.lab import wait
 from tests.live import consoles
@@ -46,13 +47,13 @@ class LiveStory(story.Story):
 
     def boot(self):
         self.screen.title('2. Start a server with it on %s' % self.home.name)
-        self.say('Nova starts a guest there, under QEMU, and attaches the '
-                 'volume.')
-        with self.timed('start of the server'):
-            self.server_id = self.servers.boot(self.home)
-        self.console = consoles.Console(self.lab, self.server_id)
-        with self.timed('attach, until the guest writes'):
-            self.servers.attach(self.server_id, self.volume_id)
+        self.say('Nova starts a guest there, under QEMU; the volume is its '
+                 'root disk.')
+        self.user.make_bootable(self.volume_id,
+                                self.servers.boot_properties())
+        with self.timed('start of the server, until its guest writes'):
+            self.server_id = self.servers.boot(self.home, self.volume_id)
+            self.console = consoles.Console(self.lab, self.server_id)
             self.console.wait_writing(self.volume_id)
 
     def write(self):
@@ -97,7 +98,7 @@ class LiveStory(story.Story):
         self.expected_home(self.away)
         attachment, = self.user.attachments(self.volume_id)
         self.attachment = attachment
-        placeholder, = self.placeholders()
+        placeholder, = leftovers.placeholders(self.lab, self.volume_id)
         self.names = names_module.Names(placeholder)
         self.path = self.names.path()
         self.say('Its volume is a dm-clone on %s: what the guest writes goes '
@@ -144,12 +145,6 @@ class LiveStory(story.Story):
         """Say where the volume lives; it has to be that node."""
         story.expect('the home of the volume', node.name, self.where().name)
         self.say('Cinder says that the volume lives on %s.' % node.name)
-
-    def placeholders(self):
-        """The ids of the volume's sources."""
-        return [row[0] for row in self.lab.sql(
-            "SELECT id FROM volumes WHERE deleted = 0 AND "
-            "migration_status = 'target:%s'" % self.volume_id)]
 
     def tidy(self):
         """Delete the server and the volume."""

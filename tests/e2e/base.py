@@ -57,9 +57,7 @@ class E2ETest(unittest.TestCase):
 
     def placeholders(self, volume_id):
         """Return the ids of a volume's placeholders."""
-        return [row[0] for row in self.lab.sql(
-            "SELECT id FROM volumes WHERE deleted = 0 AND "
-            "migration_status = 'target:%s'" % volume_id)]
+        return leftovers.placeholders(self.lab, volume_id)
 
     # Data
 

@@ -25,6 +25,13 @@ _ROWS = {
     'snapshot row': "SELECT id, volume_id FROM snapshots WHERE deleted = 0"}
 
 
+def placeholders(lab, volume_id):
+    """Return the ids of a volume's placeholders."""
+    return [row[0] for row in lab.sql(
+        "SELECT id FROM volumes WHERE deleted = 0 AND "
+        "migration_status = 'target:%s'" % volume_id)]
+
+
 def volumes(node):
     """Return the names of a node's logical volumes."""
     return node.run('lvs --noheadings -o lv_name').split()

@@ -142,3 +142,15 @@ class OneServerTest(LiveTest):
             self.writing_server(self.more))
         self.old = self.home(self.volume_id)
         self.new = self.other(self.old)
+
+    def assert_writes_on(self, node):
+        """Assert that the guest writes on a node, where its volume is."""
+        self.assertEqual(node.name, self.servers.node(self.server_id))
+        self.console.wait_writing(self.volume_id, node.name)
+        self.assertIs(node, self.home(self.volume_id))
+        started = [line.said.split() for line in
+                   self.console.of(self.volume_id)
+                   if line.said.startswith('starts')]
+        # It has found all its records on its way.
+        self.assertEqual({'0'}, {bad for _, last, bad in started})
+        self.check_after_delete(self.server_id, self.console, self.volume_id)
