@@ -107,6 +107,7 @@ class LiveTest(base.E2ETest):
         """Compare a detached volume with what the guest has written."""
         acknowledged = console.last(volume_id)
         self.assertGreater(acknowledged, 0)
+        self.assertIsNone(console.crash)
         wait.until(lambda: self.user.volume(volume_id)['status'] ==
                    'available', 'volume %s to be detached' % volume_id, 60)
         node = self.home(volume_id)
