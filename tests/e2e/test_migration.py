@@ -26,6 +26,24 @@ class TwoAttachmentsTest(base.E2ETest):
         self.assertEqual(self.old, self.home(self.volume_id))
         self.assertIn(' 0/', self.clone_status(self.new, self.new_path))
 
+    def begin(self, command):
+        """Start a command on the new node that may have to wait."""
+        self.new.run('rm -f /run/code; (%s; echo $? > /run/code) '
+                     '> /dev/null 2>&1 &' % command)
+
+    def end(self):
+        """Wait for the end of that command; returns its code."""
+        return wait.until(
+            lambda: self.new.run('cat /run/code 2>/dev/null; true').strip(),
+            'what waits at the gate to end', 30)
+
+    def flush(self):
+        """Let the guest flush before it has written anything."""
+        self.begin("python3 -c 'import os; os.fsync(os.open(\"%s\", "
+                   "os.O_RDWR))'" % self.new_path)
+        time.sleep(3)
+        self._assert_passive()
+
     def test_old_attachment_goes(self):
         expected = self.checksum_with(self.old, self.old_path, 10, 'late')
         self.write(self.old, self.old_path, 10, 'late')
@@ -70,19 +88,45 @@ class TwoAttachmentsTest(base.E2ETest):
         self.user.detach(self.second['id'])
         early = self.user.attach(self.volume_id, self.new, self.instance,
                                  complete=False)
-        self.new.run('(dd if=/dev/zero of=%s bs=64k count=1 oflag=direct; '
-                     'echo $? > /run/early) > /dev/null 2>&1 &'
-                     % user_module.path(early))
+        self.begin('dd if=/dev/zero of=%s bs=64k count=1 oflag=direct'
+                   % user_module.path(early))
         # The watcher looks several times a second.
         time.sleep(5)
         self._assert_passive()
         self.user.detach(early['id'])
-        self.assertEqual('1', self.new.run('cat /run/early').strip())
+        self.assertEqual('1', self.end())
         self.assertEqual(self.old, self.home(self.volume_id))
         self.assertEqual([], self.placeholders(self.volume_id))
         self.assertNotIn('dmclone', self.new.run('dmsetup ls; lvs'))
         self.assertEqual(self.before,
                          self.checksum(self.old, self.old_path))
+
+    def test_flush_before_the_old_attachment_goes(self):
+        self.flush()
+        self.user.detach(self.first['id'])
+        self.assertEqual('0', self.end())
+        self.assertEqual(self.new, self.home(self.volume_id))
+        self.assertEqual(self.before, self.checksum(self.new, self.new_path))
+
+    def test_flush_before_the_new_attachment_goes(self):
+        self.flush()
+        self.user.detach(self.second['id'])
+        self.end()
+        self.assertEqual(self.old, self.home(self.volume_id))
+        wait.until(lambda: not self.placeholders(self.volume_id),
+                   'the destination to be removed', 60)
+        self.assertNotIn('dmclone', self.new.run('dmsetup ls; lvs'))
+
+    def test_peer_reboots_and_the_old_attachment_goes(self):
+        self.new.cut_power()
+        self.new.start()
+        self.new.wait_ready()
+        self.write(self.old, self.old_path, 10, 'late')
+        expected = self.checksum(self.old, self.old_path)
+        self.user.detach(self.first['id'])
+        self.assertEqual(self.new, self.home(self.volume_id))
+        self.assertEqual(expected, self.checksum(self.new, self.new_path))
+        self.hydrated(self.volume_id)
 
     def test_operations_are_refused(self):
         with self.assertRaises(user_module.ApiError) as refused:
