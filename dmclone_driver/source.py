@@ -100,6 +100,9 @@ class Source:
             return
         try:
             with self._backend.lock(identity.volume_of(row)):
+                if identity.get(context, row.id) is None:
+                    # Another request has just done it.
+                    return
                 self._teardown.remove(context, row)
                 identity.destroy(context, row.id)
             LOG.info('Source %(name_id)s of volume %(volume)s is gone.',

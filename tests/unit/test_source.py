@@ -2,6 +2,7 @@
 """The old home's side: serve a source, seal it, delete it."""
 
 import contextlib
+from unittest import mock
 
 from dmclone_driver import identity
 from dmclone_driver.names import Names
@@ -206,6 +207,23 @@ class ReleaseTestCase(SourceTestCase):
         self.assertIsNone(self.cloud.row(self.placeholder.id))
         # Late, or again.
         self.source.release(self.context, self.placeholder.id)
+
+    def test_two_requests_at_once(self):
+        identity.release(self.context, self.placeholder.id)
+        lock = self.a.backend.lock
+        remove = self.a.teardown.remove = mock.Mock(
+            side_effect=self.a.teardown.remove)
+
+        @contextlib.contextmanager
+        def wait(volume_id):
+            self.a.backend.lock = lock
+            self.source.release(self.context, self.placeholder.id)
+            with lock(volume_id):
+                yield
+
+        self.a.backend.lock = wait
+        self.source.release(self.context, self.placeholder.id)
+        remove.assert_called_once()
 
     def test_not_here(self):
         identity.release(self.context, self.placeholder.id)
