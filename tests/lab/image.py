@@ -20,7 +20,8 @@ PACKAGES = (
     'lsof openssl '
     # Instances.
     'qemu-system-x86 libvirt-daemon libvirt-daemon-driver-qemu '
-    'libvirt-clients python3-libvirt cryptsetup-bin '
+    'libvirt-daemon-driver-secret libvirt-clients python3-libvirt '
+    'cryptsetup-bin '
     'python3 libssl3 libffi8 libsqlite3-0 libreadline8 libbz2-1.0 liblzma5 '
     'libncursesw6 libuuid1').split()
 # QEMU 7.2 without KVM loses pages that a guest dirties during a migration:
