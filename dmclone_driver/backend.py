@@ -2,6 +2,7 @@
 """What the parts of the driver share: this node's backend."""
 
 import contextlib
+import threading
 
 from cinder import context as cinder_context
 from cinder import coordination
@@ -39,6 +40,7 @@ class Backend:
         self.importer = importer
         self.client = client
         self.delete_volume = delete_volume
+        self._getting_lock = threading.Lock()
 
     @property
     def node(self):
@@ -82,7 +84,11 @@ class Backend:
         locks may be kept by a service that all nodes share.
         """
         name = 'dmclone-%s-%s' % (self.host, volume_id)
-        with coordination.COORDINATOR.get_lock(name):
+        # Two threads that are the first to ask for a name at once would get
+        # a lock each (tooz.drivers.file, _barriers).
+        with self._getting_lock:
+            lock = coordination.COORDINATOR.get_lock(name)
+        with lock:
             yield
 
 

@@ -162,7 +162,8 @@ class Destination:
             answers = sealed or self._ask_to_seal(context, placeholder)
             with self._backend.lock(volume_id):
                 self.rebuild(names)
-                if dmsetup.is_suspended(names.of(GATE)):
+                if (names.of(HANDLE) in dmsetup.clones() and
+                        dmsetup.is_suspended(names.of(GATE))):
                     owner = identity.get(context, volume_id)
                     handles.open_gate(names, writable=(
                         owner is not None and

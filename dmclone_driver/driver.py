@@ -129,7 +129,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         watcher.start()
         self._server = peer_api.serve(self.host, peer_api.PeerEndpoint(
             self._destination, self._source))
-        start.start(context)
+        start.peers_are_answered(context)
 
     def _update_volume_stats(self):
         """Report capacities as LVM does, and what this driver can do."""

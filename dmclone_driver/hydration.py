@@ -33,6 +33,9 @@ GATE_INTERVAL = 0.25
 RETRY_FIRST, RETRY_LAST = 1, 300
 # The same while a guest's write waits at a gate.
 RETRY_WRITE = 2
+# The same while requests may wait that nobody can see: flushes at a gate,
+# reads of a source that is not connected.
+RETRY_WAITING = 10
 # Seconds that a write may wait which was made before an instance could.
 DOUBT = 60
 
@@ -191,7 +194,8 @@ class Watcher:
     def _look_at_passive(self, context, names, status):
         """See whether a passive clone has to be opened or thrown away."""
         due = (self._pauses.due('w' + names.name_id, RETRY_WRITE)
-               if status.written else self._pauses.due(names.name_id))
+               if status.written else
+               self._pauses.due(names.name_id, RETRY_WAITING))
         if not due:
             return 'passive'
         placeholder = identity.placeholder(context, names.name_id)
@@ -227,6 +231,11 @@ class Watcher:
 
         :returns: the state of the transfer afterwards
         """
+        status = dmsetup.clone(names.of(names_module.HANDLE))
+        if status is None or not status.written:
+            # The kernel counts its own idle looks, too, for a moment
+            # (do_hydration in drivers/md/dm-clone-target.c).
+            return identity.PREPARED
         volume_id = identity.volume_of(placeholder)
         volume = identity.get(context, volume_id)
         if volume is not None and attachments.under_way(
@@ -255,7 +264,9 @@ class Watcher:
                             placeholder)
 
     def _hydrate(self, context, names):
-        if not self._pauses.due(names.name_id):
+        last = (RETRY_WAITING if dmsetup.is_suspended(
+            names.of(names_module.SOURCE)) else RETRY_LAST)
+        if not self._pauses.due('h' + names.name_id, last):
             return 'waiting'
         source = identity.placeholder(context, names.name_id)
         if source is None:
@@ -270,7 +281,7 @@ class Watcher:
         # Or a request has seen to it since the look at all clones.
         if (status is None or status.hydration or
                 self._destination.hydrate(context, names, source)):
-            self._pauses.forget(names.name_id)
+            self._pauses.forget('h' + names.name_id)
 
     def _complete(self, context, names):
         """Turn a complete clone into a linear handle; its source goes."""
@@ -298,7 +309,8 @@ class Watcher:
         for names in list(self.unfinished):
             try:
                 with self._backend.lock(self._volume_id(context, names)):
-                    self.finish(context, names)
+                    if names in self.unfinished:
+                        self.finish(context, names)
             except Exception:
                 LOG.exception('What clone %s needed is still there.',
                               names.name_id)
@@ -327,7 +339,7 @@ class Watcher:
         logical_volumes.untag(lv.group, lv.name,
                               logical_volumes.COMPLETE_TAG)
         self.unfinished.discard(names)
-        self._pauses.forget(names.name_id)
+        self._pauses.forget('h' + names.name_id)
         self._reported.pop(names.name_id, None)
 
     def _report(self, context, names, status):

@@ -59,14 +59,15 @@ class Recovery:
                               'are not affected, and it is tried again.',
                               row.id)
         self._rows = list(rows)
+        threading.Thread(target=self._go_on_alone, args=(context,),
+                         daemon=True).start()
 
-    def start(self, context):
-        """Begin with what may take time or needs a peer.
+    def peers_are_answered(self, context):
+        """Find what peers have done since the start.
 
-        Peers must be answered by now: what they commit after this has read
-        the database they say to this node.
+        What they do after this has read the database they say to this node.
         """
-        threading.Thread(target=self._later, args=(context,),
+        threading.Thread(target=self._meet_peers, args=(context,),
                          daemon=True).start()
 
     @staticmethod
@@ -117,19 +118,23 @@ class Recovery:
             handles.open_gate(names,
                               writable=not identity.is_placeholder(row))
 
-    def _later(self, context):
+    def _go_on_alone(self, context):
+        """What takes time, but needs neither peers nor a message bus."""
         self._backend.warm_up()
-        while not self._catch_up(context):
-            time.sleep(PAUSE)
-
-    def _catch_up(self, context):
-        """Do all that is left; returns whether the database let it."""
         try:
             self._end_exports(context)
         except Exception:
             LOG.exception('Exports that nobody needs could not be found.')
+        self._go_on(context, self._rows)
+
+    def _meet_peers(self, context):
+        while not self._catch_up(context):
+            time.sleep(PAUSE)
+
+    def _catch_up(self, context):
+        """See to what others have done; returns whether that was possible."""
         try:
-            self._go_on(context, self._with_what_came(context))
+            self._go_on(context, self._what_came(context))
             for row in identity.unfinished(context):
                 self._teardown.ask(
                     context, row, teardown.RELEASE if identity.record(
@@ -140,8 +145,8 @@ class Recovery:
             return False
         return True
 
-    def _with_what_came(self, context):
-        """Add what other nodes have committed since the start."""
+    def _what_came(self, context):
+        """Return what other nodes have committed since the start."""
         def what_it_is(row):
             return row.id, row.name_id, identity.state(row)
 
@@ -150,7 +155,7 @@ class Recovery:
                 if what_it_is(row) not in known and
                 (identity.is_placeholder(row) or row.name_id != row.id)]
         self.failed.update({row.id: row for row in came})
-        return [*self._rows, *came]
+        return came
 
     def again(self, context):
         """Try what has failed; called by the watcher."""

@@ -100,10 +100,13 @@ class Source:
             return
         try:
             with self._backend.lock(identity.volume_of(row)):
+                self._teardown.cut_loose(context, row)
+            # The volume may come back to this node while it is cleared.
+            with self._backend.lock(row.id):
                 if identity.get(context, row.id) is None:
                     # Another request has just done it.
                     return
-                self._teardown.remove(context, row)
+                self._teardown.delete_data(context, row)
                 identity.destroy(context, row.id)
             LOG.info('Source %(name_id)s of volume %(volume)s is gone.',
                      {'name_id': row.name_id,

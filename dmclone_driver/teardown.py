@@ -18,7 +18,7 @@ from dmclone_driver.privsep import block
 
 LOG = logging.getLogger(__name__)
 
-RELEASE, DISCARD = 'release', 'discard'
+RELEASE, DISCARD, ACTIVATE = 'release', 'discard', 'activate'
 
 
 class Teardown:
@@ -36,6 +36,14 @@ class Teardown:
 
         :raises: VolumeIsBusy
         """
+        self.cut_loose(context, row)
+        self.delete_data(context, row)
+
+    def cut_loose(self, context, row):
+        """Leave of a row's volume nothing but its data and a linear handle.
+
+        :raises: VolumeIsBusy
+        """
         names = Names(row.name_id)
         if handles.is_open(names):
             raise cinder_exception.VolumeIsBusy(volume_name=row.name)
@@ -44,6 +52,14 @@ class Teardown:
         source = identity.placeholder(context, row.name_id)
         if source is not None:
             self._drop_clone(names, source)
+
+    def delete_data(self, context, row):
+        """Clear and delete what :meth:`cut_loose` has left.
+
+        It takes as long as it takes to write all of the volume.
+        """
+        names = Names(row.name_id)
+        source = identity.placeholder(context, row.name_id)
         if dmsetup.device(names.of(HANDLE)):
             block.set_read_only(names.path(), False)
         self._backend.delete_volume(row)
@@ -79,21 +95,25 @@ class Teardown:
         if identity.release(context, source.id):
             self.ask(context, source, RELEASE)
 
-    def ask(self, context, placeholder, what):
-        """Have a placeholder's node remove it; remember it if that fails.
+    def ask(self, context, placeholder, what, sealed=False):
+        """Ask a placeholder's node for something; remember it if that fails.
 
-        :param what: RELEASE a source, or DISCARD an abandoned destination
+        :param placeholder: as it was before the commit for ACTIVATE: then
+            it stands for the destination
+        :param what: RELEASE a source, DISCARD an abandoned destination, or
+            ACTIVATE a committed one
+        :param sealed: for ACTIVATE, whether the source is sealed already
         """
         host = identity.backend_of(placeholder)
         self.pending[placeholder.id] = (host, what)
-        self._ask(context, placeholder.id)
+        self._ask(context, placeholder.id, sealed)
 
     def ask_again(self, context):
         """Ask the nodes that have not done what they were asked."""
         for placeholder_id in list(self.pending):
             self._ask(context, placeholder_id)
 
-    def _ask(self, context, placeholder_id):
+    def _ask(self, context, placeholder_id, sealed=False):
         host, what = self.pending.get(placeholder_id, (None, None))
         if host is None:
             # Another thread has just had it done.
@@ -102,12 +122,15 @@ class Teardown:
             if what == RELEASE:
                 self._backend.client.release_source(context, host,
                                                     placeholder_id)
+            elif what == ACTIVATE:
+                self._backend.client.activate(context, host, placeholder_id,
+                                              sealed)
             elif self._backend.client.discard(context, host, placeholder_id):
                 identity.destroy(context, placeholder_id)
         except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
-            LOG.warning('%(id)s on %(host)s stays for now: %(error)s. It is '
-                        'removed when that node is back.',
-                        {'id': placeholder_id, 'host': host,
+            LOG.warning('%(host)s was asked to %(what)s %(id)s: %(error)s. '
+                        'It does that when it is back, or is asked again.',
+                        {'host': host, 'what': what, 'id': placeholder_id,
                          'error': error.msg})
         else:
             self.pending.pop(placeholder_id, None)

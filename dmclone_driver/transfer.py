@@ -157,7 +157,6 @@ class Transfer:
         """
         placeholder_id = identity.prepared_transfer(volume)
         placeholder = identity.get(context, placeholder_id)
-        peer_host = identity.backend_of(placeholder)
         names = Names(volume.name_id)
         identity.commit(context, volume.id, placeholder_id)
         self.prepared.pop(volume.id, None)
@@ -170,14 +169,7 @@ class Transfer:
         except (processutils.ProcessExecutionError, OSError):
             LOG.exception('The source %s could not be sealed yet.',
                           names.name_id)
-        try:
-            self._backend.client.activate(context, peer_host, placeholder_id,
-                                          sealed)
-        except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
-            LOG.warning('Volume %(volume)s has moved to %(host)s, which does '
-                        'not answer: %(error)s. It opens the volume when it '
-                        'is back.', {'volume': volume.id, 'host': peer_host,
-                                     'error': error.msg})
+        self._teardown.ask(context, placeholder, teardown.ACTIVATE, sealed)
 
     def roll_back(self, context, volume, placeholder_id=None):
         """Undo a prepared transfer; can be repeated.
@@ -234,7 +226,7 @@ class Transfer:
                 volume = identity.get(context, volume_id)
                 if (volume is None or
                         identity.prepared_transfer(volume) != placeholder_id):
-                    self._forget(volume_id, volume)
+                    self._forget(volume_id, placeholder_id, volume)
                     continue
                 placeholder = identity.get(context, placeholder_id)
                 if placeholder is None or not attachments.live(
@@ -244,9 +236,10 @@ class Transfer:
                              {'id': placeholder_id, 'volume': volume_id})
                     self.roll_back(context, volume)
 
-    def _forget(self, volume_id, volume):
+    def _forget(self, volume_id, placeholder_id, volume):
         """Forget a transfer that the peer has committed or abandoned."""
-        self.prepared.pop(volume_id, None)
+        if self.prepared.get(volume_id) == placeholder_id:
+            self.prepared.pop(volume_id, None)
         if (volume is not None and self._backend.holds(volume) and
                 not identity.prepared_transfer(volume)):
             self._source.unexport(Names(volume.name_id))

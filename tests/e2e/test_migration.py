@@ -88,8 +88,9 @@ class TwoAttachmentsTest(base.E2ETest):
         self.user.detach(self.second['id'])
         early = self.user.attach(self.volume_id, self.new, self.instance,
                                  complete=False)
+        self.new_path = user_module.path(early)
         self.begin('dd if=/dev/zero of=%s bs=64k count=1 oflag=direct'
-                   % user_module.path(early))
+                   % self.new_path)
         # The watcher looks several times a second.
         time.sleep(5)
         self._assert_passive()

@@ -271,6 +271,24 @@ class HydratingTestCase(RecoveryTestCase):
         self.cloud.watch(3)
         self.assertEqual([], self.cloud.leftovers())
 
+    def test_activation_is_asked_for_again(self):
+        """The new home has no devices that could show that it is."""
+        other = self.a.create()
+        self.cloud.attach(other, self.a)
+        path = self.cloud.attach(other, self.b)
+        self.restart(self.b, reboot=True)
+        with mock.patch('dmclone_driver.peer_api.PeerClient.activate',
+                        side_effect=peer_api.PeerFailed(
+                            host='b', reason='no memory')):
+            self.cloud.detach(other, self.a)
+        self.assertIsNone(self.b.kernel.get(path))
+        self.cloud.pass_time(1000)
+        self.a.look()
+        self.assertEqual('clone', self.b.kernel.get(path).kinds)
+        self.cloud.watch(3)
+        self.assertEqual([], self.cloud.leftovers())
+        self.assertEqual({}, self.a.teardown.pending)
+
     def test_importer_comes_back_alone(self):
         """Its start waits for nobody."""
         self.b.stop()

@@ -211,8 +211,8 @@ class ReleaseTestCase(SourceTestCase):
     def test_two_requests_at_once(self):
         identity.release(self.context, self.placeholder.id)
         lock = self.a.backend.lock
-        remove = self.a.teardown.remove = mock.Mock(
-            side_effect=self.a.teardown.remove)
+        delete = self.a.teardown.delete_data = mock.Mock(
+            side_effect=self.a.teardown.delete_data)
 
         @contextlib.contextmanager
         def wait(volume_id):
@@ -223,7 +223,22 @@ class ReleaseTestCase(SourceTestCase):
 
         self.a.backend.lock = wait
         self.source.release(self.context, self.placeholder.id)
-        remove.assert_called_once()
+        delete.assert_called_once()
+
+    def test_volume_may_come_back_while_its_source_is_cleared(self):
+        """Which takes as long as it takes to write all of it."""
+        identity.release(self.context, self.placeholder.id)
+        delete, seen = self.a.teardown.delete_data, []
+
+        def look(*args):
+            with self.a.backend.lock(self.volume.id):
+                seen.extend(self.cloud.locks)
+            delete(*args)
+
+        self.a.teardown.delete_data = look
+        self.source.release(self.context, self.placeholder.id)
+        self.assertEqual(2, len(seen))
+        self.assertIsNone(self.cloud.row(self.placeholder.id))
 
     def test_not_here(self):
         identity.release(self.context, self.placeholder.id)
