@@ -3,6 +3,7 @@
 
 import contextlib
 import subprocess
+import time
 import unittest
 
 from tests.e2e import leftovers
@@ -130,3 +131,40 @@ class E2ETest(unittest.TestCase):
     def clone_status(self, node, path):
         """Return a handle's status line on a node."""
         return node.run('dmsetup status --noflush ' + path).strip()
+
+
+class TwoAttachmentsTest(E2ETest):
+    """A test with a volume that one instance has attached on two nodes."""
+
+    def setUp(self):
+        super().setUp()
+        self.volume_id, self.old, self.before = self.filled_volume()
+        self.new = self.other(self.old)
+        self.instance = user_module.uuid4()
+        self.first = self.user.attach(self.volume_id, self.old, self.instance)
+        self.second = self.user.attach(self.volume_id, self.new,
+                                       self.instance)
+        self.old_path = user_module.path(self.first)
+        self.new_path = user_module.path(self.second)
+
+    def assert_passive(self):
+        self.assertEqual(self.old, self.home(self.volume_id))
+        self.assertIn(' 0/', self.clone_status(self.new, self.new_path))
+
+    def begin(self, command):
+        """Start a command on the new node that may have to wait."""
+        self.new.run('rm -f /run/code; (%s; echo $? > /run/code) '
+                     '> /dev/null 2>&1 &' % command)
+
+    def end(self):
+        """Wait for the end of that command; returns its code."""
+        return wait.until(
+            lambda: self.new.run('cat /run/code 2>/dev/null; true').strip(),
+            'what waits at the gate to end', 30)
+
+    def flush(self):
+        """Let the guest flush before it has written anything."""
+        self.begin("python3 -c 'import os; os.fsync(os.open(\"%s\", "
+                   "os.O_RDWR))'" % self.new_path)
+        time.sleep(3)
+        self.assert_passive()
