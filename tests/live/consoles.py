@@ -114,8 +114,7 @@ class Console:
 
         def writes():
             if self.crash:
-                # QEMU's emulation without KVM loses a page of memory in a
-                # migration now and then, mostly if it copies a disk, too.
+                # As with QEMU 7.2, see tests/lab/image.py.
                 raise errors.LabError("the guest's kernel has crashed, not "
                                       'its volume: ' + self.crash)
             return len(self.acknowledged(volume_id, since, node)) >= 3

@@ -44,7 +44,6 @@ class ForceDetachTest(base.LiveTest):
         server_id, console, (volume_id,) = self.writing_server()
         node = self.home(volume_id)
         attachment, = self.user.attachments(volume_id)
-        # What an operator does for a server that is gone for good.
         node.run('virsh destroy $(virsh list --name)')
         self.user.as_admin('POST', '/volumes/%s/action' % volume_id, {
             'os-force_detach': {'attachment_id': attachment['id'],

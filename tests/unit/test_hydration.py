@@ -239,29 +239,23 @@ class PassiveTestCase(WatcherTestCase):
         self.look()
         self.assertFalse(self.gate.suspended)
 
-    def attach_status(self, status):
-        record, = (record for record in self.row().volume_attachment
-                   if record.connector['host'] == 'node2')
-        record.attach_status = status
-        record.save()
-
     def test_write_before_the_attachment_is_complete(self):
         """It is not the guest's, or the attachment follows at once."""
-        self.attach_status('attaching')
+        self.cloud.set_attach_status(self.volume, self.b, 'attaching')
         self.b.kernel.write(self.names.path())
         for _ in range(hydration.DOUBT):
             self.look(seconds=1)
         self.assertEqual(identity.PREPARED, self.state())
         self.assertTrue(self.gate.suspended)
         self.assertEqual(1, self.handle.clone.waiting)
-        self.attach_status('attached')
+        self.cloud.set_attach_status(self.volume, self.b, 'attached')
         self.look(seconds=hydration.RETRY_WRITE)
         self.assertEqual(self.b.pool, self.row().host)
         self.assertFalse(self.gate.suspended)
 
     def test_write_and_the_attachment_is_never_complete(self):
         """Nova formats an encrypted volume, and waits for that."""
-        self.attach_status('attaching')
+        self.cloud.set_attach_status(self.volume, self.b, 'attaching')
         self.handle.opened = 1
         self.b.kernel.write(self.names.path())
         self.look()

@@ -255,11 +255,15 @@ class HydratingTestCase(RecoveryTestCase):
         self.cloud.watch(6)
         self.assertEqual([], self.cloud.leftovers())
 
-    def test_commit_while_the_new_home_starts(self):
-        """Its old home had no answer; what the start read is old by now."""
+    def prepare_another(self):
+        """Prepare the transfer of a volume; returns it and its new path."""
         other = self.a.create()
         self.cloud.attach(other, self.a)
-        path = self.cloud.attach(other, self.b)
+        return other, self.cloud.attach(other, self.b)
+
+    def test_commit_while_the_new_home_starts(self):
+        """Its old home had no answer; what the start read is old by now."""
+        other, path = self.prepare_another()
         self.restart(self.b, reboot=True, settle=False)
         self.assertIsNone(self.b.kernel.get(path))
         with mock.patch('dmclone_driver.peer_api.PeerClient.activate',
@@ -273,9 +277,7 @@ class HydratingTestCase(RecoveryTestCase):
 
     def test_activation_is_asked_for_again(self):
         """The new home has no devices that could show that it is."""
-        other = self.a.create()
-        self.cloud.attach(other, self.a)
-        path = self.cloud.attach(other, self.b)
+        other, path = self.prepare_another()
         self.restart(self.b, reboot=True)
         with mock.patch('dmclone_driver.peer_api.PeerClient.activate',
                         side_effect=peer_api.PeerFailed(

@@ -234,7 +234,7 @@ class MigrationTestCase(TransferTestCase):
     def test_peer_attachment_goes_before_it_was_complete(self):
         """What has written there was no guest."""
         self.migrate()
-        self.not_yet_attached()
+        self.cloud.set_attach_status(self.volume, self.b, 'attaching')
         handle = self.b.kernel.get(self.there)
         handle.opened += 1
         self.assertFalse(self.b.kernel.write(self.there))
@@ -242,12 +242,6 @@ class MigrationTestCase(TransferTestCase):
         self.assertFalse(self.cloud.detach(self.volume, self.b))
         self.assertIdle(self.a)
         self.assertTrue(self.a.kernel.write(self.home))
-
-    def not_yet_attached(self):
-        for record in self.row().volume_attachment:
-            if record.connector['host'] == 'node2':
-                record.attach_status = 'attaching'
-                record.save()
 
     @staticmethod
     def close_after_error(handle):

@@ -245,6 +245,13 @@ class Cloud:
         record.save()
         return data['data']['device_path']
 
+    def set_attach_status(self, volume, node, status):
+        """Set the status of a volume's one attachment on a node."""
+        record, = (record for record in self.row(volume.id).volume_attachment
+                   if record.connector['host'] == node.name)
+        record.attach_status = status
+        record.save()
+
     def detach(self, volume, node, **connector):
         """Detach a volume as nova and cinder do."""
         connector = dict(node.connector, **connector)
