@@ -218,13 +218,16 @@ class Watcher:
     def _discard(self, context, placeholder):
         if self._destination.discard(context, placeholder.id):
             identity.destroy(context, placeholder.id)
-            self._pauses.forget(placeholder.id)
-            self._pauses.forget('w' + placeholder.id)
+            self._forget_passive(names_module.Names(placeholder.id))
 
     def _activate(self, context, names):
         self._destination.activate(context, names.name_id)
+        self._forget_passive(names)
+
+    def _forget_passive(self, names):
         self._pauses.forget(names.name_id)
         self._pauses.forget('w' + names.name_id)
+        self._destination.early.discard(names)
 
     def _take_write(self, context, names, placeholder):
         """Take a write that waits for the sign that the guest has come.
@@ -240,6 +243,8 @@ class Watcher:
         volume = identity.get(context, volume_id)
         if volume is not None and attachments.under_way(
                 volume, identity.record(placeholder).node):
+            self._destination.early.add(names)
+        if names in self._destination.early:
             self._doubt(context, names, placeholder, volume)
             return identity.PREPARED
         try:
@@ -255,7 +260,7 @@ class Watcher:
         if self._pauses.age('w' + names.name_id) < DOUBT:
             return
         LOG.error('Somebody writes to %(device)s, the destination of volume '
-                  '%(volume)s, which is still being attached here: that is '
+                  '%(volume)s, since before it was attached here: that is '
                   'no instance. The write fails, the transfer is abandoned, '
                   'and the volume stays on %(home)s as it is.',
                   {'device': names.path(), 'volume': volume.id,
