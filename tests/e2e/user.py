@@ -34,21 +34,23 @@ class User:
         self.cloud = lab.cloud(name)
         self._session = self.cloud.block_storage
         self._admin = lab.cloud('operator').block_storage
-        # Cinder lets nobody but a service delete an attachment in use.
+        # Cinder lets nobody but a service end an attachment in use.
         self._service = lab.cloud('cinder').session.get_token()
 
     def request(self, method, path, body=None, **kwargs):
         """Send a request; returns the answer's JSON, None if empty."""
         kwargs.setdefault('microversion', MICROVERSION)
-        return answer(self._session.request(
-            path, method, json=body, raise_exc=False,
-            headers={'X-Service-Token': self._service}, **kwargs))
+        return self._send(self._session, method, path, body, **kwargs)
 
     def as_admin(self, method, path, body=None):
         """The same as the operator, in the user's project."""
-        return answer(self._admin.request(
+        return self._send(self._admin, method, path, body,
+                          microversion=MICROVERSION)
+
+    def _send(self, session, method, path, body, **kwargs):
+        return answer(session.request(
             path, method, json=body, raise_exc=False,
-            microversion=MICROVERSION))
+            headers={'X-Service-Token': self._service}, **kwargs))
 
     def make_bootable(self, volume_id, properties):
         """Let servers boot from a volume as from an image."""
