@@ -27,12 +27,16 @@ class MovesTest(base.OneServerTest):
         # The host that Nova takes for dead is: a second writer is nobody's
         # wish. Its volumes are reachable again once it is back.
         self.old.stop('nova-compute')
-        self.addCleanup(self.old.start_service, 'nova-compute')
         self.old.run('virsh destroy $(virsh list --name)')
         self.servers.force_down(self.old, True)
+        # Nova takes a host for alive only after its service was restarted.
         self.addCleanup(self.servers.force_down, self.old, False)
+        self.addCleanup(self.old.wait_ready)
+        self.addCleanup(self.old.start_service, 'nova-compute')
         self.servers.action(self.server_id, 'evacuate',
                             {'host': self.new.name})
+        self.servers.settled(self.server_id, 'SHUTOFF')
+        self.servers.action(self.server_id, 'os-start')
         self.servers.settled(self.server_id, 'ACTIVE')
         self.assert_writes_on(self.new)
 
