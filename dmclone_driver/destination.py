@@ -25,6 +25,8 @@ from dmclone_driver.names import Names
 from dmclone_driver.names import SOURCE
 from dmclone_driver import peer_api
 from dmclone_driver.privsep import block
+from dmclone_driver import steps
+from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
@@ -79,16 +81,20 @@ class Destination:
 
     def _build(self, names, size, location, auth):
         lv = self._create_logical_volume(names, size)
+        steps.reached(Step.ALLOCATED, names.name_id)
         region = sizing.region(size,
                                self._backend.configuration.dmclone_region_size)
         path, region = self._backend.metadata.create(names, size, region)
         logical_volumes.tag(lv.group, lv.name,
                             logical_volumes.METADATA_TAG +
                             path.removeprefix('/dev/'))
+        steps.reached(Step.FORMATTED, names.name_id)
         disk = self._backend.importer.connect(location, auth)
+        steps.reached(Step.CONNECTED, names.name_id)
         self._compare(names, lv, disk)
         handles.build_clone(names, lv, path, region, self._backend.tuning,
                             disk=disk, passive=True)
+        steps.reached(Step.PASSIVE, names.name_id)
 
     def _create_logical_volume(self, names, size):
         lv = self._backend.logical_volume(names)

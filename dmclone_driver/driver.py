@@ -36,6 +36,8 @@ from dmclone_driver.privsep import block
 from dmclone_driver import recovery
 from dmclone_driver import setup_check
 from dmclone_driver import source
+from dmclone_driver import steps
+from dmclone_driver.steps import Step
 from dmclone_driver import teardown
 from dmclone_driver import transfer
 
@@ -206,8 +208,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             # LVM has to deactivate the origin for that.
             handles.remove(names, HANDLE)
         self.vg.extend_volume(volume.name, self._sizestr(new_size))
+        steps.reached(Step.EXTENDED, names.name_id)
         self._ensure_handle(volume)
         handles.grow(names, self._backend.logical_volume(names))
+        steps.reached(Step.SHOWN, names.name_id)
 
     def create_cloned_volume(self, volume, src_vref):
         """Copy a volume that is in one place."""

@@ -30,6 +30,8 @@ from dmclone_driver.names import GATE
 from dmclone_driver.names import HANDLE
 from dmclone_driver.names import SOURCE
 from dmclone_driver.privsep import block
+from dmclone_driver import steps
+from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
@@ -137,6 +139,7 @@ def open_gate(names, writable=True):
     dmsetup.resume(names.of(GATE))
     # What was cached before may have been written on the old home since.
     block.flush_buffers(names.path())
+    steps.reached(Step.OPENED, names.name_id)
 
 
 @contextlib.contextmanager
@@ -163,6 +166,7 @@ def waiting_fails(names, length):
 def start_hydration(names):
     """Start the background copy; only when nobody can write the source."""
     dmsetup.message(names.of(HANDLE), 'enable_hydration')
+    steps.reached(Step.HYDRATING, names.name_id)
 
 
 def stop_hydration(names):
@@ -199,6 +203,7 @@ def make_linear(names, lv):
         dmsetup.load(handle, table.Linear(table.sectors(lv.size), lv.path))
     finally:
         dmsetup.resume(handle)
+    steps.reached(Step.LINEAR, names.name_id)
     return True
 
 
@@ -284,6 +289,7 @@ def seal(names):
     if not dmsetup.device(names.of(HANDLE)):
         return False
     block.set_read_only(names.path(), True)
+    steps.reached(Step.SEALED, names.name_id)
     return not is_open(names)
 
 

@@ -23,6 +23,8 @@ from dmclone_driver import names as names_module
 from dmclone_driver.names import GATE
 from dmclone_driver.privsep import block
 from dmclone_driver.privsep import events
+from dmclone_driver import steps
+from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
@@ -335,10 +337,9 @@ class Watcher:
         block.flush_disk(names.path())
         logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                               logical_volumes.COMPLETE_TAG)
-        handles.remove(names, names_module.GATE, names_module.SOURCE)
-        if source is not None:
-            self._teardown.forget_source(source)
-        self._backend.metadata.remove(names)
+        steps.reached(Step.COMPLETE, names.name_id)
+        self._teardown.remove_devices(names, source,
+                                      names_module.GATE, names_module.SOURCE)
         if source is not None:
             self._teardown.release(context, source)
         logical_volumes.untag(lv.group, lv.name,

@@ -17,6 +17,7 @@ to a driver without replication.
 """
 
 import dataclasses
+import functools
 import json
 import uuid
 
@@ -29,6 +30,8 @@ from oslo_log import log as logging
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
+from dmclone_driver import steps
+from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
@@ -158,19 +161,28 @@ def unfinished(context):
             record(row).state in (RELEASED, ABANDONED)]
 
 
-def _transaction(function):
+def _transaction(step=None):
     """Run a function in one transaction, again after a deadlock.
 
     The retry is around the whole: Cinder's own functions retry only
     themselves after the database has rolled back everything.
+
+    :param step: that it is; its first argument is a volume, or a row's id
     """
-    @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
-    def run(context, *args, **kwargs):
-        context = context.elevated()
-        with db_api.main_context_manager.writer.using(context):
-            return function(context.session, *args, **kwargs)
-    run.__doc__, run.__name__ = function.__doc__, function.__name__
-    return run
+    def decorate(function):
+        @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
+        def in_transaction(context, *args, **kwargs):
+            with db_api.main_context_manager.writer.using(context):
+                return function(context.session, *args, **kwargs)
+
+        @functools.wraps(function)
+        def run(context, row, *args, **kwargs):
+            result = in_transaction(context.elevated(), row, *args, **kwargs)
+            if step and result is not False:
+                steps.reached(step, getattr(row, 'id', row))
+            return result
+        return run
+    return decorate
 
 
 def _lock(session, *ids):
@@ -198,7 +210,7 @@ def _prepared(session, volume_id, placeholder_id):
     return volume, placeholder
 
 
-@_transaction
+@_transaction(Step.BEGUN)
 def begin(session, volume, peer, initiator, node):
     """Write down that a volume is being moved to a peer; nobody else may.
 
@@ -238,7 +250,7 @@ def begin(session, volume, peer, initiator, node):
     return placeholder_id
 
 
-@_transaction
+@_transaction()
 def check_prepared(session, volume_id, placeholder_id):
     """Verify that a transfer is still wanted.
 
@@ -247,7 +259,7 @@ def check_prepared(session, volume_id, placeholder_id):
     _prepared(session, volume_id, placeholder_id)
 
 
-@_transaction
+@_transaction()
 def set_export(session, volume_id, name_id, location, auth):
     """Write down how a volume is exported where it is.
 
@@ -259,7 +271,7 @@ def set_export(session, volume_id, name_id, location, auth):
         row.provider_location, row.provider_auth = location, auth
 
 
-@_transaction
+@_transaction(Step.COMMITTED)
 def commit(session, volume_id, placeholder_id):
     """Make the destination the volume's home: exchange identities.
 
@@ -286,7 +298,7 @@ def commit(session, volume_id, placeholder_id):
     return True
 
 
-@_transaction
+@_transaction(Step.ABANDONED)
 def abandon(session, volume_id, placeholder_id):
     """Make sure that a transfer will never be committed.
 
@@ -309,7 +321,7 @@ def abandon(session, volume_id, placeholder_id):
     return True
 
 
-@_transaction
+@_transaction(Step.RELEASED)
 def release(session, placeholder_id):
     """Write down that a source is not needed any more.
 
@@ -327,3 +339,4 @@ def release(session, placeholder_id):
 def destroy(context, placeholder_id):
     """Delete a placeholder whose logical volume is gone."""
     db_api.volume_destroy(context.elevated(), placeholder_id)
+    steps.reached(Step.GONE, placeholder_id)

@@ -11,6 +11,8 @@ from dmclone_driver import identity
 from dmclone_driver.names import EXPORT
 from dmclone_driver.names import Names
 from dmclone_driver.privsep import block
+from dmclone_driver import steps
+from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
@@ -39,6 +41,7 @@ class Source:
                                         initiator, row.provider_auth))
         identity.set_export(context, row.id, row.name_id,
                             row.provider_location, row.provider_auth)
+        steps.reached(Step.EXPORTED, names.name_id)
 
     def unexport(self, names):
         """Stop serving a volume's data; fine if nobody does.
@@ -54,6 +57,7 @@ class Source:
                           names.name_id)
         else:
             self.to_unexport.discard(names)
+            steps.reached(Step.UNEXPORTED, names.name_id)
 
     def unexport_again(self, context):
         """Try to end the exports that could not be ended."""

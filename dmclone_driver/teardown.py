@@ -15,6 +15,8 @@ from dmclone_driver.names import Names
 from dmclone_driver.names import SOURCE
 from dmclone_driver import peer_api
 from dmclone_driver.privsep import block
+from dmclone_driver import steps
+from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ class Teardown:
         source = identity.placeholder(context, row.name_id)
         if source is not None:
             self._drop_clone(names, source)
+        steps.reached(Step.CUT_LOOSE, names.name_id)
 
     def delete_data(self, context, row):
         """Clear and delete what :meth:`cut_loose` has left.
@@ -64,6 +67,7 @@ class Teardown:
             block.set_read_only(names.path(), False)
         self._backend.delete_volume(row)
         handles.remove(names, HANDLE)
+        steps.reached(Step.DELETED, names.name_id)
         if source is not None:
             self.release(context, source)
 
@@ -79,16 +83,23 @@ class Teardown:
                 self._backend.importer.cut(source.provider_location)
                 handles.fail_without_source(names)
             handles.abandon_clone(names, lv)
-        # Before the session: os-brick takes whatever lies on an imported
-        # disk for a multipath device.
-        handles.remove(names, GATE, SOURCE)
-        self.forget_source(source)
-        self._backend.metadata.remove(names)
+        self.remove_devices(names, source, GATE, SOURCE)
 
-    def forget_source(self, source):
-        """End a clone's session with its source."""
-        self._backend.importer.disconnect(source.provider_location,
-                                          source.provider_auth)
+    def remove_devices(self, names, source, *roles):
+        """Remove what a clone has needed.
+
+        :param source: the row that knows its session; None if gone
+        :param roles: of the devices that are removed first: os-brick takes
+            whatever lies on an imported disk for a multipath device
+        """
+        handles.remove(names, *roles)
+        steps.reached(Step.DISMANTLED, names.name_id)
+        if source is not None:
+            self._backend.importer.disconnect(source.provider_location,
+                                              source.provider_auth)
+        steps.reached(Step.DISCONNECTED, names.name_id)
+        self._backend.metadata.remove(names)
+        steps.reached(Step.FORGOTTEN, names.name_id)
 
     def release(self, context, source):
         """Write down that a source is not needed, and tell its node."""
@@ -144,10 +155,8 @@ class Teardown:
         """
         # The gate stays shut until nothing is above it. An unwritten clone
         # has no metadata to commit, so its removal does not wait there.
-        handles.remove(names, HANDLE, GATE, SOURCE)
-        if placeholder is not None:
-            self.forget_source(placeholder)
+        self.remove_devices(names, placeholder, HANDLE, GATE, SOURCE)
         lv = self._backend.logical_volume(names)
         if lv is not None:
             self._backend.group.delete(lv.name)
-        self._backend.metadata.remove(names)
+        steps.reached(Step.DELETED, names.name_id)
