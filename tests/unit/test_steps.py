@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from dmclone_driver import steps
+from tests.crash import flows
+from tests.unit import base
+
+
+class FlowsTestCase(base.CloudTestCase):
+    """What the crash tests stop at is what really happens, in order."""
+
+    def setUp(self):
+        super().setUp()
+        self.seen = {}
+        self.patch('dmclone_driver.steps.reached', new=self._reached)
+
+    def _reached(self, step, row_id):
+        side = flows.HOME if self.cloud.here is self.a else flows.PEER
+        self.seen.setdefault((side, step))
+
+    def assertSteps(self, *expected):
+        self.cloud.watch(3)
+        self.assertEqual(sum(expected, ()), tuple(self.seen))
+
+    def migrate(self):
+        """Attach the volume on both nodes; forget the steps."""
+        self.cloud.attach(self.volume, self.a)
+        self.cloud.attach(self.volume, self.b)
+        self.assertEqual(flows.MIGRATE[:6], tuple(self.seen))
+        self.seen.clear()
+
+    def test_each_step_is_in_a_flow(self):
+        self.assertEqual(set(steps.Step), {
+            step for flow in flows.FLOWS.values() for side, step in flow})
+
+    def test_attach_away(self):
+        self.cloud.attach(self.volume, self.b)
+        self.assertSteps(flows.ATTACH_AWAY, flows.COMPLETE)
+
+    def test_old_attachment_goes(self):
+        self.migrate()
+        self.cloud.detach(self.volume, self.a)
+        self.assertSteps(flows.ATTACH_AWAY[6:], flows.COMPLETE)
+
+    def test_guest_writes(self):
+        self.migrate()
+        name, = self.b.clones()
+        self.b.kernel.write(name)
+        self.b.look()
+        self.assertSteps(flows.MIGRATE[6:], flows.COMPLETE)
+
+    def test_new_attachment_goes(self):
+        self.migrate()
+        self.cloud.detach(self.volume, self.b)
+        self.assertSteps(flows.ROLL_BACK)
+
+    def test_clone_is_deleted(self):
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.detach(self.volume, self.b)
+        self.seen.clear()
+        self.delete(self.volume)
+        self.assertSteps(flows.DELETE_CLONE)
+
+    def test_volume_is_deleted(self):
+        self.delete(self.volume)
+        self.assertSteps(flows.DELETE)
+
+    def test_volume_is_extended(self):
+        with self.cloud.on(self.a):
+            self.a.driver.extend_volume(self.row(), 2)
+        self.assertSteps(flows.EXTEND)
