@@ -16,8 +16,8 @@ class SourceTarget(abc.ABC):
     def export(self, name, path, initiator, auth=None):
         """Let one initiator read a device.
 
-        Can be repeated: a target of that name is made anew, since its
-        device may be another one than before a reboot.
+        Can be repeated. A target that serves this already is left alone:
+        its initiator is at work.
 
         :param name: the last part of the iSCSI name
         :param auth: ``CHAP user password`` of an earlier export, if any
@@ -30,7 +30,8 @@ class SourceTarget(abc.ABC):
             volume_utils.generate_password())
         iqn = self.iscsi_target_prefix + name
         with self.lock():
-            self.create_source(iqn, path, initiator, chap)
+            if not self.serves(iqn, path, initiator):
+                self.create_source(iqn, path, initiator, chap)
         location = self._iscsi_location(
             self.configuration.target_ip_address, 1, iqn, self.lun)
         return location, self._iscsi_authentication('CHAP', *chap)
@@ -55,8 +56,17 @@ class SourceTarget(abc.ABC):
             self.remove_iscsi_target(0, self.lun, name, name)
 
     @abc.abstractmethod
+    def serves(self, iqn, path, initiator):
+        """Whether a target is there with all that it needs."""
+
+    @abc.abstractmethod
     def create_source(self, iqn, path, initiator, chap):
-        """Make the target, for this initiator alone.
+        """Make the target anew, for this initiator alone.
+
+        Not for the time after a reboot. Targets come back before this
+        service does, and so before the device: an initiator that logs in
+        again would find a target without a unit, which is an error, and
+        not something to wait for.
 
         :param chap: (user, password)
         """

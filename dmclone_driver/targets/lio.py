@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sources served by the kernel's own target, LIO."""
 
+import os
+
 from cinder import exception
 from cinder.volume.targets import lio
 from oslo_log import log as logging
@@ -16,6 +18,18 @@ class LioSource(base.SourceTarget, lio.LioAdm):
 
     lun = 0
 
+    TARGETS = '/sys/kernel/config/target/iscsi'
+
+    def serves(self, iqn, path, initiator):
+        group = os.path.join(self.TARGETS, iqn, 'tpgt_1')
+        try:
+            with open(os.path.join(group, 'enable')) as enabled:
+                # That comes last.
+                return enabled.read().strip() == '1' and os.path.isdir(
+                    os.path.join(group, 'acls', initiator, 'lun_0'))
+        except OSError:
+            return False
+
     def create_source(self, iqn, path, initiator, chap):
         name = iqn.rpartition(':')[2]
         self.remove_source(name)
@@ -28,4 +42,6 @@ class LioSource(base.SourceTarget, lio.LioAdm):
             LOG.error('LIO does not serve %(iqn)s: %(error)s',
                       {'iqn': iqn, 'error': error})
             raise exception.ISCSITargetCreateFailed(volume_id=name)
-        self._persist_configuration(name)
+
+    def _persist_configuration(self, vol_id):
+        """Do nothing: see :meth:`base.SourceTarget.create_source`."""

@@ -47,7 +47,7 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
         with an initiator's name while its session lives: it takes that for
         an address. The session of a node that has lost its power lives on.
         """
-        number = self._number(self.iscsi_target_prefix + name)
+        number, shown = self._show(self.iscsi_target_prefix + name)
         if number is not None:
             try:
                 command.tgtadm(['--lld', 'iscsi', '--op', 'delete',
@@ -62,18 +62,28 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
             os.unlink(path)
 
     @staticmethod
-    def _number(iqn):
+    def _show(iqn):
+        """Return a target's number and what tgtd shows of it, or Nones."""
         try:
             shown = privsep_tgt.tgtadm_show()[0]
         except processutils.ProcessExecutionError as error:
             # Without tgtd there is no target; its file would make one.
             LOG.warning('tgtd does not answer: %s', error.stderr)
-            return None
-        found = re.search(r'^Target (\d+): %s$' % re.escape(iqn), shown,
-                          re.MULTILINE)
-        return found and found[1]
+            return None, None
+        found = re.search(r'^Target (\d+): %s$(.*?)(?=^Target |\Z)' %
+                          re.escape(iqn), shown, re.MULTILINE | re.DOTALL)
+        return found.groups() if found else (None, None)
+
+    def serves(self, iqn, path, initiator):
+        number, shown = self._show(iqn)
+        # tgt-admin sets who may log in last.
+        return number is not None and {
+            'Backing store path: ' + path, initiator} <= set(
+                map(str.strip, shown.splitlines()))
 
     def create_source(self, iqn, path, initiator, chap):
-        self.remove_source(iqn.rpartition(':')[2])
+        name = iqn.rpartition(':')[2]
+        self.remove_source(name)
         self.VOLUME_CONF = self.SOURCE_CONF % initiator
         self.create_iscsi_target(iqn, 0, self.lun, path, chap)
+        os.unlink(os.path.join(self.volumes_dir, name))

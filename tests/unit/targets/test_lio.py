@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sources served by LIO: read-only, for one initiator, with CHAP."""
 
+import os
+import shutil
+
 from cinder import exception
 from cinder.volume import configuration
 from cinder.volume.drivers import lvm
+import ddt
 import fixtures
 from oslo_concurrency import lockutils
 from oslo_config import fixture as config_fixture
@@ -16,6 +20,7 @@ NAME = 'dmclone-0e7f4a7c-9a55-4c26-93a4-6b3a7ad8a1b3'
 IQN = 'iqn.2010-10.org.openstack:' + NAME
 
 
+@ddt.ddt
 class LioTestCase(base.PlainTestCase):
 
     def setUp(self):
@@ -32,6 +37,7 @@ class LioTestCase(base.PlainTestCase):
             configuration=configuration.Configuration(lvm.volume_opts),
             executor=None)
         self.target._execute = self._execute
+        self.target.TARGETS = folder
 
     def _create(self, iqn, path, initiator, *rest):
         if path == 'broken' or iqn in self.targets:
@@ -59,7 +65,29 @@ class LioTestCase(base.PlainTestCase):
         self.assertEqual((IQN, 0), (found['target_iqn'],
                                     found['target_lun']))
         self.assertEqual('%s:%d' % (address, port), found['target_portal'])
-        self.assertEqual(self.targets, self.saved)
+        # It would come back before its device, and answer with errors.
+        self.assertIsNone(self.saved)
+
+    def show(self, enabled, unit):
+        """Let the kernel show a target."""
+        group = os.path.join(self.target.TARGETS, IQN, 'tpgt_1')
+        shutil.rmtree(group, ignore_errors=True)
+        os.makedirs(os.path.join(group, 'acls', 'iqn.of.node2', unit))
+        with open(os.path.join(group, 'enable'), 'w') as stream:
+            stream.write(enabled)
+
+    def test_again_while_it_is_used(self):
+        """Its initiator would see errors if it was made anew."""
+        self.show('1\n', 'lun_0')
+        self.export()
+        self.assertEqual({}, self.targets)
+
+    @ddt.data(('0\n', 'lun_0'), ('1\n', 'attrib'))
+    @ddt.unpack
+    def test_again_half_made(self, enabled, unit):
+        self.show(enabled, unit)
+        self.export()
+        self.assertIn(IQN, self.targets)
 
     def test_again(self):
         auth = self.export()[1]
@@ -71,7 +99,6 @@ class LioTestCase(base.PlainTestCase):
         for _ in range(2):
             self.target.unexport(NAME)
             self.assertEqual({}, self.targets)
-        self.assertEqual({}, self.saved)
 
     def test_failure(self):
         self.assertRaises(exception.ISCSITargetCreateFailed, self.export,

@@ -21,6 +21,26 @@ IQN = 'iqn.2010-10.org.openstack:' + NAME
 INITIATOR = 'iqn.1993-08.org.debian:01:node2'
 
 
+# tgtadm of tgt 1.0.85, with two lines of each unit.
+SHOWN = """Target %d: %s
+    System information:
+        Driver: iscsi
+        State: ready
+    I_T nexus information:
+    LUN information:
+        LUN: 0
+            Type: controller
+            Backing store path: None
+        LUN: 1
+            Type: disk
+            Backing store path: %s
+    Account information:
+        %s
+    ACL information:
+        %s
+"""
+
+
 class Tgtd:
     """Keeps targets; learns them from the files."""
 
@@ -29,6 +49,7 @@ class Tgtd:
         self.targets = {}
         self.broken = False
         self.dead = False
+        self.updates = 0
 
     def tgtadm_show(self):
         if self.dead:
@@ -36,12 +57,21 @@ class Tgtd:
         return self.tgtadmin_show()
 
     def tgtadmin_show(self):
-        return ''.join('Target %d: %s\n        LUN: 1\n' % (number, iqn)
-                       for number, iqn in enumerate(self.targets, 1)), ''
+        return ''.join(
+            SHOWN % (number, iqn, *(self._said(lines, word) for word in (
+                'backing-store', 'incominguser', 'initiator-name')))
+            for number, (iqn, lines) in enumerate(
+                self.targets.items(), 1)), ''
+
+    @staticmethod
+    def _said(lines, word):
+        return next((line.split()[1] for line in lines
+                     if line.startswith(word)), '')
 
     def tgtadmin_update(self, name, force=False):
         if self.broken:
             raise processutils.ProcessExecutionError(stderr='no such device')
+        self.updates += 1
         path = os.path.join(self.folder, name.partition(':')[2])
         with open(path) as stream:
             self.targets[name] = [line.strip() for line in stream
@@ -104,6 +134,27 @@ class TgtTestCase(base.PlainTestCase):
         self.assertIn('backing-store /dev/mapper/y', self.tgtd.targets[IQN])
         self.assertEqual([IQN], list(self.tgtd.targets))
 
+    def test_again_while_it_is_used(self):
+        """Its initiator would see errors if it was made anew."""
+        auth = self.export()[1]
+        self.export(auth=auth)
+        self.assertEqual(1, self.tgtd.updates)
+
+    def test_again_half_made(self):
+        for lost in ('backing-store', 'initiator-name'):
+            auth = self.export()[1]
+            self.tgtd.targets[IQN] = [line for line in self.tgtd.targets[IQN]
+                                      if not line.startswith(lost)]
+            before = self.tgtd.updates
+            self.export(auth=auth)
+            self.assertEqual(before + 1, self.tgtd.updates)
+
+    def test_does_not_come_back_by_itself_after_a_reboot(self):
+        """It would without its device, and answer with errors."""
+        self.export()
+        self.assertEqual([], [name for name in os.listdir(self.tgtd.folder)
+                              if name.startswith('dmclone-0')])
+
     def test_two_initiators(self):
         """Each export names its own."""
         self.export()
@@ -119,17 +170,10 @@ class TgtTestCase(base.PlainTestCase):
             self.assertEqual({}, self.tgtd.targets)
             self.assertNotIn(NAME, os.listdir(self.tgtd.folder))
 
-    def test_target_without_its_file(self):
-        """It has the device open, and tgtd forgets nothing by itself."""
-        self.export()
-        os.unlink(os.path.join(self.tgtd.folder, NAME))
-        self.target.unexport(NAME)
-        self.assertEqual({}, self.tgtd.targets)
-
     def test_file_without_its_target(self):
         """It would bring the target back."""
-        self.export()
-        self.tgtd.targets.clear()
+        with open(os.path.join(self.tgtd.folder, NAME), 'w'):
+            pass
         self.target.unexport(NAME)
         self.assertNotIn(NAME, os.listdir(self.tgtd.folder))
 
@@ -145,7 +189,7 @@ class TgtTestCase(base.PlainTestCase):
         self.tgtd.broken = True
         self.assertRaises(exception.ISCSITargetRemoveFailed,
                           self.target.unexport, NAME)
-        self.assertIn(NAME, os.listdir(self.tgtd.folder))
+        self.assertIn(IQN, self.tgtd.targets)
 
     def test_failure(self):
         self.tgtd.broken = True
