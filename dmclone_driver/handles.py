@@ -51,14 +51,17 @@ class Tuning:
     batch: int
 
 
-def ensure_linear(names, lv):
+def ensure_linear(names, lv, read_only=False):
     """Make the handle of a volume that is complete on this node.
 
     A handle that exists is left as it is: it may be in use.
+
+    :param read_only: it is a source, which nobody may write
     """
     if not dmsetup.device(names.of(HANDLE)):
         dmsetup.create(names.of(HANDLE), names.uuid(HANDLE),
-                       table.Linear(table.sectors(lv.size), lv.path))
+                       table.Linear(table.sectors(lv.size), lv.path),
+                       read_only=read_only)
 
 
 def grow(names, lv):
@@ -134,8 +137,7 @@ def open_gate(names, writable=True):
 
     :param writable: not if the volume has moved on: the handle is sealed
     """
-    if writable:
-        block.set_read_only(names.path(), False)
+    block.set_read_only(names.path(), not writable)
     dmsetup.resume(names.of(GATE))
     # What was cached before may have been written on the old home since.
     block.flush_buffers(names.path())

@@ -94,7 +94,8 @@ class Recovery:
         elif lv.tagged(logical_volumes.METADATA_TAG) is not None:
             self._recover_clone(row, names, lv)
         else:
-            handles.ensure_linear(names, lv)
+            handles.ensure_linear(names, lv,
+                                  read_only=identity.is_placeholder(row))
             if lv.tagged(logical_volumes.COMPLETE_TAG) is not None:
                 self._watcher.unfinished.add(names)
         if identity.prepared_transfer(row):

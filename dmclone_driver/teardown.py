@@ -14,7 +14,6 @@ from dmclone_driver.names import HANDLE
 from dmclone_driver.names import Names
 from dmclone_driver.names import SOURCE
 from dmclone_driver import peer_api
-from dmclone_driver.privsep import block
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
 
@@ -63,8 +62,9 @@ class Teardown:
         """
         names = Names(row.name_id)
         source = identity.placeholder(context, row.name_id)
-        if dmsetup.device(names.of(HANDLE)):
-            block.set_read_only(names.path(), False)
+        # A source's handle refuses writes; the data is cleared through a new
+        # one.
+        handles.remove(names, HANDLE)
         self._backend.delete_volume(row)
         handles.remove(names, HANDLE)
         steps.reached(Step.DELETED, names.name_id)

@@ -79,10 +79,10 @@ class AgainTestCase(RecoveryTestCase):
         self.patch('dmclone_driver.handles.ensure_linear', new=self.ensure)
         self.restart(self.a, reboot=True)
 
-    def ensure(self, names, lv):
+    def ensure(self, names, lv, **kwargs):
         if names in self.broken:
             raise OSError('the-reason')
-        self.ensure_linear(names, lv)
+        self.ensure_linear(names, lv, **kwargs)
 
     def test_heals(self):
         self.cloud.watch(3)
@@ -242,6 +242,32 @@ class HydratingTestCase(RecoveryTestCase):
         self.look_at_order(self.b, self.b.kernel.get(path + '-gate'), home)
         self.cloud.watch(3)
         self.assertEqual([], self.cloud.leftovers())
+
+    def see_sealed_at_every_moment(self, node, path):
+        seen = set()
+
+        def observe():
+            handle = node.kernel.get(path)
+            if handle:
+                gate = node.kernel.get(path + '-gate')
+                seen.add(handle.sealed or handle.read_only or
+                         bool(gate and gate.suspended))
+
+        self.cloud.steps.observe = observe
+        self.restart(node, reboot=True)
+        self.cloud.steps.observe = lambda: None
+        self.assertEqual({True}, seen)
+        self.cloud.watch(6)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def test_source_is_sealed_from_its_first_moment(self):
+        self.see_sealed_at_every_moment(
+            self.a, '/dev/mapper/dmclone-' + self.volume.id)
+
+    def test_source_that_is_a_clone_is_sealed_from_its_first_moment(self):
+        self.cloud.detach(self.volume, self.b)
+        self.cloud.attach(self.volume, self.a)
+        self.see_sealed_at_every_moment(self.b, self.path)
 
     def test_source_that_is_a_clone_comes_back(self):
         """It goes on, and stays sealed: nobody opens its gate later."""
