@@ -284,12 +284,20 @@ def is_open(names):
 
 
 def seal(names):
-    """Refuse writes to a source from now on.
+    """Refuse writes to a source from now on, and make durable what it has.
+
+    What the guest flushes from now on is flushed at its new home, with all
+    that this disk had acknowledged before.
 
     :returns: whether nobody has it open, who might have a write under way
     """
-    if not dmsetup.device(names.of(HANDLE)):
+    present = dmsetup.devices()
+    if names.of(HANDLE) not in present:
         return False
+    gate = present.get(names.of(GATE))
+    if not (gate and gate.suspended):
+        # Behind a shut gate a flush would wait, and nothing was written.
+        block.flush_disk(names.path())
     block.set_read_only(names.path(), True)
     steps.reached(Step.SEALED, names.name_id)
     return not is_open(names)

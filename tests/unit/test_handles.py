@@ -310,6 +310,18 @@ class ExportTestCase(HandlesTestCase):
         self.assertTrue(handles.seal(self.names))
         self.assertRaises(OSError, self.kernel.write, self.names.path())
 
+    def test_seal_makes_durable_what_was_acknowledged(self):
+        """The guest's next flush goes to the new home alone."""
+        handles.seal(self.names)
+        self.assertIn(self.names.path(), self.kernel.flushed)
+
+    def test_seal_of_a_clone_whose_gate_is_shut(self):
+        """A flush would wait there for ever; nothing was written."""
+        handles.remove(self.names, HANDLE)
+        self.build(passive=True)
+        self.assertTrue(handles.seal(self.names))
+        self.assertNotIn(self.names.path(), self.kernel.flushed)
+
     def test_seal_of_an_open_device(self):
         """Nobody writes any more, but something may be under way."""
         self.export()
