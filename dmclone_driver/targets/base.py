@@ -63,9 +63,9 @@ class SourceTarget(abc.ABC):
     def create_source(self, iqn, path, initiator, chap):
         """Make the target anew, for this initiator alone.
 
-        Not for the time after a reboot. Targets come back before this
-        service does, and so before the device: an initiator that logs in
-        again would find a target without a unit, which is an error, and
+        It must not come back by itself after a reboot. That would be before
+        this service does, and so before the device: an initiator that logs
+        in again would find a target without a unit, which is an error, and
         not something to wait for.
 
         :param chap: (user, password)

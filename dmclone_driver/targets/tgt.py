@@ -7,6 +7,7 @@ import textwrap
 
 from cinder import exception
 from cinder.privsep.targets import tgt as privsep_tgt
+from cinder import utils
 from cinder.volume.targets import tgt
 from oslo_concurrency import processutils
 from oslo_log import log as logging
@@ -22,21 +23,35 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
 
     Cinder's template has neither of the three. tgt opens the device that a
     guest may still write through another one (the handle), so what it
-    cached would be stale: hence direct I/O.
+    cached would be stale: hence direct I/O. Whoever has an address or a name
+    that is listed may log in, and without an address tgt-admin lists all
+    (iscsi_rx_handler in tgt's usr/iscsi/iscsid.c): hence one that nobody has.
     """
 
     lun = 1
+
+    NOBODY = '255.255.255.255'
 
     SOURCE_CONF = textwrap.dedent("""
         <target %%(name)s>
             backing-store %%(path)s
             driver %%(driver)s
             %%(chap_auth)s
+            initiator-address %s
             initiator-name %s
             readonly 1
             bsoflags direct
             scsi_sn %%(scsi_sn)s
             scsi_id %%(scsi_id)s
+        </target>
+        """)
+
+    # What tgtd makes of it at the next boot: nobody may log in until this
+    # driver has made the device. Without any target tgtd closes connections
+    # at once, which not every initiator survives (open-iscsi's issue 387).
+    CLOSED_CONF = textwrap.dedent("""
+        <target %s>
+            initiator-address %s
         </target>
         """)
 
@@ -84,6 +99,7 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
     def create_source(self, iqn, path, initiator, chap):
         name = iqn.rpartition(':')[2]
         self.remove_source(name)
-        self.VOLUME_CONF = self.SOURCE_CONF % initiator
+        self.VOLUME_CONF = self.SOURCE_CONF % (self.NOBODY, initiator)
         self.create_iscsi_target(iqn, 0, self.lun, path, chap)
-        os.unlink(os.path.join(self.volumes_dir, name))
+        utils.robust_file_write(self.volumes_dir, name,
+                                self.CLOSED_CONF % (iqn, self.NOBODY))

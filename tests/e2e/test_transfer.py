@@ -5,6 +5,23 @@ from tests.e2e import base
 from tests.e2e import leftovers
 from tests.e2e import user as user_module
 
+_STRANGER = """
+iscsiadm -m iface -I stranger --op new
+iscsiadm -m iface -I stranger --op update -n iface.initiatorname \\
+    -v iqn.2026-01.org.example:stranger
+{node} --op new
+for setting in authmethod=CHAP username={user} password={password}; do
+    {node} --op update -n node.session.auth.${{setting%%=*}} \\
+        -v ${{setting#*=}}
+done
+{node} --op update -n node.session.initial_login_retry_max -v 1
+{node} --login; code=$?
+{node} --logout
+{node} --op delete
+iscsiadm -m iface -I stranger --op delete
+[ $code = 24 ]     # "login failed due to authorization failure"
+"""
+
 
 class TransferTest(base.E2ETest):
     """The main job."""
@@ -73,4 +90,21 @@ class TransferTest(base.E2ETest):
                 'blkid --probe /dev/${d##*/} || test $? = 2; done; '
                 'ls -l /dev/disk/by-uuid 2>/dev/null | '
                 'grep -e sd -e dm- || true'))
+        self.hydrated(volume_id)
+
+    def test_nobody_else_can_log_in(self):
+        """Not even with the password."""
+        volume_id, home, checksum = self.filled_volume()
+        other = self.other(home)
+        with self.slow_network(other), self.attached(volume_id, other):
+            placeholder, = self.placeholders(volume_id)
+            (location, auth), = self.lab.sql(
+                "SELECT provider_location, provider_auth FROM volumes "
+                "WHERE id = '%s'" % placeholder)
+            portal, iqn, lun = location.split()
+            method, user, password = auth.split()
+            home.run(_STRANGER.format(
+                node='iscsiadm -m node -I stranger -T %s -p %s' % (
+                    iqn, portal.partition(',')[0]),
+                user=user, password=password))
         self.hydrated(volume_id)
