@@ -340,6 +340,7 @@ class Watcher:
         steps.reached(Step.COMPLETE, names.name_id)
         self._teardown.remove_devices(names, source,
                                       names_module.GATE, names_module.SOURCE)
+        self._teardown.forget_bitmap(names)
         if source is not None:
             self._teardown.release(context, source)
         logical_volumes.untag(lv.group, lv.name,

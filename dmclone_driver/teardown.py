@@ -84,9 +84,10 @@ class Teardown:
                 handles.fail_without_source(names)
             handles.abandon_clone(names, lv)
         self.remove_devices(names, source, GATE, SOURCE)
+        self.forget_bitmap(names)
 
     def remove_devices(self, names, source, *roles):
-        """Remove what a clone has needed.
+        """Remove what a clone has needed, but for its bitmap.
 
         :param source: the row that knows its session; None if gone
         :param roles: of the devices that are removed first: os-brick takes
@@ -98,6 +99,9 @@ class Teardown:
             self._backend.importer.disconnect(source.provider_location,
                                               source.provider_auth)
         steps.reached(Step.DISCONNECTED, names.name_id)
+
+    def forget_bitmap(self, names):
+        """Remove the metadata of what is no clone any more."""
         self._backend.metadata.remove(names)
         steps.reached(Step.FORGOTTEN, names.name_id)
 
@@ -160,3 +164,4 @@ class Teardown:
         if lv is not None:
             self._backend.group.delete(lv.name)
         steps.reached(Step.DELETED, names.name_id)
+        self.forget_bitmap(names)

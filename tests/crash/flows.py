@@ -12,8 +12,8 @@ _PREPARE = (
     (HOME, Step.BEGUN), (HOME, Step.EXPORTED), (PEER, Step.ALLOCATED),
     (PEER, Step.FORMATTED), (PEER, Step.CONNECTED), (PEER, Step.PASSIVE))
 _START = ((HOME, Step.SEALED), (PEER, Step.OPENED), (PEER, Step.HYDRATING))
-_DISMANTLE = ((PEER, Step.DISMANTLED), (PEER, Step.DISCONNECTED),
-              (PEER, Step.FORGOTTEN))
+_DISMANTLE = ((PEER, Step.DISMANTLED), (PEER, Step.DISCONNECTED))
+_FORGET = ((PEER, Step.FORGOTTEN),)
 _REMOVE_SOURCE = ((PEER, Step.RELEASED), (HOME, Step.CUT_LOOSE),
                   (HOME, Step.DELETED), (HOME, Step.GONE))
 
@@ -23,14 +23,15 @@ ATTACH_AWAY = (*_PREPARE, (HOME, Step.COMMITTED), *_START)
 MIGRATE = (*_PREPARE, (PEER, Step.COMMITTED), *_START)
 #: All is copied.
 COMPLETE = ((PEER, Step.LINEAR), (PEER, Step.COMPLETE), *_DISMANTLE,
-            *_REMOVE_SOURCE)
+            *_FORGET, *_REMOVE_SOURCE)
 #: A live migration is aborted: the new attachment goes.
-ROLL_BACK = ((PEER, Step.ABANDONED), *_DISMANTLE, (PEER, Step.DELETED),
-             (HOME, Step.ABANDONED), (HOME, Step.UNEXPORTED),
-             (HOME, Step.GONE))
+ROLL_BACK = (
+    (PEER, Step.ABANDONED), *_DISMANTLE, (PEER, Step.DELETED), *_FORGET,
+    (HOME, Step.ABANDONED), (HOME, Step.UNEXPORTED), (HOME, Step.GONE))
 #: A volume is deleted, before or after all of it is copied.
-DELETE_CLONE = (*_DISMANTLE, (PEER, Step.CUT_LOOSE), (PEER, Step.DELETED),
-                *_REMOVE_SOURCE)
+DELETE_CLONE = (
+    *_DISMANTLE, *_FORGET, (PEER, Step.CUT_LOOSE), (PEER, Step.DELETED),
+    *_REMOVE_SOURCE)
 DELETE = ((HOME, Step.CUT_LOOSE), (HOME, Step.DELETED))
 EXTEND = ((HOME, Step.EXTENDED), (HOME, Step.SHOWN))
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
+import pathlib
+
 from dmclone_driver import steps
 from tests.crash import flows
 from tests.unit import base
@@ -31,6 +33,12 @@ class FlowsTestCase(base.CloudTestCase):
     def test_each_step_is_in_a_flow(self):
         self.assertEqual(set(steps.Step), {
             step for flow in flows.FLOWS.values() for side, step in flow})
+
+    def test_each_step_is_documented(self):
+        page = (pathlib.Path(__file__).parents[2] /
+                'doc/source/contributor/steps.rst').read_text()
+        for step in steps.Step:
+            self.assertRegex(page, r'(?i)(\* - |, |\*)%s\b' % step.value)
 
     def test_attach_away(self):
         self.cloud.attach(self.volume, self.b)
