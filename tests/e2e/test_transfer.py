@@ -19,7 +19,7 @@ done
 {node} --logout
 {node} --op delete
 iscsiadm -m iface -I stranger --op delete
-[ $code = 24 ]     # "login failed due to authorization failure"
+[ $code = 19 ] || [ $code = 24 ]     # of tgt and of LIO: "login failure"
 """
 
 
