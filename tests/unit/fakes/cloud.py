@@ -37,8 +37,7 @@ class Cloud:
     def __init__(self, test):
         self.test = test
         self.steps = steps_module.Steps()
-        self.context = cinder_context.get_admin_context()
-        self.context.user_id = self.context.project_id = uuid.uuid4().hex
+        self.context = self._make_context()
         self.nodes, self.by_host = {}, {}
         self.here = None
         self.seconds = 1000
@@ -46,6 +45,12 @@ class Cloud:
         self.locks = set()
         self.dead_locks = []
         self._patch()
+
+    @staticmethod
+    def _make_context():
+        context = cinder_context.get_admin_context()
+        context.user_id = context.project_id = uuid.uuid4().hex
+        return context
 
     def _patch(self):
         def dispatch(part, name):
@@ -126,7 +131,7 @@ class Cloud:
 
     def add(self, name, **options):
         """Add a node, with its service running."""
-        node = Node(self, name, **options)
+        node = self.NODE(self, name, **options)
         self.nodes[name] = self.by_host[node.host] = node
         node.start()
         return node
@@ -268,6 +273,8 @@ class Cloud:
 class Node:
     """A machine and its cinder-volume."""
 
+    KERNEL = kernel.Kernel
+
     def __init__(self, cloud, name, size=100 * GIB, groups=None):
         self.cloud = cloud
         self.name = name
@@ -278,16 +285,20 @@ class Node:
         self.connector = {'host': name, 'ip': self.address,
                           'initiator': self.initiator}
         self.lvm = storage.Lvm(cloud.steps, name, groups or {GROUP: size})
-        self.kernel = kernel.Kernel(self.lvm, cloud.steps, name)
+        self.kernel = self.KERNEL(self.lvm, cloud.steps, name)
         self.lvm.kernel = self.kernel
         self.target = network.Target(self)
         self.down = False
         self.server = self.watcher = self.driver = None
-        self.service = objects.Service(
-            cloud.context, host=self.host, binary='cinder-volume',
-            topic='cinder-volume', availability_zone='zone-' + name,
+        self.service = self._register()
+
+    def _register(self):
+        service = objects.Service(
+            self.cloud.context, host=self.host, binary='cinder-volume',
+            topic='cinder-volume', availability_zone='zone-' + self.name,
             uuid=str(uuid.uuid4()))
-        self.service.create()
+        service.create()
+        return service
 
     def group(self, name):
         """Return Cinder's object of a volume group."""
@@ -305,17 +316,24 @@ class Node:
         """Start the service; it knows nothing of the time before."""
         self.down = False
         self.server = None
-        conf = configuration.Configuration(manager.volume_backend_opts,
-                                           config_group=BACKEND)
         with self.cloud.on(self):
-            self.driver = driver_module.DMCloneVolumeDriver(
-                configuration=conf, host=self.host)
-            for option, value in (('volume_group', GROUP),
-                                  ('volume_backend_name', BACKEND),
-                                  ('volume_clear', 'none')):
-                cfg.CONF.set_override(option, value, group=BACKEND)
-            self.driver.backend_name = BACKEND
+            self.driver = self._make_driver()
             self.driver.check_for_setup_error()
+
+    @staticmethod
+    def _configuration():
+        return configuration.Configuration(manager.volume_backend_opts,
+                                           config_group=BACKEND)
+
+    def _make_driver(self):
+        driver = driver_module.DMCloneVolumeDriver(
+            configuration=self._configuration(), host=self.host)
+        for option, value in (('volume_group', GROUP),
+                              ('volume_backend_name', BACKEND),
+                              ('volume_clear', 'none')):
+            cfg.CONF.set_override(option, value, group=BACKEND)
+        driver.backend_name = BACKEND
+        return driver
 
     def stop(self):
         """Stop the service; what is in the kernel goes on."""
@@ -377,3 +395,6 @@ class Node:
         """Return the names of the clones."""
         return [name for name, device in self.kernel.devices.items()
                 if device.clone]
+
+
+Cloud.NODE = Node

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nodes of the model, and what a volume contains, by what is on them."""
+
+import functools
+import itertools
+import types
+
+
+from dmclone_driver import identity
+from dmclone_driver import logical_volumes
+from dmclone_driver import names as names_module
+from tests.model import database
+from tests.model import machine
+from tests.unit.fakes import cloud as fake_cloud
+from tests.unit.fakes import steps as steps_module
+
+REGION_SECTORS = 128
+
+
+class Steps(steps_module.Steps):
+    """Knows on which node it killed something."""
+
+    def __init__(self, cloud):
+        super().__init__()
+        self._cloud = cloud
+        self.killed_on = None
+
+    def run(self, what, error, function, *args, **kwargs):
+        try:
+            return super().run(what, error, function, *args, **kwargs)
+        except steps_module.Killed as killed:
+            if self.killed_on is None and str(killed) == what:
+                self.killed_on = self._cloud.here
+            raise
+
+
+class Lost(Exception):
+    """Part of a volume's content is nowhere any more."""
+
+
+class Node(fake_cloud.Node):
+    """A machine whose disks have content, and its cinder-volume."""
+
+    KERNEL = machine.Kernel
+
+    def __init__(self, cloud, name):
+        super().__init__(cloud, name)
+        self.kernel.cloud = cloud
+
+    def _register(self):
+        service = types.SimpleNamespace(
+            host=self.host, uuid='service-' + self.name,
+            availability_zone='zone')
+        self.cloud.database.services.append(service)
+        return service
+
+    # Making them takes long.
+    _configuration = staticmethod(functools.cache(
+        fake_cloud.Node._configuration))
+
+    def create(self):
+        volume = self.cloud.database.add(
+            id=self.cloud.new_id(), host=self.pool, size=1,
+            status='available', attach_status='detached',
+            user_id='user', project_id='user', multiattach=False)
+        with self.cloud.on(self):
+            self.driver.create_volume(volume)
+        return volume
+
+
+class Cloud(fake_cloud.Cloud):
+    """Three nodes with one volume between them."""
+
+    NODE = Node
+
+    def __init__(self, patch):
+        self.database = database.Database(self)
+        self._numbers = itertools.count(1)
+        super().__init__(types.SimpleNamespace(patch=patch))
+        self.steps = Steps(self)
+        for path, new in self.database.patches.items():
+            patch('dmclone_driver.' + path, new=new)
+        self.new_id()
+        patch('dmclone_driver.identity.uuid',
+              new=types.SimpleNamespace(uuid4=self.new_id))
+
+    def _make_context(self):
+        return self.database.context
+
+    def new_id(self):
+        """Return an id, shorter to read than random ones."""
+        return '%08x-0000-0000-0000-000000000000' % next(self._numbers)
+
+    def row(self, row_id):
+        return (database.Volume(self.database, row_id)
+                if row_id in self.database.rows else None)
+
+    def rows(self):
+        return [self.row(row_id) for row_id in self.database.rows]
+
+    # What a volume contains
+
+    def read_remote(self, path, block):
+        """Read through a session, if its target is there."""
+        iqn = path.rpartition('/')[2]
+        for node in self.nodes.values():
+            if iqn in node.target.exports:
+                return node.kernel.read(node.target.exports[iqn][0], block)
+        raise machine.Wait
+
+    def content(self, row, when):
+        """Return a volume's blocks by what is on disks and in the database.
+
+        :param when: 'now', or 'safe': after all nodes had lost power
+        :raises: Lost
+        """
+        node = self.by_host[identity.backend_of(row)]
+        path = '/dev/%s/%s' % (fake_cloud.GROUP, row.name)
+        volume = node.lvm.volumes.get(path)
+        if volume is None:
+            raise Lost('%s is not on %s' % (row.name, node.name))
+        here = getattr(node.kernel.disk(path), when)
+        bitmap = self._bitmap(node, volume)
+        if bitmap is None:
+            return list(here)
+        hydrated = getattr(bitmap, when)
+        if len(hydrated) == machine.REGIONS:
+            return list(here)
+        source = self.row(row.name_id)
+        if source is None:
+            raise Lost('%s has no source' % row.name)
+        there = self.content(source, when)
+        return [here[block] if block // machine.BLOCKS in hydrated
+                else there[block] for block in range(machine.LENGTH)]
+
+    @staticmethod
+    def _bitmap(node, volume):
+        """Return what LVM's tags say is the bitmap of a logical volume."""
+        for tag in volume['tags']:
+            if tag.startswith(logical_volumes.METADATA_TAG):
+                path = '/dev/' + tag.removeprefix(
+                    logical_volumes.METADATA_TAG)
+                if path not in node.lvm.bitmaps:
+                    raise Lost('the bitmap %s is gone' % path)
+                return node.lvm.bitmaps[path]
+        return None
+
+    def early_copies(self):
+        """Return clones that copy what somebody may still write."""
+        found = []
+        for node in self.nodes.values():
+            for name, device in node.kernel.devices.items():
+                if not (device.clone and device.clone.hydration):
+                    continue
+                names, role = names_module.parse(name)
+                source = self.row(names.name_id)
+                if source is None or not identity.is_placeholder(source):
+                    continue
+                home = self.by_host[identity.backend_of(source)]
+                path = names_module.Names(source.name_id).path()
+                if home.kernel.writable(path):
+                    found.append('%s copies from %s, which is not sealed' % (
+                        name, home.name))
+        return found
+
+    def early_switches(self):
+        """Return linear handles whose clones could come back incomplete."""
+        found = []
+        for node in self.nodes.values():
+            for path, volume in node.lvm.volumes.items():
+                bitmap = self._bitmap(node, volume)
+                handle = node.kernel.get(names_module.Names(
+                    path.rpartition('/volume-')[2]).path())
+                if (bitmap and handle and handle.kinds == 'linear' and
+                        len(bitmap.safe) < machine.REGIONS):
+                    found.append('%s on %s is linear, its bitmap not safe' % (
+                        path, node.name))
+        return found
+
+    def early_releases(self):
+        """Return sources given up before their copies were safe."""
+        found = []
+        for row in self.placeholders():
+            if identity.state(row) != identity.RELEASED:
+                continue
+            owner = identity.owner_row(self.context, row.id)
+            handle = owner and self.by_host[identity.backend_of(
+                owner)].kernel.get(names_module.Names(row.id).path())
+            # After a reboot there is nothing left to flush.
+            if handle and handle.switched and not handle.flushed:
+                found.append('source %s is released, but its copy was not '
+                             'flushed' % row.name_id)
+        return found

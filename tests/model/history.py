@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One volume's life: what users and nodes do, and what must hold meanwhile.
+
+A guest writes blocks that count up. What was acknowledged is remembered, and
+after each step of anybody the volume is looked for on the disks.
+"""
+
+import contextlib
+
+from cinder import exception as cinder_exception
+from oslo_concurrency import processutils
+import oslo_messaging as messaging
+
+from dmclone_driver import identity
+from tests.model import cloud as cloud_module
+from tests.model import machine
+from tests.unit.fakes import steps
+
+_REFUSALS = (cinder_exception.CinderException, OSError,
+             processutils.ProcessExecutionError,
+             messaging.MessagingException)
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+class History:
+    """A volume on three nodes, its guest, and what the guest was told."""
+
+    def __init__(self, patch):
+        self.cloud = cloud_module.Cloud(patch)
+        self.nodes = [self.cloud.add(name) for name in 'abc']
+        self.cloud.settle()
+        self.volume_id = self.nodes[0].create().id
+        self.cloud.steps.observe = self.check
+        #: The node that the guest runs on, and its path there.
+        self.guest = self.path = None
+        #: Where it ran before, until it lets go: (node, path).
+        self.old_guest = None
+        #: Attachments: {node: record}.
+        self.attached = {}
+        self.write = None
+        self.number = 0
+        self.found = []
+        content = self.content('now')
+        #: Of each block: what was written last, and what may be there after
+        #: a power cut.
+        self.last = list(content)
+        self.possible = [{value} for value in content]
+
+    # What is looked at after each step
+
+    def content(self, when):
+        row = self.cloud.row(self.volume_id)
+        return self.cloud.content(row, when)
+
+    def check(self):
+        """Note what is lost, or about to be, and raise Violation.
+
+        It is noted since the driver may survive the exception.
+        """
+        try:
+            self._look_at_all()
+        except (Violation, cloud_module.Lost) as violation:
+            self.found.append(str(violation))
+            raise Violation(self.found[0])
+
+    def _look_at_all(self):
+        found = (self.found + self.cloud.violations() +
+                 self.cloud.early_copies() + self.cloud.early_switches() +
+                 self.cloud.early_releases())
+        if found:
+            raise Violation('; '.join(found))
+        now, safe = self.content('now'), self.content('safe')
+        for block in range(machine.LENGTH):
+            if now[block] not in self._expected(block):
+                raise Violation('block %d is %s instead of %s' % (
+                    block, now[block], self.last[block]))
+            if safe[block] not in (self.possible[block] |
+                                   self._expected(block)):
+                raise Violation('a power cut would make block %d %s' % (
+                    block, safe[block]))
+
+    def _expected(self, block):
+        """Return what a block may be now."""
+        expected = {self.last[block]}
+        if self.write and self.write.block == block:
+            expected.add(self.write.value)
+        return expected
+
+    # Things go wrong
+
+    @contextlib.contextmanager
+    def fault(self, fault):
+        """Do something that may be cut off.
+
+        :param fault: None, or (number of the step, 'kill' or 'power')
+        """
+        number, kind = fault or (None, None)
+        self.cloud.steps.killed_on = None
+        self.cloud.steps.start(number, killed=True, after=False)
+        try:
+            yield
+            self.cloud.settle()
+        except _REFUSALS:
+            pass
+        except steps.Killed:
+            pass
+        finally:
+            self.cloud.steps.start()
+        killed = self.cloud.steps.killed_on
+        if killed and kind == 'power':
+            self.cut_power(killed)
+        elif killed:
+            killed.stop()
+        self.take_answers()
+        self.check()
+
+    def cut_power(self, node):
+        """All that runs on a node is gone, and what no disk has."""
+        node.reboot()
+        if self.guest is node:
+            if self.write:
+                self.possible[self.write.block].add(self.write.value)
+            self.guest = self.write = None
+        if self.old_guest and self.old_guest[0] is node:
+            self.old_guest = None
+        self._look_what_is_left()
+        self.check()
+
+    def _look_what_is_left(self):
+        for block, value in enumerate(self.content('now')):
+            if value not in self.possible[block] | self._expected(block):
+                raise Violation('after a power cut block %d is %s' % (
+                    block, value))
+            self.last[block] = value
+            self.possible[block].add(value)
+
+    def start(self, node, fault=None):
+        """Start a node's service."""
+        with self.fault(fault):
+            node.start()
+            self.cloud.settle()
+
+    # What the guest does
+
+    def open(self, node, path):
+        self.guest, self.path = node, path
+        node.kernel.get(path).opened += 1
+
+    def close_old(self):
+        """The old node lets go of the volume, if the guest ran there."""
+        if self.old_guest:
+            node, path = self.old_guest
+            device = node.kernel.get(path)
+            if device:
+                device.opened -= 1
+            self.old_guest = None
+
+    def stop_guest(self):
+        self.close_old()
+        if self.guest:
+            self.old_guest = self.guest, self.path
+            self.close_old()
+        if self.write:
+            # Whoever kills a process cannot take its requests back.
+            self._drop_write()
+        self.guest = None
+
+    def _drop_write(self):
+        write, self.write = self.write, None
+        device = self.guest.kernel.get(write.path)
+        if device and device.clone and write in device.clone.writes:
+            device.clone.writes.remove(write)
+        if write.done:
+            self._acknowledged(write)
+
+    def begin_write(self, block):
+        self.number += 1
+        value = 'write %d' % self.number
+        # It may be done before it is known to be.
+        self.write = machine.Write(self.path, block, value)
+        self.write = self.guest.kernel.begin_write(self.path, block, value)
+        self.take_answers()
+
+    def take_answers(self):
+        """See whether the guest's write is over."""
+        write = self.write
+        if write and write.done:
+            self.write = None
+            self._acknowledged(write)
+        elif write and write.failed:
+            self.write = None
+
+    def _acknowledged(self, write):
+        self.last[write.block] = write.value
+        self.possible[write.block].add(write.value)
+
+    def flush(self):
+        """What was acknowledged before has to stay from now on."""
+        try:
+            self.guest.kernel.flush(self.path)
+        except (machine.Wait, OSError):
+            return
+        self.possible = [{value} for value in self.last]
+
+    def read(self, block):
+        """What the guest reads has to be what it wrote."""
+        try:
+            value = self.guest.kernel.read(self.path, block)
+        except (machine.Wait, OSError):
+            return
+        if value not in self._expected(block):
+            raise Violation('block %d is read as %s instead of %s' % (
+                block, value, self.last[block]))
+
+    # What users do
+
+    def home(self):
+        row = self.cloud.row(self.volume_id)
+        return self.cloud.by_host[identity.backend_of(row)]
+
+    def attach(self, node, fault=None):
+        """Attach the volume; the guest starts there, or may move there."""
+        record = self.cloud.database.attach(self.cloud.new_id(),
+                                            self.volume_id)
+        self.attached[node] = record
+        home, paths = self.home(), []
+        if home.down:
+            self.drop(node)
+            return
+        with self.fault(fault):
+            row = self.cloud.row(self.volume_id)
+            with self.cloud.on(home):
+                home.driver.create_export(self.cloud.context, row,
+                                          node.connector)
+                data = home.driver.initialize_connection(row, node.connector)
+                paths.append(data['data']['device_path'])
+        if not paths or not node.kernel.get(paths[0]):
+            self.drop(node)
+            return
+        record.connector, record.attach_status = node.connector, 'attached'
+        if self.guest is None and not self.old_guest:
+            self.open(node, paths[0])
+        record.path = paths[0]
+
+    def drop(self, node):
+        """Nova gives an attachment up that could not be made."""
+        self.cloud.database.attachments.pop(self.attached.pop(node).id)
+
+    def move_guest(self, node):
+        """The guest goes on at the other node; here it is paused."""
+        self.old_guest = self.guest, self.path
+        self.open(node, self.attached[node].path)
+
+    def detach(self, node, fault=None):
+        """Delete an attachment; its guest has let go, or must now."""
+        if self.guest is node:
+            self.stop_guest()
+        elif self.old_guest and self.old_guest[0] is node:
+            self.close_old()
+        record = self.attached[node]
+        home = self.home()
+        if record.connector and not home.down:
+            with self.fault(fault):
+                with self.cloud.on(home):
+                    home.driver.terminate_connection(
+                        self.cloud.row(self.volume_id), record.connector)
+        self.drop(node)
+
+    # Time
+
+    def look(self, node, fault=None):
+        with self.fault(fault):
+            self.cloud.pass_time(100)
+            node.look()
+
+    def hydrate(self, node, region):
+        for name in node.clones():
+            if node.kernel.devices[name].clone.hydration:
+                with contextlib.suppress(machine.Wait, OSError):
+                    node.kernel.copy(name, region)
+        self.check()
+
+    # The end
+
+    def converge(self):
+        """Everything is well again: all goes on, and nothing is left."""
+        for node in self.nodes:
+            node.kernel.metadata_fails = False
+            if node.kernel.sick():
+                # A clone whose metadata has failed needs a new start.
+                self.cut_power(node)
+        for node in self.nodes:
+            if node.down:
+                self.start(node)
+        self._go_on()
+        for node in list(self.attached):
+            self.detach(node)
+        self._go_on()
+        left = self.cloud.leftovers()
+        if left:
+            raise Violation('left over: %s' % '; '.join(left))
+        self.check()
+
+    def delete(self):
+        """Delete the volume; nothing at all is left."""
+        home, row = self.home(), self.cloud.row(self.volume_id)
+        self.cloud.steps.observe = lambda: None
+        with self.cloud.on(home):
+            home.driver.delete_volume(row)
+        self.cloud.settle()
+        del self.cloud.database.rows[self.volume_id]
+        left = self.cloud.leftovers()
+        if left:
+            raise Violation('left over: %s' % '; '.join(left))
+
+    def _go_on(self):
+        for _ in range(6):
+            for node in self.nodes:
+                for region in range(machine.REGIONS):
+                    self.hydrate(node, region)
+                self.look(node)
+        self.take_answers()

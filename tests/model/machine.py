@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel whose disks and clones have content, and can lose it.
+
+A volume has two regions of two blocks each. A disk remembers what it holds
+now and what it would hold after a power cut; the same for the bitmap of a
+clone, which says what is hydrated. As in dm-clone, a region's bit is set
+after its copy, and a commit makes the data safe before the bitmap.
+"""
+
+import errno
+
+from tests.unit.fakes import kernel
+
+REGIONS, BLOCKS = 2, 2
+LENGTH = REGIONS * BLOCKS
+
+
+class Disk:
+    """What is on a logical volume, block by block."""
+
+    def __init__(self, content):
+        self.now = list(content)
+        self.safe = list(content)
+
+    def flush(self):
+        self.safe = list(self.now)
+
+    def cut_power(self):
+        self.now = list(self.safe)
+
+
+class Bitmap(dict):
+    """The hydrated regions, beside what all pretended kernels know."""
+
+    def __init__(self):
+        super().__init__(hydrated=0)
+        self.now, self.safe = set(), set()
+
+    def add(self, region):
+        self.now.add(region)
+        self['hydrated'] = len(self.now)
+
+    def flush(self):
+        self.safe = set(self.now)
+
+    def cut_power(self):
+        self.now = set(self.safe)
+        self['hydrated'] = len(self.now)
+
+
+class Write:
+    """A guest's, which may have to wait."""
+
+    def __init__(self, path, block, value):
+        self.path, self.block, self.value = path, block, value
+        self.done = self.failed = False
+        #: The region as it was when the copy for this write was made.
+        self.copied = None
+
+
+class Clone(kernel.Clone):
+    """One that counts the writes that wait."""
+
+    def __init__(self, bitmap, length, region):
+        self.writes = []
+        super().__init__(bitmap, length, region)
+
+    @property
+    def waiting(self):
+        return len([write for write in self.writes
+                    if write.block // BLOCKS not in self.bitmap.now])
+
+    @waiting.setter
+    def waiting(self, number):
+        for write in self.writes:
+            write.failed = True
+        self.writes.clear()
+
+
+class Wait(Exception):
+    """A request would wait."""
+
+
+def _io_error(why):
+    return OSError(errno.EIO, why)
+
+
+class Kernel(kernel.Kernel):
+    """One node's."""
+
+    cloud = None
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        #: The next commit of changed metadata fails, silently.
+        self.metadata_fails = False
+        self._junk = 0
+
+    def writable(self, path):
+        """Whether a write to a handle would be acknowledged."""
+        device = self.get(path)
+        if device is None or device.sealed or device.read_only:
+            return False
+        return not (device.clone and self.get(
+            device.table[0].paths()[1]).suspended)
+
+    def sick(self):
+        """Whether the metadata of a clone has failed."""
+        return any(device.clone and device.clone.mode != 'rw'
+                   for device in self.devices.values())
+
+    # Content
+
+    def disk(self, path):
+        """Return what is on a logical volume; new ones hold old blocks."""
+        volume = self.lvm.volumes[path]
+        if 'disk' not in volume:
+            self._junk += 1
+            volume['disk'] = Disk(['junk %d' % self._junk] * LENGTH)
+        return volume['disk']
+
+    def bottom(self, device):
+        """Return the path of the disk under a linear device."""
+        return next(segment.words[0] for segment in device.table
+                    if segment.kind == 'linear')
+
+    def read(self, path, block):
+        """Read a block through whatever lies below.
+
+        :raises: Wait, OSError
+        """
+        device = self.get(path)
+        if path in self.disks:
+            return self.cloud.read_remote(path, block)
+        if device is None:
+            return self.disk(path).now[block]
+        if device.suspended:
+            raise Wait
+        if device.clone:
+            if device.clone.mode == 'Fail':
+                raise _io_error('clone failed')
+            metadata, gate, source = device.table[0].paths()
+            return self.read(gate if block // BLOCKS in
+                             device.clone.bitmap.now else source, block)
+        if 'linear' not in device.kinds:
+            raise _io_error('error target')
+        return self.read(self.bottom(device), block)
+
+    def begin_write(self, path, block, value):
+        """Write a block; returns a :class:`Write`, done or not."""
+        write = Write(path, block, value)
+        device = self.get(path)
+        if device is None or device.sealed or device.read_only:
+            write.failed = True
+            return write
+        if device.clone:
+            device.clone.writes.append(write)
+            self._let_go()
+        else:
+            self._put(path, {block: value})
+            write.done = True
+        return write
+
+    def _put(self, path, blocks):
+        """Write to what lies at the bottom of linear devices."""
+        device = self.get(path)
+        while device is not None:
+            if device.suspended:
+                raise Wait
+            if device.kinds != 'linear':
+                raise _io_error('error target')
+            path = self.bottom(device)
+            device = self.get(path)
+        for block, value in blocks.items():
+            self.disk(path).now[block] = value
+
+    def _let_go(self):
+        for device in self.devices.values():
+            if not device.clone or device.suspended:
+                continue
+            for write in list(device.clone.writes):
+                try:
+                    self._go_on(device, write)
+                except Wait:
+                    pass
+                except OSError:
+                    write.failed = True
+                    device.clone.writes.remove(write)
+
+    def _go_on(self, device, write):
+        clone = device.clone
+        if clone.mode != 'rw':
+            raise _io_error('metadata')
+        metadata, gate, source = device.table[0].paths()
+        region = write.block // BLOCKS
+        blocks = {write.block: write.value}
+        if region not in clone.bitmap.now:
+            if write.copied is None:
+                write.copied = self._region(source, region)
+            blocks = {**write.copied, **blocks}
+        try:
+            self._put(gate, blocks)
+        except OSError:
+            clone.mode = 'ro'
+            raise
+        clone.bitmap.add(region)
+        write.done = True
+        clone.writes.remove(write)
+
+    def _region(self, path, region):
+        return {block: self.read(path, block) for block in
+                range(region * BLOCKS, (region + 1) * BLOCKS)}
+
+    def copy(self, name, region):
+        """Let a clone's background copy do one region."""
+        device = self.devices[name]
+        metadata, gate, source = device.table[0].paths()
+        if region in device.clone.bitmap.now or device.clone.mode != 'rw':
+            return
+        self._put(gate, self._region(source, region))
+        device.clone.bitmap.add(region)
+
+    def commit(self, device):
+        """Make a clone's changes safe: the data, then the bitmap."""
+        bitmap = device.clone.bitmap
+        if bitmap.now == bitmap.safe and device.clone.mode == 'rw':
+            self._flush(device.table[0].paths()[1])
+        elif self.metadata_fails or device.clone.mode != 'rw':
+            device.clone.mode = 'ro'
+            raise _io_error('commit')
+        else:
+            self._flush(device.table[0].paths()[1])
+            bitmap.flush()
+
+    def flush(self, path):
+        """A guest's flush.
+
+        :raises: Wait, OSError
+        """
+        device = self.get(path)
+        if device.suspended:
+            raise Wait
+        if device.clone:
+            self.commit(device)
+        else:
+            self._flush(path)
+
+    def _flush(self, path):
+        device = self.get(path)
+        while device is not None:
+            if device.suspended:
+                raise Wait
+            if device.kinds != 'linear':
+                raise _io_error('error target')
+            path = self.bottom(device)
+            device = self.get(path)
+        self.disk(path).flush()
+
+    # What differs from a kernel without content
+
+    def zero_start(self, path, length):
+        super().zero_start(path, length)
+        self.lvm.bitmaps[path] = Bitmap()
+
+    def flush_disk(self, path):
+        super().flush_disk(path)
+        self.get(path).flushed = True
+        self.flush(path)
+
+    def fail_waiting(self):
+        for device in self.devices.values():
+            if device.clone:
+                device.clone.waiting = 0
+
+    def reboot(self):
+        for device in self.devices.values():
+            if device.clone:
+                device.clone.waiting = 0
+        super().reboot()
+        for volume in self.lvm.volumes.values():
+            if 'disk' in volume:
+                volume['disk'].cut_power()
+        for bitmap in self.lvm.bitmaps.values():
+            bitmap.cut_power()
+
+    def _switch(self, device, segments):
+        # From a clone to a linear table, for example.
+        device.switched, device.flushed = bool(device.table), False
+        super()._switch(device, segments)
+        if device.clone:
+            device.clone = Clone(device.clone.bitmap, segments[0].length,
+                                 device.clone.region)
+
+    def _load(self, arguments, table):
+        device = self._named(arguments[0])
+        if device.clone and not device.suspended:
+            self.violations.append('%s: loaded over a live clone' %
+                                   arguments[0])
+        super()._load(arguments, table)
+
+    def _drain(self, name, device):
+        super()._drain(name, device)
+        if device.clone:
+            try:
+                self.commit(device)
+            except (OSError, Wait):
+                pass            # silently, as in the kernel
+
+    @staticmethod
+    def _status_of(device):
+        clone = device.clone
+        if clone and len(clone.bitmap.now) == REGIONS:
+            clone.bitmap['hydrated'] = clone.total
+        return kernel.Kernel._status_of(device)
