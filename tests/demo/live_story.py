@@ -24,6 +24,7 @@ class LiveStory(story.Story):
     """One server, its volume, and their way."""
 
     nova = True
+    move = 'live migration'
 
     def __init__(self, lab, screen):
         super().__init__(lab, screen)

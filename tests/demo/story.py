@@ -49,6 +49,8 @@ class Story:
 
     #: Whether it needs instances.
     nova = False
+    #: What brings the volume to the other node.
+    move = 'attach away'
 
     def __init__(self, lab, screen):
         self.lab = lab
@@ -204,7 +206,7 @@ class Story:
         self.say('%s logs out and says that it needs the source no more; %s '
                  'wipes and deletes it.' % (self.away.name, self.home.name))
         self.until_none(self.surplus)
-        self.since_move('attach away, until the source is gone')
+        self.since_move(self.move + ', until the source is gone')
         self.say('The source is gone, with its export, its session and all '
                  'helper devices. %s:' % self.home.name)
         exports = 'ls /sys/kernel/config/target/iscsi'

@@ -5,6 +5,12 @@ from tests.e2e import base
 from tests.e2e import leftovers
 from tests.e2e import user as user_module
 
+_SIGNATURES = """
+for d in /sys/block/sd*; do
+    blkid --probe /dev/${d##*/} || test $? = 2
+done
+ls -l /dev/disk/by-uuid 2>/dev/null | grep -e sd -e dm- || true
+"""
 _STRANGER = """
 iscsiadm -m iface -I stranger --op new
 iscsiadm -m iface -I stranger --op update -n iface.initiatorname \\
@@ -51,15 +57,6 @@ class TransferTest(base.E2ETest):
             self.assertEqual(expected, self.checksum(other, path, 1024))
         self.assertEqual([], leftovers.volumes(home))
 
-    def test_placeholder_is_hidden_from_users(self):
-        volume_id, home, checksum = self.filled_volume()
-        other = self.other(home)
-        with self.slow_network(other), self.attached(volume_id, other):
-            self.assertEqual(1, len(self.placeholders(volume_id)))
-            listed = self.user.request('GET', '/volumes')['volumes']
-            self.assertEqual([volume_id], [v['id'] for v in listed])
-        self.hydrated(volume_id)
-
     def test_there_and_back_while_the_first_source_exists(self):
         volume_id, home, checksum = self.filled_volume()
         other = self.other(home)
@@ -78,33 +75,28 @@ class TransferTest(base.E2ETest):
             self.hydrated(volume_id, timeout=240)
             self.assertEqual(expected, self.checksum(other, path))
 
-    def test_imported_disk_shows_no_signature(self):
+    def test_others_see_nothing_of_a_transfer(self):
+        """Users no second volume, hosts no signature, strangers no source."""
         volume_id, home, checksum = self.filled_volume()
         other = self.other(home)
         with self.attached(volume_id, home) as path:
             home.run('mkswap ' + path)
         with self.slow_network(other), self.attached(volume_id, other) as path:
+            placeholder, = self.placeholders(volume_id)
+            listed = self.user.request('GET', '/volumes')['volumes']
+            self.assertEqual([volume_id], [v['id'] for v in listed])
             self.assertIn('swap', other.run('blkid --probe ' + path))
-            self.assertEqual('', other.run(
-                'for d in /sys/block/sd*; do '
-                'blkid --probe /dev/${d##*/} || test $? = 2; done; '
-                'ls -l /dev/disk/by-uuid 2>/dev/null | '
-                'grep -e sd -e dm- || true'))
+            self.assertEqual('', other.run(_SIGNATURES))
+            self._cannot_log_in(home, placeholder)
         self.hydrated(volume_id)
 
-    def test_nobody_else_can_log_in(self):
-        """Not even with the password."""
-        volume_id, home, checksum = self.filled_volume()
-        other = self.other(home)
-        with self.slow_network(other), self.attached(volume_id, other):
-            placeholder, = self.placeholders(volume_id)
-            (location, auth), = self.lab.sql(
-                "SELECT provider_location, provider_auth FROM volumes "
-                "WHERE id = '%s'" % placeholder)
-            portal, iqn, lun = location.split()
-            method, user, password = auth.split()
-            home.run(_STRANGER.format(
-                node='iscsiadm -m node -I stranger -T %s -p %s' % (
-                    iqn, portal.partition(',')[0]),
-                user=user, password=password))
-        self.hydrated(volume_id)
+    def _cannot_log_in(self, node, placeholder):
+        """A node that is not the importer, although it has the password."""
+        (location, auth), = self.lab.sql(
+            "SELECT provider_location, provider_auth FROM volumes "
+            "WHERE id = '%s'" % placeholder)
+        portal, iqn, lun = location.split()
+        method, user, password = auth.split()
+        node.run(_STRANGER.format(
+            node='iscsiadm -m node -I stranger -T %s -p %s' % (
+                iqn, portal.partition(',')[0]), user=user, password=password))
