@@ -247,7 +247,7 @@ class Watcher:
                 volume, identity.record(placeholder).node):
             self._destination.early.add(names)
         if names in self._destination.early:
-            self._doubt(context, names, placeholder, volume)
+            self._doubt(context, names, placeholder)
             return identity.PREPARED
         try:
             identity.commit(context, volume_id, placeholder.id)
@@ -257,16 +257,16 @@ class Watcher:
             return identity.PREPARED
         return identity.COMMITTED
 
-    def _doubt(self, context, names, placeholder, volume):
+    def _doubt(self, context, names, placeholder):
         """Let a write wait that cannot be the guest's, but not for ever."""
         if self._pauses.age('w' + names.name_id) < DOUBT:
             return
         LOG.error('Somebody writes to %(device)s, the destination of volume '
                   '%(volume)s, since before it was attached here: that is '
                   'no instance. The write fails, the transfer is abandoned, '
-                  'and the volume stays on %(home)s as it is.',
-                  {'device': names.path(), 'volume': volume.id,
-                   'home': volume.host})
+                  'and the volume stays where it is.',
+                  {'device': names.path(),
+                   'volume': identity.volume_of(placeholder)})
         self._in_background(names.name_id, self._discard, context,
                             placeholder)
 
