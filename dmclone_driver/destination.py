@@ -244,13 +244,20 @@ class Destination:
         handles.build_clone(names, lv, path, region, self._backend.tuning,
                             passive=passive)
 
+    def ask_for_source(self, context, source):
+        """Have the old home serve a source, if it does not.
+
+        :raises: PeerUnreachable, PeerFailed
+        """
+        self._backend.client.export_source(
+            context, identity.backend_of(source), source.id)
+
     def reconnect(self, context, names, source):
         """Connect a clone whose source shim points nowhere.
 
         :param source: the placeholder, which points to the source
         """
-        self._backend.client.export_source(
-            context, identity.backend_of(source), source.id)
+        self.ask_for_source(context, source)
         source.refresh()
         # A deletion in the middle would leave the session behind.
         with self._backend.lock(identity.volume_of(source)):

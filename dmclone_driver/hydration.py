@@ -40,6 +40,8 @@ RETRY_WRITE = 2
 RETRY_WAITING = 10
 # Seconds that a write may wait which was made before an instance could.
 DOUBT = 60
+# Seconds without any progress after which a clone's source is asked for.
+STALLED = 60
 
 
 class Pauses:
@@ -66,6 +68,10 @@ class Pauses:
         now = self._clock()
         return now - self._next.get(key, (0, 0, now))[2]
 
+    def now(self):
+        """Return the time in seconds, from any beginning."""
+        return self._clock()
+
     def forget(self, key):
         """Start again with the shortest pause."""
         self._next.pop(key, None)
@@ -83,6 +89,8 @@ class Watcher:
         self._pauses = Pauses()
         self._reported = {}
         self._working = set()
+        #: How far clones have come, and since when: {names: (regions, time)}.
+        self._progress = {}
         #: Of the start, with what it has yet to do; set by Recovery.
         self.recovery = None
         #: Volumes that are complete, but whose clone is not yet cleared up.
@@ -191,6 +199,7 @@ class Watcher:
             return 'complete'
         if not status.hydration:
             return self._hydrate(context, names)
+        self._see_progress(context, names, status)
         return 'hydrating'
 
     def _look_at_passive(self, context, names, status):
@@ -290,6 +299,27 @@ class Watcher:
                 self._destination.hydrate(context, names, source)):
             self._pauses.forget('h' + names.name_id)
 
+    def _see_progress(self, context, names, status):
+        """Have a source served again if nothing has come for some time."""
+        now = self._pauses.now()
+        hydrated, since = self._progress.get(names, (None, now))
+        stalled = now - since >= STALLED
+        if hydrated != status.hydrated or stalled:
+            self._progress[names] = status.hydrated, now
+        if hydrated == status.hydrated and stalled:
+            self._in_background(names.name_id, self._ask_for_source, context,
+                                names)
+
+    def _ask_for_source(self, context, names):
+        source = identity.placeholder(context, names.name_id)
+        if source is None:
+            return
+        LOG.warning('Volume %(volume)s makes no progress: what it needs from '
+                    '%(host)s does not come, or its guest is too busy.',
+                    {'volume': identity.volume_of(source),
+                     'host': source.host})
+        self._destination.ask_for_source(context, source)
+
     def _complete(self, context, names):
         """Turn a complete clone into a linear handle; its source goes."""
         volume_id = self._volume_id(context, names)
@@ -348,6 +378,7 @@ class Watcher:
         self.unfinished.discard(names)
         self._pauses.forget('h' + names.name_id)
         self._reported.pop(names.name_id, None)
+        self._progress.pop(names, None)
 
     def _report(self, context, names, status):
         """Say once, in the log and to the user, that a clone is in trouble."""

@@ -27,3 +27,20 @@ class TwoAttachmentsTest(base.TwoAttachmentsTest):
         wait.until(lambda: not self.placeholders(self.volume_id),
                    'the destination to be removed', 60)
         self.assertNotIn('dmclone', self.new.run('dmsetup ls; lvs'))
+
+
+class TargetTest(base.E2ETest):
+    """The target's own service, which forgets what it serves."""
+
+    def test_target_is_restarted_while_the_volume_hydrates(self):
+        volume_id, home, checksum = self.filled_volume()
+        other = self.other(home)
+        with self.slow_network(other), self.attached(volume_id, other) as path:
+            home.kill('tgtd')
+            home.start_service('tgtd')
+            # Some time until the importer misses its source.
+            wait.until(lambda: 'dmclone-' in home.run(
+                'tgtadm --op show --mode target'),
+                'the source to be served again', 120)
+            self.assertEqual(checksum, self.checksum(other, path))
+        self.hydrated(volume_id)

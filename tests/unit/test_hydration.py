@@ -377,6 +377,36 @@ class HydratingTestCase(WatcherTestCase):
         self.look(seconds=1000)
         self.assertTrue(self.handle.clone.hydration)
 
+    def asked(self):
+        """Look; return what the old home was asked to do."""
+        steps, queries = self.look(seconds=10)
+        return [step.split()[-1] for step in steps if 'ask' in step]
+
+    def test_source_is_served_again_if_nothing_comes(self):
+        """Its target may have been restarted."""
+        self.look()
+        self.a.target.exports.clear()
+        asked = sum((self.asked() for _ in range(hydration.STALLED // 10)),
+                    [])
+        self.assertEqual(['export_source'], asked)
+        self.assertEqual(1, len(self.a.target.exports))
+        # And not in each look from now on.
+        self.assertEqual([], self.asked())
+
+    def test_source_is_not_asked_for_while_something_comes(self):
+        self.look()
+        for copied in range(2 * hydration.STALLED // 10):
+            self.handle.clone.bitmap['hydrated'] = copied
+            self.assertEqual([], self.asked())
+
+    def test_old_home_is_away_and_nothing_comes(self):
+        self.look()
+        self.a.stop()
+        with mock.patch('dmclone_driver.hydration.LOG.warning') as warning:
+            for _ in range(2 + hydration.STALLED // 10):
+                self.look(seconds=10)
+        self.assertIn(self.a.host, str(warning.call_args_list))
+
     def test_hydration_has_begun_since_the_look(self):
         """Or has even ended: there is nothing to start."""
         stale = status.CloneStatus(length=2097152, mode='rw', total=16384)
