@@ -188,15 +188,23 @@ class Recovery:
             parsed = names_module.parse(device)
             if not parsed or parsed[1] != EXPORT:
                 continue
-            row = identity.owner_row(context, parsed[0].name_id)
-            if row is None:
-                self._source.unexport(parsed[0])
-                continue
-            with self._backend.lock(identity.guarding_id(row)):
-                row.refresh()
-                if not (identity.prepared_transfer(row) or
-                        identity.state(row) == identity.COMMITTED):
-                    self._source.unexport(parsed[0])
+            try:
+                self._end_export(context, parsed[0])
+            except Exception:
+                LOG.exception('Whether anybody needs %s could not be found '
+                              'out.', device)
+
+    def _end_export(self, context, names):
+        """End an export, unless its volume or source still needs it."""
+        row = identity.owner_row(context, names.name_id)
+        if row is None:
+            self._source.unexport(names)
+            return
+        with self._backend.lock(identity.guarding_id(row)):
+            row.refresh()
+            if not (identity.prepared_transfer(row) or
+                    identity.state(row) == identity.COMMITTED):
+                self._source.unexport(names)
 
     def _clean_up(self, context, row):
         """Go on where a volume or source stood; under its lock."""

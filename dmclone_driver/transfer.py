@@ -222,19 +222,28 @@ class Transfer:
         Asks the database nothing while none is prepared.
         """
         for volume_id, placeholder_id in list(self.prepared.items()):
-            with self._backend.lock(volume_id):
-                volume = identity.get(context, volume_id)
-                if (volume is None or
-                        identity.prepared_transfer(volume) != placeholder_id):
-                    self._forget(volume_id, placeholder_id, volume)
-                    continue
-                placeholder = identity.get(context, placeholder_id)
-                if placeholder is None or not attachments.live(
-                        volume, identity.record(placeholder).node):
-                    LOG.info('Transfer %(id)s of volume %(volume)s is '
-                             'discarded: its attachment is gone.',
-                             {'id': placeholder_id, 'volume': volume_id})
-                    self.roll_back(context, volume)
+            try:
+                with self._backend.lock(volume_id):
+                    self._discard_if_orphan(context, volume_id,
+                                            placeholder_id)
+            except Exception:
+                LOG.exception('Transfer %(id)s of volume %(volume)s needs '
+                              'another look.',
+                              {'id': placeholder_id, 'volume': volume_id})
+
+    def _discard_if_orphan(self, context, volume_id, placeholder_id):
+        volume = identity.get(context, volume_id)
+        if (volume is None or
+                identity.prepared_transfer(volume) != placeholder_id):
+            self._forget(volume_id, placeholder_id, volume)
+            return
+        placeholder = identity.get(context, placeholder_id)
+        if placeholder is None or not attachments.live(
+                volume, identity.record(placeholder).node):
+            LOG.info('Transfer %(id)s of volume %(volume)s is discarded: its '
+                     'attachment is gone.',
+                     {'id': placeholder_id, 'volume': volume_id})
+            self.roll_back(context, volume)
 
     def _forget(self, volume_id, placeholder_id, volume):
         """Forget a transfer that the peer has committed or abandoned."""

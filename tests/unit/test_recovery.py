@@ -58,6 +58,26 @@ class VolumesTestCase(RecoveryTestCase):
             self.cloud.row(others[0].id).name_id))['handle'])
         self.cloud.attach(others[1], self.b)
 
+    def test_exports_that_nobody_needs(self):
+        """One that cannot be judged stops no other."""
+        names = [Names(self.volume.id), Names(self.a.create().id)]
+        with self.cloud.on(self.a):
+            for each in names:
+                handles.ensure_export(each, 1024 ** 3)
+        owner_row = identity.owner_row
+
+        def fails(context, name_id):
+            if name_id == min(each.name_id for each in names):
+                raise OSError
+            return owner_row(context, name_id)
+
+        with mock.patch('dmclone_driver.identity.owner_row', new=fails):
+            self.restart(self.a)
+        self.assertEqual(1, len([name for name in self.a.kernel.devices
+                                 if name.endswith('-export')]))
+        self.restart(self.a)
+        self.assertEqual([], self.cloud.leftovers())
+
     def test_logical_volume_is_gone(self):
         other = self.a.create()
         self.a.kernel.reboot()

@@ -295,6 +295,27 @@ class MigrationTestCase(TransferTestCase):
         self.assertIdle(self.a)
         self.assertEqual({}, self.a.transfer.prepared)
 
+    def test_orphan_that_cannot_be_discarded(self):
+        """It stops neither the others, nor is it forgotten."""
+        other = self.a.create()
+        self.migrate()
+        self.cloud.attach(other, self.a)
+        self.cloud.attach(other, self.b)
+        for volume in self.volume, other:
+            for record in self.cloud.row(volume.id).volume_attachment:
+                record.destroy()
+        roll_back = self.a.transfer.roll_back
+
+        def fails(context, volume):
+            if volume.id == self.volume.id:
+                raise OSError
+            return roll_back(context, volume)
+
+        self.a.transfer.roll_back = fails
+        with self.cloud.on(self.a):
+            self.a.transfer.discard_orphans(self.context)
+        self.assertEqual([self.volume.id], list(self.a.transfer.prepared))
+
     def test_orphan_that_was_written(self):
         self.migrate()
         self.b.kernel.write(self.there)
