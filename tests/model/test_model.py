@@ -2,6 +2,7 @@
 """Random lives of a volume, cut off anywhere, on a pretended world."""
 
 import contextlib
+import logging
 from unittest import mock
 
 import ddt
@@ -128,8 +129,17 @@ class Life(stateful.RuleBasedStateMachine):
             self.history.start(self.node(number), fault)
 
 
+class ModelTestCase(testtools.TestCase):
+    """A test in which the driver has much to complain of."""
+
+    def setUp(self):
+        super().setUp()
+        logging.disable(logging.CRITICAL)
+        self.addCleanup(logging.disable, logging.NOTSET)
+
+
 @ddt.ddt
-class LifeTestCase(testtools.TestCase):
+class LifeTestCase(ModelTestCase):
     """Many lives, in parts that can run beside each other."""
 
     @ddt.data(1, 2, 3, 4)

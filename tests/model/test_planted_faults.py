@@ -9,7 +9,6 @@ from unittest import mock
 import ddt
 import hypothesis
 from hypothesis import stateful
-import testtools
 
 from dmclone_driver.devicemapper import dmsetup
 from dmclone_driver.devicemapper import table
@@ -105,7 +104,7 @@ FAULTS = {
 
 
 @ddt.ddt
-class PlantedFaultsTestCase(testtools.TestCase):
+class PlantedFaultsTestCase(test_model.ModelTestCase):
     """Each is found within some hundred lives."""
 
     @ddt.data(*FAULTS)
