@@ -168,3 +168,29 @@ class TwoAttachmentsTest(E2ETest):
                    "os.O_RDWR))'" % self.new_path)
         time.sleep(3)
         self.assert_passive()
+
+
+class SetupTest(E2ETest):
+    """A test with other options, which leaves the lab as it found it."""
+
+    @contextlib.contextmanager
+    def configured(self, options, *nodes, mode=None):
+        """Run nodes with other options of the backend for a while.
+
+        :param mode: 'eventlet' or 'threads', if not the lab's own
+        """
+        usual = self.lab.settings.mode
+        self._configure({'dmclone': options}, nodes, mode or usual)
+        try:
+            yield
+        finally:
+            self._configure({}, nodes, usual)
+
+    def _configure(self, changes, nodes, mode):
+        for node in nodes:
+            node.stop('cinder-volume')
+            node.configure(changes)
+            node.use_mode(mode)
+            node.start_service('cinder-volume')
+        for node in nodes:
+            node.wait_ready()

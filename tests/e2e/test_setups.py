@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways to set a backend up, right and wrong ones."""
 
-import contextlib
-
 from tests.e2e import base
 from tests.e2e import user as user_module
 from tests.lab import wait
@@ -15,30 +13,8 @@ REFUSALS = (
     ({'dmclone_region_size': '5'}, 'Option dmclone_region_size = 5'))
 
 
-class SetupTest(base.E2ETest):
-    """Each test leaves the lab as it found it."""
-
-    @contextlib.contextmanager
-    def configured(self, options, *nodes, mode=None):
-        """Run nodes with other options of the backend for a while.
-
-        :param mode: 'eventlet' or 'threads', if not the lab's own
-        """
-        usual = self.lab.settings.mode
-        self._configure({'dmclone': options}, nodes, mode or usual)
-        try:
-            yield
-        finally:
-            self._configure({}, nodes, usual)
-
-    def _configure(self, changes, nodes, mode):
-        for node in nodes:
-            node.stop('cinder-volume')
-            node.configure(changes)
-            node.use_mode(mode)
-            node.start_service('cinder-volume')
-        for node in nodes:
-            node.wait_ready()
+class SetupTest(base.SetupTest):
+    """What a backend is set up with, and what it says of that."""
 
     def _wait_for_line(self, node, seen, text):
         wait.until(lambda: text in node.log('cinder-volume')[seen:],
@@ -88,24 +64,6 @@ class SetupTest(base.E2ETest):
             node.run('rm /etc/modprobe.d/no-clone.conf')
             node.start_service('cinder-volume')
             node.wait_ready()
-
-    def test_metadata_in_another_group(self):
-        volume_id, home, checksum = self.filled_volume()
-        other = self.other(home)
-        options = {'dmclone_metadata_volume_group': 'cinder-metadata',
-                   'dmclone_region_size': '4'}
-        with self.slow_network(other):
-            with self.configured(options, other):
-                with self.attached(volume_id, other) as path:
-                    self.assertIn('dmclone-metadata', other.run(
-                        'lvs --noheadings -o lv_name cinder-metadata'))
-                    self.assertIn(' 8 ', self.clone_status(other, path))
-                    self.assertEqual(checksum, self.checksum(other, path))
-            # The option is back to its default: what is under way is not
-            # confused by that.
-            with self.attached(volume_id, other) as path:
-                self.assertEqual(checksum, self.checksum(other, path))
-        self.hydrated(volume_id)
 
     def test_lio_under_native_threads(self):
         nodes = list(self.lab.nodes.values())
