@@ -283,24 +283,35 @@ def is_open(names):
     return bool(handle) and handle.open_count > exported
 
 
-def seal(names):
+def seal(names, flush=True):
     """Refuse writes to a source from now on, and make durable what it has.
 
     What the guest flushes from now on is flushed at its new home, with all
     that this disk had acknowledged before.
 
+    :param flush: not at a start, which waits for no disk
     :returns: whether nobody has it open, who might have a write under way
     """
     present = dmsetup.devices()
     if names.of(HANDLE) not in present:
         return False
-    gate = present.get(names.of(GATE))
-    if not (gate and gate.suspended):
-        # Behind a shut gate a flush would wait, and nothing was written.
-        block.flush_disk(names.path())
+    # First: a flush may take long, or fail.
     block.set_read_only(names.path(), True)
+    gate = present.get(names.of(GATE))
+    # Behind a shut gate a flush would wait, and nothing was written.
+    if flush and not (gate and gate.suspended):
+        _flush(names)
     steps.reached(Step.SEALED, names.name_id)
     return not is_open(names)
+
+
+def _flush(names):
+    try:
+        block.flush_disk(names.path())
+    except OSError:
+        # Nothing would become better by waiting: the source is sealed.
+        LOG.exception('What %s has acknowledged may not be durable.',
+                      names.path())
 
 
 def ensure_export(names, size):

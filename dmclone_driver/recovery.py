@@ -101,7 +101,7 @@ class Recovery:
         if identity.prepared_transfer(row):
             self._transfer.prepared[row.id] = identity.prepared_transfer(row)
         if identity.state(row) == identity.COMMITTED:
-            handles.seal(names)
+            handles.seal(names, flush=False)
 
     def _recover_clone(self, row, names, lv):
         self._destination.rebuild(names, passive=True)

@@ -315,6 +315,19 @@ class ExportTestCase(HandlesTestCase):
         handles.seal(self.names)
         self.assertIn(self.names.path(), self.kernel.flushed)
 
+    def test_seal_of_a_disk_that_fails(self):
+        """It must not stay writable for that."""
+        self.patch('dmclone_driver.privsep.block.flush_disk',
+                   side_effect=OSError)
+        self.assertTrue(handles.seal(self.names))
+        self.assertTrue(self.device().sealed)
+
+    def test_seal_at_a_start(self):
+        """It waits for no disk."""
+        handles.seal(self.names, flush=False)
+        self.assertTrue(self.device().sealed)
+        self.assertEqual([], self.kernel.flushed)
+
     def test_seal_of_a_clone_whose_gate_is_shut(self):
         """A flush would wait there for ever; nothing was written."""
         handles.remove(self.names, HANDLE)
