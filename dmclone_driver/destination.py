@@ -46,10 +46,6 @@ class Destination:
         #: Names of clones that requests work on, once for each request: the
         #: watcher waits.
         self.busy = []
-        #: Names of passive clones that were written before an instance could
-        #: have done it. Even if one comes: the old one may have changed
-        #: since what dm-clone has read for that write.
-        self.early = set()
 
     def describe(self):
         """Tell a home what it needs to know before it begins."""
@@ -325,9 +321,8 @@ class Destination:
         """Abandon what was written before an instance could have done it."""
         volume_id = identity.volume_of(placeholder)
         volume = identity.get(context, volume_id)
-        if (volume is not None and (
-                names in self.early or attachments.under_way(
-                    volume, identity.record(placeholder).node)) and
+        if (volume is not None and attachments.under_way(
+                volume, identity.record(placeholder).node) and
                 handles.maybe_written(names) and
                 handles.never_acknowledged(names)):
             identity.abandon(context, volume_id, placeholder.id)

@@ -38,8 +38,6 @@ RETRY_WRITE = 2
 # The same while requests may wait that nobody can see: flushes at a gate,
 # reads of a source that is not connected.
 RETRY_WAITING = 10
-# Seconds that a write may wait which was made before an instance could.
-DOUBT = 60
 # Seconds without any progress after which a clone's source is asked for.
 STALLED = 60
 
@@ -238,7 +236,6 @@ class Watcher:
     def _forget_passive(self, names):
         self._pauses.forget(names.name_id)
         self._pauses.forget('w' + names.name_id)
-        self._destination.early.discard(names)
 
     def _take_write(self, context, names, placeholder):
         """Take a write that waits for the sign that the guest has come.
@@ -254,10 +251,7 @@ class Watcher:
         volume = identity.get(context, volume_id)
         if volume is not None and attachments.under_way(
                 volume, identity.record(placeholder).node):
-            self._destination.early.add(names)
-        if names in self._destination.early:
-            self._doubt(context, names, placeholder)
-            return identity.PREPARED
+            return self._refuse_write(context, names, placeholder)
         try:
             identity.commit(context, volume_id, placeholder.id)
         except exception.TransferGone as error:
@@ -266,18 +260,25 @@ class Watcher:
             return identity.PREPARED
         return identity.COMMITTED
 
-    def _doubt(self, context, names, placeholder):
-        """Let a write wait that cannot be the guest's, but not for ever."""
-        if self._pauses.age('w' + names.name_id) < DOUBT:
-            return
+    def _refuse_write(self, context, names, placeholder):
+        """End a transfer whose destination was written too early.
+
+        Even if the guest comes: it may have changed since, on the old home,
+        what dm-clone has read from there for this write.
+
+        :returns: the state of the transfer afterwards
+        """
+        volume_id = identity.volume_of(placeholder)
         LOG.error('Somebody writes to %(device)s, the destination of volume '
-                  '%(volume)s, since before it was attached here: that is '
-                  'no instance. The write fails, the transfer is abandoned, '
-                  'and the volume stays where it is.',
-                  {'device': names.path(),
-                   'volume': identity.volume_of(placeholder)})
+                  '%(volume)s, before it is attached here: that is no '
+                  'instance. The write fails, the transfer is abandoned, and '
+                  'the volume stays where it is.',
+                  {'device': names.path(), 'volume': volume_id})
+        if not identity.abandon(context, volume_id, placeholder.id):
+            return identity.COMMITTED
         self._in_background(names.name_id, self._discard, context,
                             placeholder)
+        return identity.ABANDONED
 
     def _hydrate(self, context, names):
         last = (RETRY_WAITING if dmsetup.is_suspended(

@@ -240,33 +240,19 @@ class PassiveTestCase(WatcherTestCase):
         self.assertFalse(self.gate.suspended)
 
     def test_write_before_the_attachment_is_complete(self):
-        """Completed or not: the old guest may have written since.
+        """Nova formats an encrypted volume; it must never be committed.
 
         dm-clone has read the region from the source for this write.
         """
         self.cloud.set_attach_status(self.volume, self.b, 'attaching')
+        self.handle.opened = 1
         self.b.kernel.write(self.names.path())
         self.look()
+        self.assertEqual(identity.ABANDONED, self.state())
+        self.assertEqual(0, self.handle.clone.waiting)
         self.cloud.set_attach_status(self.volume, self.b, 'attached')
-        for _ in range(hydration.DOUBT - 1):
-            self.look(seconds=1)
-            self.assertEqual(identity.PREPARED, self.state())
-            self.assertTrue(self.gate.suspended)
-        self.handle.opened = 1
-        self.look(seconds=hydration.RETRY_WRITE)
+        self.look(seconds=1000)
         self.assertEqual(identity.ABANDONED, self.state())
-        self.assertEqual(0, self.handle.clone.waiting)
-        self.assertEqual(self.a.pool, self.row().host)
-
-    def test_write_and_the_attachment_is_never_complete(self):
-        """Nova formats an encrypted volume, and waits for that."""
-        self.cloud.set_attach_status(self.volume, self.b, 'attaching')
-        self.handle.opened = 1
-        self.b.kernel.write(self.names.path())
-        self.look()
-        self.look(seconds=hydration.DOUBT)
-        self.assertEqual(identity.ABANDONED, self.state())
-        self.assertEqual(0, self.handle.clone.waiting)
         self.assertTrue(self.a.kernel.write('dmclone-' + self.volume.id))
         self.handle.opened = 0
         self.look(seconds=1000)
@@ -274,14 +260,27 @@ class PassiveTestCase(WatcherTestCase):
         self.cloud.detach(self.volume, self.b)
         self.assertIdle(self.a)
 
+    def test_early_write_is_too_late(self):
+        """The old home has committed at the same moment."""
+        self.cloud.set_attach_status(self.volume, self.b, 'attaching')
+        self.b.kernel.write(self.names.path())
+        abandon = identity.abandon
+
+        def too_late(context, volume_id, placeholder_id):
+            identity.commit(context, volume_id, placeholder_id)
+            return abandon(context, volume_id, placeholder_id)
+
+        with mock.patch('dmclone_driver.identity.abandon', new=too_late):
+            self.look()
+        self.assertEqual(self.b.pool, self.row().host)
+        self.assertFalse(self.gate.suspended)
+
     def test_write_and_the_attachment_was_deleted_behind_our_back(self):
         for record in self.row().volume_attachment:
             if record.connector['host'] == 'node2':
                 record.destroy()
         self.b.kernel.write(self.names.path())
         self.look()
-        self.assertTrue(self.gate.suspended)
-        self.look(seconds=hydration.DOUBT)
         self.look(self.a, seconds=1000)
         self.assertIdle(self.a)
 
