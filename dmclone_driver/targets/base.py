@@ -16,8 +16,8 @@ class SourceTarget(abc.ABC):
     def export(self, name, path, initiator, auth=None):
         """Let one initiator read a device.
 
-        Can be repeated. A target that serves this already is left alone:
-        its initiator is at work.
+        Can be repeated. A target that serves this already, with the same
+        password, is left alone: its initiator is at work.
 
         :param name: the last part of the iSCSI name
         :param auth: ``CHAP user password`` of an earlier export, if any
@@ -30,8 +30,9 @@ class SourceTarget(abc.ABC):
             volume_utils.generate_password())
         iqn = self.iscsi_target_prefix + name
         with self.lock():
-            if not self.serves(iqn, path, initiator):
+            if not (auth and self.serves(iqn, path, initiator)):
                 self.create_source(iqn, path, initiator, chap)
+            self.close_after_reboot(iqn)
         location = self._iscsi_location(
             self.configuration.target_ip_address, 1, iqn, self.lun)
         return location, self._iscsi_authentication('CHAP', *chap)
@@ -63,10 +64,13 @@ class SourceTarget(abc.ABC):
     def create_source(self, iqn, path, initiator, chap):
         """Make the target anew, for this initiator alone.
 
-        It must not come back by itself after a reboot. That would be before
-        this service does, and so before the device: an initiator that logs
-        in again would find a target without a unit, which is an error, and
-        not something to wait for.
-
         :param chap: (user, password)
+        """
+
+    def close_after_reboot(self, iqn):
+        """See to it that a target does not come back by itself.
+
+        That would be before this service does, and so before the device: an
+        initiator that logs in again would find a target without a unit,
+        which is an error, and not something to wait for.
         """

@@ -44,4 +44,4 @@ class LioSource(base.SourceTarget, lio.LioAdm):
             raise exception.ISCSITargetCreateFailed(volume_id=name)
 
     def _persist_configuration(self, vol_id):
-        """Do nothing: see :meth:`base.SourceTarget.create_source`."""
+        """Do nothing: see :meth:`base.SourceTarget.close_after_reboot`."""

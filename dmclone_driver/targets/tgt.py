@@ -91,15 +91,18 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
 
     def serves(self, iqn, path, initiator):
         number, shown = self._show(iqn)
+        if number is None:
+            return False
         # tgt-admin sets who may log in last.
-        return number is not None and {
-            'Backing store path: ' + path, initiator} <= set(
-                map(str.strip, shown.splitlines()))
+        units, found, admitted = shown.partition('ACL information:')
+        return ('Backing store path: %s\n' % path in units and
+                set(admitted.split()) == {self.NOBODY, initiator})
 
     def create_source(self, iqn, path, initiator, chap):
-        name = iqn.rpartition(':')[2]
-        self.remove_source(name)
+        self.remove_source(iqn.rpartition(':')[2])
         self.VOLUME_CONF = self.SOURCE_CONF % (self.NOBODY, initiator)
         self.create_iscsi_target(iqn, 0, self.lun, path, chap)
-        utils.robust_file_write(self.volumes_dir, name,
+
+    def close_after_reboot(self, iqn):
+        utils.robust_file_write(self.volumes_dir, iqn.rpartition(':')[2],
                                 self.CLOSED_CONF % (iqn, self.NOBODY))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is between the nodes: iSCSI and messages."""
 
+import itertools
 import json
 
 from cinder import exception
@@ -17,6 +18,7 @@ class Target:
 
     def __init__(self, node):
         self._node = node
+        self._numbers = itertools.count(1)
         #: {iSCSI name: (path, initiator, authentication)}
         self.exports = {}
 
@@ -28,12 +30,14 @@ class Target:
 
     def export(self, name, path, initiator, auth=None):
         return self._step('export ' + name, self._export, PREFIX + name,
-                          path, initiator, auth or 'CHAP user secret')
+                          path, initiator, auth)
 
     def _export(self, iqn, path, initiator, auth):
-        self._close(iqn)
-        self._node.kernel.get(path).opened += 1
-        self.exports[iqn] = (path, initiator, auth)
+        if not auth or self.exports.get(iqn, ())[:2] != (path, initiator):
+            auth = auth or 'CHAP user secret%d' % next(self._numbers)
+            self._close(iqn)
+            self._node.kernel.get(path).opened += 1
+            self.exports[iqn] = (path, initiator, auth)
         return '%s:3260,1 %s 1' % (self._node.address, iqn), auth
 
     def unexport(self, name):

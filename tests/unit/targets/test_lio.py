@@ -79,14 +79,14 @@ class LioTestCase(base.PlainTestCase):
     def test_again_while_it_is_used(self):
         """Its initiator would see errors if it was made anew."""
         self.show('1\n', 'lun_0')
-        self.export()
+        self.export(auth='CHAP user password')
         self.assertEqual({}, self.targets)
 
     @ddt.data(('0\n', 'lun_0'), ('1\n', 'attrib'))
     @ddt.unpack
     def test_again_half_made(self, enabled, unit):
         self.show(enabled, unit)
-        self.export()
+        self.export(auth='CHAP user password')
         self.assertIn(IQN, self.targets)
 
     def test_again(self):

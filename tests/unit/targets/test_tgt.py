@@ -3,6 +3,7 @@
 
 import os
 import types
+from unittest import mock
 
 from cinder import exception
 from cinder.volume import configuration
@@ -38,6 +39,7 @@ SHOWN = """Target %d: %s
         %s
     ACL information:
         %s
+        %s
 """
 
 
@@ -59,7 +61,8 @@ class Tgtd:
     def tgtadmin_show(self):
         return ''.join(
             SHOWN % (number, iqn, *(self._said(lines, word) for word in (
-                'backing-store', 'incominguser', 'initiator-name')))
+                'backing-store', 'incominguser', 'initiator-address',
+                'initiator-name')))
             for number, (iqn, lines) in enumerate(
                 self.targets.items(), 1)), ''
 
@@ -143,13 +146,29 @@ class TgtTestCase(base.PlainTestCase):
         self.assertEqual(1, self.tgtd.updates)
 
     def test_again_half_made(self):
-        for lost in ('backing-store', 'initiator-name'):
+        for lost in 'backing-store', 'initiator-name', 'initiator-address':
             auth = self.export()[1]
             self.tgtd.targets[IQN] = [line for line in self.tgtd.targets[IQN]
                                       if not line.startswith(lost)]
             before = self.tgtd.updates
             self.export(auth=auth)
             self.assertEqual(before + 1, self.tgtd.updates)
+
+    def test_again_with_a_new_password(self):
+        """The database forgets it with the transfer that it was for."""
+        before = self.export()[1]
+        auth = self.export()[1]
+        self.assertNotEqual(before, auth)
+        self.assertIn('incominguser ' + auth.removeprefix('CHAP '),
+                      self.tgtd.targets[IQN])
+
+    def test_killed_before_the_target_was_closed(self):
+        with mock.patch.object(self.target, 'close_after_reboot'):
+            auth = self.export()[1]
+        self.export(auth=auth)
+        self.tgtd.tgtadmin_update(IQN)
+        self.assertNotIn('initiator-name ' + INITIATOR,
+                         self.tgtd.targets[IQN])
 
     def test_does_not_come_back_by_itself_after_a_reboot(self):
         """It would without its device, and answer with errors."""
@@ -193,7 +212,7 @@ class TgtTestCase(base.PlainTestCase):
         self.tgtd.broken = True
         self.assertRaises(exception.ISCSITargetRemoveFailed,
                           self.target.unexport, NAME)
-        self.assertIn(IQN, self.tgtd.targets)
+        self.assertIn(NAME, os.listdir(self.tgtd.folder))
 
     def test_failure(self):
         self.tgtd.broken = True
