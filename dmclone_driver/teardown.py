@@ -66,7 +66,6 @@ class Teardown:
         # one.
         handles.remove(names, HANDLE)
         self._backend.delete_volume(row)
-        handles.remove(names, HANDLE)
         steps.reached(Step.DELETED, names.name_id)
         if source is not None:
             self.release(context, source)

@@ -34,10 +34,14 @@ class History:
         self.cloud.settle()
         self.volume_id = self.nodes[0].create().id
         self.cloud.steps.observe = self.check
+        for node in self.nodes:
+            node.kernel.forgotten = self._look_what_is_left
         #: The node that the guest runs on, and its path there.
         self.guest = self.path = None
         #: Where it ran before, until it lets go: (node, path).
         self.old_guest = None
+        #: Writes of guests that were killed; they may still happen.
+        self.ghosts = []
         #: Attachments: {node: record}.
         self.attached = {}
         self.write = None
@@ -84,10 +88,9 @@ class History:
 
     def _expected(self, block):
         """Return what a block may be now."""
-        expected = {self.last[block]}
-        if self.write and self.write.block == block:
-            expected.add(self.write.value)
-        return expected
+        return {self.last[block]} | {
+            write.value for write in [self.write, *self.ghosts]
+            if write and write.block == block}
 
     # Things go wrong
 
@@ -165,16 +168,8 @@ class History:
             self.close_old()
         if self.write:
             # Whoever kills a process cannot take its requests back.
-            self._drop_write()
-        self.guest = None
-
-    def _drop_write(self):
-        write, self.write = self.write, None
-        device = self.guest.kernel.get(write.path)
-        if device and device.clone and write in device.clone.writes:
-            device.clone.writes.remove(write)
-        if write.done:
-            self._acknowledged(write)
+            self.ghosts.append(self.write)
+        self.guest = self.write = None
 
     def begin_write(self, block):
         self.number += 1
@@ -192,6 +187,11 @@ class History:
             self._acknowledged(write)
         elif write and write.failed:
             self.write = None
+        for ghost in list(self.ghosts):
+            if ghost.done or ghost.failed:
+                self.ghosts.remove(ghost)
+            if ghost.done:
+                self._acknowledged(ghost)
 
     def _acknowledged(self, write):
         self.last[write.block] = write.value
@@ -296,6 +296,8 @@ class History:
             if node.down:
                 self.start(node)
         self._go_on()
+        if self.write or self.ghosts:
+            raise Violation('a write waits although all is well')
         for node in list(self.attached):
             self.detach(node)
         self._go_on()
@@ -303,6 +305,19 @@ class History:
         if left:
             raise Violation('left over: %s' % '; '.join(left))
         self.check()
+        self._use()
+
+    def _use(self):
+        """A new guest can do all that a guest can do."""
+        self.attach(self.nodes[self.number % len(self.nodes)])
+        for block in range(machine.LENGTH):
+            self.begin_write(block)
+        self.flush()
+        if self.possible != [{'write %d' % (self.number - back)}
+                             for back in reversed(range(machine.LENGTH))]:
+            raise Violation('writes fail: %s' % self.possible)
+        self.detach(self.guest)
+        self._go_on()
 
     def delete(self):
         """Delete the volume; nothing at all is left."""
@@ -316,8 +331,16 @@ class History:
         if left:
             raise Violation('left over: %s' % '; '.join(left))
 
+    def _is_quiet(self):
+        """Whether nobody has anything to do for any transfer."""
+        return not (self.cloud.placeholders() or any(
+            node.clones() or node.target.exports or node.kernel.disks
+            for node in self.nodes))
+
     def _go_on(self):
         for _ in range(6):
+            if not self.write and not self.ghosts and self._is_quiet():
+                break
             for node in self.nodes:
                 for region in range(machine.REGIONS):
                     self.hydrate(node, region)

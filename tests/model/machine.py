@@ -94,6 +94,8 @@ class Kernel(kernel.Kernel):
         super().__init__(*args)
         #: The next commit of changed metadata fails, silently.
         self.metadata_fails = False
+        #: Called when what was not safe is gone.
+        self.forgotten = lambda: None
         self._junk = 0
 
     def writable(self, path):
@@ -153,12 +155,8 @@ class Kernel(kernel.Kernel):
         if device is None or device.sealed or device.read_only:
             write.failed = True
             return write
-        if device.clone:
-            device.clone.writes.append(write)
-            self._let_go()
-        else:
-            self._put(path, {block: value})
-            write.done = True
+        (device.clone.writes if device.clone else device.parked).append(write)
+        self._let_go()
         return write
 
     def _put(self, path, blocks):
@@ -176,9 +174,13 @@ class Kernel(kernel.Kernel):
 
     def _let_go(self):
         for device in self.devices.values():
-            if not device.clone or device.suspended:
+            if device.suspended:
                 continue
-            for write in list(device.clone.writes):
+            for write in device.parked:
+                self._put(write.path, {write.block: write.value})
+                write.done = True
+            device.parked.clear()
+            for write in list(device.clone.writes if device.clone else ()):
                 try:
                     self._go_on(device, write)
                 except Wait:
@@ -226,7 +228,11 @@ class Kernel(kernel.Kernel):
         if bitmap.now == bitmap.safe and device.clone.mode == 'rw':
             self._flush(device.table[0].paths()[1])
         elif self.metadata_fails or device.clone.mode != 'rw':
+            # dm-clone reads the bitmap from its disk again
+            # (__abort_transaction in drivers/md/dm-clone-target.c).
             device.clone.mode = 'ro'
+            bitmap.cut_power()
+            self.forgotten()
             raise _io_error('commit')
         else:
             self._flush(device.table[0].paths()[1])
@@ -286,6 +292,8 @@ class Kernel(kernel.Kernel):
     def _switch(self, device, segments):
         # From a clone to a linear table, for example.
         device.switched, device.flushed = bool(device.table), False
+        # What waits for a suspended device goes to its next table.
+        device.parked = device.clone.writes if device.clone else []
         super()._switch(device, segments)
         if device.clone:
             device.clone = Clone(device.clone.bitmap, segments[0].length,

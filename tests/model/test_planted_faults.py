@@ -4,6 +4,7 @@
 A fault that is not found any more means that the model has gone blind.
 """
 
+import types
 from unittest import mock
 
 import ddt
@@ -24,6 +25,7 @@ from tests.model import history
 from tests.model import test_model
 
 _terminate = driver.DMCloneVolumeDriver.terminate_connection
+_ensure_linear = handles.ensure_linear
 _find = lvm.LogicalVolumeMetadata.find
 
 
@@ -77,6 +79,10 @@ def _discard_with_the_attachment(self, volume, connector, **kwargs):
     return _terminate(self, volume, connector, **kwargs)
 
 
+def _read_only(names, lv, read_only=False):
+    _ensure_linear(names, lv, read_only=True)
+
+
 def _metadata_made_anew(self, names):
     found = _find(self, names)
     if found:
@@ -84,22 +90,34 @@ def _metadata_made_anew(self, names):
     return found
 
 
+#: {what: (what is replaced, by what, what the model says)}
 FAULTS = {
     'load before suspend':
-        ('handles.make_linear', _load_before_suspend),
+        ('handles.make_linear', _load_before_suspend,
+         'loaded over a live clone'),
     'linear table after a suspend whose commit failed':
-        ('handles.make_linear', _linear_after_a_failed_commit),
+        ('handles.make_linear', _linear_after_a_failed_commit,
+         'its bitmap not safe'),
     'switch of identities in two transactions':
-        ('identity.commit', _two_transactions),
+        ('identity.commit', _two_transactions, 'is not on'),
     'hydration before the old writer is gone':
-        ('handles.seal', lambda names: True),
+        ('handles.seal', lambda names, flush=True: True,
+         'which is not sealed'),
     'written destination discarded as its attachment was deleted':
         ('driver.DMCloneVolumeDriver.terminate_connection',
-         _discard_with_the_attachment),
+         _discard_with_the_attachment, 'is not on'),
+    'destination discarded without evidence':
+        ('handles.never_written', lambda names: True, 'waits'),
     'source deleted before the linear table is flushed':
-        ('privsep.block.flush_disk', lambda path: None),
+        ('hydration.block', types.SimpleNamespace(
+            flush_disk=lambda path: None), 'was not flushed'),
+    'source sealed but not flushed':
+        ('handles._flush', lambda names: None, 'a power cut would make'),
     'metadata made anew on recovery':
-        ('metadata.lvm.LogicalVolumeMetadata.find', _metadata_made_anew),
+        ('metadata.lvm.LogicalVolumeMetadata.find', _metadata_made_anew,
+         'zeroed again'),
+    'handle that is read-only after a reboot':
+        ('handles.ensure_linear', _read_only, 'refuse'),
 }
 
 
@@ -109,15 +127,16 @@ class PlantedFaultsTestCase(test_model.ModelTestCase):
 
     @ddt.data(*FAULTS)
     def test_is_found(self, name):
-        path, fault = FAULTS[name]
+        path, fault, said = FAULTS[name]
 
         class Life(test_model.Life):
             def plant(self, stack):
                 stack.enter_context(mock.patch('dmclone_driver.' + path,
                                                new=fault))
 
-        self.assertRaises(
+        violation = self.assertRaises(
             history.Violation, stateful.run_state_machine_as_test, Life,
             settings=hypothesis.settings(
-                test_model.SETTINGS, max_examples=3000, derandomize=True,
+                test_model.SETTINGS, max_examples=5000, derandomize=True,
                 phases=[hypothesis.Phase.generate]))
+        self.assertIn(said, str(violation))

@@ -210,6 +210,9 @@ class Cloud:
             found += ['%s: %s is %s' % (node.name, name, device.kinds)
                       for name, device in node.kernel.devices.items()
                       if device.kinds != 'linear' or device.suspended]
+            found += ['%s: %s refuses writes' % (node.name, name)
+                      for name, device in node.kernel.devices.items()
+                      if device.sealed or device.read_only]
             found += ['%s: %s' % (node.name, name) for name in
                       {row.name for row in volumes} ^ set(node.lvm.names())]
             found += ['%s: tags of %s' % (node.name, path)
