@@ -275,6 +275,12 @@ def never_acknowledged(names):
     return status.healthy or dmsetup.is_suspended(names.of(GATE))
 
 
+def is_sick(names):
+    """Whether a volume is a clone whose metadata has failed."""
+    status = dmsetup.clones().get(names.of(HANDLE))
+    return status is not None and not status.healthy
+
+
 def is_open(names):
     """Whether someone other than an export of ours has the handle open."""
     present = dmsetup.devices()
@@ -292,26 +298,30 @@ def seal(names, flush=True):
     :param flush: not at a start, which waits for no disk
     :returns: whether nobody has it open, who might have a write under way
     """
-    present = dmsetup.devices()
-    if names.of(HANDLE) not in present:
+    if not dmsetup.device(names.of(HANDLE)):
         return False
     # First: a flush may take long, or fail.
     block.set_read_only(names.path(), True)
-    gate = present.get(names.of(GATE))
-    # Behind a shut gate a flush would wait, and nothing was written.
-    if flush and not (gate and gate.suspended):
-        _flush(names)
+    if flush:
+        try:
+            make_durable(names)
+        except OSError:
+            # Nothing would become better by waiting: the source is sealed.
+            LOG.exception('What %s has acknowledged may not be durable.',
+                          names.path())
     steps.reached(Step.SEALED, names.name_id)
     return not is_open(names)
 
 
-def _flush(names):
-    try:
+def make_durable(names):
+    """Let a volume's disks forget nothing that they have acknowledged.
+
+    :raises: OSError
+    """
+    gate = dmsetup.device(names.of(GATE))
+    # Behind a shut gate a flush would wait, and nothing was written.
+    if not (gate and gate.suspended):
         block.flush_disk(names.path())
-    except OSError:
-        # Nothing would become better by waiting: the source is sealed.
-        LOG.exception('What %s has acknowledged may not be durable.',
-                      names.path())
 
 
 def ensure_export(names, size):

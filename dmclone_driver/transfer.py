@@ -74,6 +74,8 @@ class Transfer:
                     volume=volume.id, host=node,
                     reason=_('the attachment was deleted meanwhile'))
             if not attachments.elsewhere(volume, node):
+                # As long as there is a way back if that fails.
+                handles.make_durable(names)
                 self.commit(context, volume)
         except Exception as error:
             with excutils.save_and_reraise_exception() as reraise:
@@ -125,6 +127,11 @@ class Transfer:
             raise self._refused(volume, peer, _(
                 'it is in use over iSCSI, by an image, backup or migration '
                 'task; wait for that to end'))
+        if handles.is_sick(names):
+            raise self._refused(volume, peer, _(
+                'the metadata of the copy that it waits for has failed on '
+                '%s; mend its device and restart that node')
+                % self._backend.node)
         if handles.is_open(names) and not attachments.elsewhere(
                 volume, peer.node):
             raise self._refused(volume, peer, _(

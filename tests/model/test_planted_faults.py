@@ -112,7 +112,8 @@ FAULTS = {
         ('hydration.block', types.SimpleNamespace(
             flush_disk=lambda path: None), 'was not flushed'),
     'source sealed but not flushed':
-        ('handles._flush', lambda names: None, 'a power cut would make'),
+        ('handles.make_durable', lambda names: None,
+         'a power cut would make'),
     'metadata made anew on recovery':
         ('metadata.lvm.LogicalVolumeMetadata.find', _metadata_made_anew,
          'zeroed again'),

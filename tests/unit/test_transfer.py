@@ -505,6 +505,25 @@ class RefusalTestCase(TransferTestCase):
         self.a.kernel.get(self.old.path()).opened += 1
         self.assertRefused(self.old.path(), 'still open')
 
+    def test_clone_whose_metadata_has_failed(self):
+        """What it has copied since is nowhere else, and cannot be kept."""
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.detach(self.volume, self.b)
+        name, = self.b.clones()
+        self.b.kernel.get(name).clone.mode = 'ro'
+        error = self.attach_error(self.a)
+        self.assertIn('metadata', error.msg)
+        self.assertEqual(self.b.pool, self.row().host)
+        self.assertEqual([identity.COMMITTED], self.cloud.states())
+
+    def test_disk_that_cannot_flush(self):
+        """What it has acknowledged would be lost: the volume stays."""
+        self.patch('dmclone_driver.privsep.block.flush_disk',
+                   side_effect=OSError('no flush'))
+        error = self.attach_error()
+        self.assertIn('no flush', error.msg)
+        self.assertIdle(self.a)
+
     def test_open_where_it_is_attached(self):
         self.cloud.attach(self.volume, self.a)
         self.a.kernel.get(self.old.path()).opened += 1
