@@ -21,6 +21,12 @@ _REFUSALS = (cinder_exception.CinderException, OSError,
              messaging.MessagingException)
 
 
+def _number(value):
+    """Return how many writes there were before a block was written."""
+    kind, number = value.split()
+    return int(number) if kind == 'write' else 0
+
+
 class Violation(AssertionError):
     """An invariant does not hold."""
 
@@ -78,6 +84,8 @@ class History:
             raise Violation('; '.join(found))
         now, safe = self.content('now'), self.content('safe')
         for block in range(machine.LENGTH):
+            if now[block] in self._copied(block):
+                self.last[block] = now[block]
             if now[block] not in self._expected(block):
                 raise Violation('block %d is %s instead of %s' % (
                     block, now[block], self.last[block]))
@@ -85,6 +93,17 @@ class History:
                                    self._expected(block)):
                 raise Violation('a power cut would make block %d %s' % (
                     block, safe[block]))
+
+    def _copied(self, block):
+        """Return what a write that waits brings back of a lost block.
+
+        It was read from the old home's disk before that lost it, and so is
+        newer than what is there.
+        """
+        return {value for value in self.possible[block] & {
+            write.copied[block] for write in [self.write, *self.ghosts]
+            if write and write.copied and block in write.copied}
+            if _number(value) > _number(self.last[block])}
 
     def _expected(self, block):
         """Return what a block may be now."""

@@ -138,15 +138,22 @@ class ModelTestCase(testtools.TestCase):
 
 
 class Lives:
-    """Half of the lives: a class of tests is what can run beside another."""
+    """Half of the lives: a class of tests is what can run beside another.
+
+    The seeds are fixed: what fails in one place fails in all. Others find
+    other lives.
+    """
+
+    SEED = None
 
     def test_lives(self):
-        stateful.run_state_machine_as_test(Life, settings=SETTINGS)
+        seeded = hypothesis.seed(self.SEED)(type('Life', (Life,), {}))
+        stateful.run_state_machine_as_test(seeded, settings=SETTINGS)
 
 
 class FirstHalfTestCase(Lives, ModelTestCase):
-    pass
+    SEED = 1
 
 
 class SecondHalfTestCase(Lives, ModelTestCase):
-    pass
+    SEED = 2
