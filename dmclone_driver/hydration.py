@@ -55,16 +55,11 @@ class Pauses:
         :param last: the longest, in seconds
         """
         now = self._clock()
-        at, pause, first = self._next.get(key, (0, RETRY_FIRST, now))
+        at, pause = self._next.get(key, (0, RETRY_FIRST))
         if now < at:
             return False
-        self._next[key] = (now + pause, min(2 * pause, last), first)
+        self._next[key] = (now + pause, min(2 * pause, last))
         return True
-
-    def age(self, key):
-        """Return the seconds since a key was due for the first time."""
-        now = self._clock()
-        return now - self._next.get(key, (0, 0, now))[2]
 
     def now(self):
         """Return the time in seconds, from any beginning."""

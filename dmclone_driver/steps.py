@@ -3,8 +3,7 @@
 
 After each of them the process may die, or its node, or the network: what
 that leaves behind, and who goes on from there, is a page of its own in the
-documentation, "When something dies". The tests take this list and stop at
-every step of it.
+documentation, "When something dies".
 """
 
 import enum

@@ -35,13 +35,6 @@ class PausesTestCase(base.PlainTestCase):
         self.assertEqual([0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300],
                          gaps)
 
-    def test_age(self):
-        self.assertEqual(0, self.pauses.age('key'))
-        for _ in range(20):
-            self.pauses.due('key')
-            self.now += 1
-        self.assertEqual(20, self.pauses.age('key'))
-
     def test_forget(self):
         self.assertTrue(self.pauses.due('key'))
         self.assertFalse(self.pauses.due('key'))
