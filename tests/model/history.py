@@ -199,18 +199,18 @@ class History:
         self.take_answers()
 
     def take_answers(self):
-        """See whether the guest's write is over."""
+        """See whether the guest's write is over, and those from before."""
+        for ghost in list(self.ghosts):
+            if ghost.done or ghost.failed:
+                self.ghosts.remove(ghost)
+            if ghost.done:
+                self._acknowledged(ghost)
         write = self.write
         if write and write.done:
             self.write = None
             self._acknowledged(write)
         elif write and write.failed:
             self.write = None
-        for ghost in list(self.ghosts):
-            if ghost.done or ghost.failed:
-                self.ghosts.remove(ghost)
-            if ghost.done:
-                self._acknowledged(ghost)
 
     def _acknowledged(self, write):
         self.last[write.block] = write.value
