@@ -56,6 +56,9 @@ class Machine:
             'ubd0=%s,%s' % (self.folder / 'root.cow', image.IMAGE),
             'ubd1=%s' % (self.folder / 'data'),
             'ubd2=%s' % (self.folder / 'meta'),
+            # Without ptrace, from 6.16 on: processes start in 60 % of the
+            # time. The nodes' programs are trusted.
+            'seccomp=auto',
             'root=/dev/ubda', 'rw', 'init=/sbin/lab-init',
             'LAB_SHARE=%s' % self.share,
             'pty.legacy_count=0',       # 512 devices that udev would handle
