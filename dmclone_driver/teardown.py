@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removing a logical volume with all that was built around it."""
 
+import dataclasses
+
 from cinder import exception as cinder_exception
 from oslo_log import log as logging
 
@@ -22,12 +24,21 @@ LOG = logging.getLogger(__name__)
 RELEASE, DISCARD, ACTIVATE = 'release', 'discard', 'activate'
 
 
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What a peer was asked to do about a transfer of a volume."""
+
+    host: str
+    what: str
+    volume_id: str
+
+
 class Teardown:
     """Each method can be repeated and goes on where it was cut off."""
 
     def __init__(self, backend):
         self._backend = backend
-        #: What peers have not done yet: {placeholder id: (backend, what)}.
+        #: What peers have not done yet: {placeholder id: Wanted}.
         self.pending = {}
 
     def remove(self, context, row):
@@ -118,36 +129,54 @@ class Teardown:
             ACTIVATE a committed one
         :param sealed: for ACTIVATE, whether the source is sealed already
         """
-        host = identity.backend_of(placeholder)
-        self.pending[placeholder.id] = (host, what)
+        self.pending[placeholder.id] = Wanted(
+            identity.backend_of(placeholder), what,
+            identity.volume_of(placeholder))
         self._ask(context, placeholder.id, sealed)
 
-    def ask_again(self, context):
-        """Ask the nodes that have not done what they were asked."""
-        for placeholder_id in list(self.pending):
-            self._ask(context, placeholder_id)
+    def ask_again(self, context, volume_id=None):
+        """Ask the nodes that have not done what they were asked.
+
+        One that does not answer is asked for nothing else this time.
+
+        :param volume_id: ask only for what concerns this volume
+        """
+        silent = set()
+        for placeholder_id, wanted in list(self.pending.items()):
+            if wanted.host in silent or (
+                    volume_id not in (None, wanted.volume_id)):
+                continue
+            if not self._ask(context, placeholder_id):
+                silent.add(wanted.host)
 
     def _ask(self, context, placeholder_id, sealed=False):
-        host, what = self.pending.get(placeholder_id, (None, None))
-        if host is None:
+        """Ask for one thing; returns whether there was an answer."""
+        wanted = self.pending.get(placeholder_id)
+        if wanted is None:
             # Another thread has just had it done.
-            return
+            return True
         try:
-            if what == RELEASE:
-                self._backend.client.release_source(context, host,
-                                                    placeholder_id)
-            elif what == ACTIVATE:
-                self._backend.client.activate(context, host, placeholder_id,
-                                              sealed)
-            elif self._backend.client.discard(context, host, placeholder_id):
+            if self._do_ask(context, placeholder_id, wanted, sealed):
                 identity.destroy(context, placeholder_id)
         except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
             LOG.warning('%(host)s was asked to %(what)s %(id)s: %(error)s. '
                         'It does that when it is back, or is asked again.',
-                        {'host': host, 'what': what, 'id': placeholder_id,
-                         'error': error.msg})
+                        {'host': wanted.host, 'what': wanted.what,
+                         'id': placeholder_id, 'error': error.msg})
+            return not isinstance(error, peer_api.PeerUnreachable)
+        self.pending.pop(placeholder_id, None)
+        return True
+
+    def _do_ask(self, context, placeholder_id, wanted, sealed):
+        """Return whether the placeholder is not needed any more."""
+        client = self._backend.client
+        if wanted.what == RELEASE:
+            client.release_source(context, wanted.host, placeholder_id)
+        elif wanted.what == ACTIVATE:
+            client.activate(context, wanted.host, placeholder_id, sealed)
         else:
-            self.pending.pop(placeholder_id, None)
+            return client.discard(context, wanted.host, placeholder_id)
+        return False
 
     def discard(self, names, placeholder):
         """Throw away a destination that nobody has written.

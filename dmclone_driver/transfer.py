@@ -142,7 +142,7 @@ class Transfer:
         except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
             raise self._refused(volume, peer, error.msg)
         # What is left there of an earlier transfer has the same names.
-        self._teardown.ask_again(context)
+        self._teardown.ask_again(context, volume.id)
         needed = block.size(names.path()) / units.Gi
         if description['free_gb'] < needed:
             raise self._refused(volume, peer, _(

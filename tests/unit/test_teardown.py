@@ -5,6 +5,7 @@ from cinder import exception as cinder_exception
 
 from dmclone_driver import identity
 from dmclone_driver.names import Names
+from dmclone_driver import teardown
 from tests.unit import base
 
 
@@ -136,11 +137,35 @@ class AskTestCase(TeardownTestCase):
 
     def test_one_that_is_gone_does_not_hold_up_another(self):
         """Who releases a source does not wait for the node of another."""
-        self.b.teardown.pending['other'] = ('node1@dmclone', 'release')
+        self.b.teardown.pending['other'] = self.wanted('node1@dmclone')
         self.cloud.steps.start()
         self.release()
         asked = [step for step in self.cloud.steps.log if 'ask' in step]
         self.assertEqual(1, len(asked))
+
+    def wanted(self, host, volume_id='another'):
+        return teardown.Wanted(host, teardown.RELEASE, volume_id)
+
+    def ask_again(self, *args):
+        """Return who was asked."""
+        self.cloud.steps.start()
+        self.b.teardown.ask_again(self.context, *args)
+        return [step.split()[2] for step in self.cloud.steps.log
+                if 'ask' in step]
+
+    def test_one_that_is_silent_is_asked_once(self):
+        self.a.stop()
+        third = self.cloud.add('node3')
+        self.b.teardown.pending.update({
+            'one': self.wanted(self.a.host), 'two': self.wanted(self.a.host),
+            'three': self.wanted(third.host)})
+        self.assertEqual([self.a.host, third.host], self.ask_again())
+        self.assertEqual(['one', 'two'], list(self.b.teardown.pending))
+
+    def test_only_what_concerns_a_volume(self):
+        self.b.teardown.pending['one'] = self.wanted(self.a.host)
+        self.assertEqual([], self.ask_again(self.volume.id))
+        self.assertEqual([self.a.host], self.ask_again('another'))
 
     def test_placeholder_is_gone(self):
         identity.destroy(self.context, self.placeholder.id)

@@ -538,6 +538,20 @@ class RefusalTestCase(TransferTestCase):
         self.b.stop()
         self.assertRefused('node2@dmclone did not answer describe')
 
+    def test_another_peer_does_not_answer(self):
+        """Whoever attaches a volume does not wait for that."""
+        other = self.a.create()
+        third = self.cloud.add('node3')
+        self.cloud.attach(other, self.a)
+        self.cloud.attach(other, third)
+        third.stop()
+        self.cloud.detach(other, third)
+        self.assertEqual(1, len(self.a.teardown.pending))
+        self.cloud.steps.start()
+        self.cloud.attach(self.volume, self.b)
+        self.assertEqual([], [step for step in self.cloud.steps.log
+                              if 'ask ' + third.host in step])
+
 
 class WhileMovingTestCase(TransferTestCase):
 
