@@ -171,6 +171,14 @@ def start_hydration(names):
     steps.reached(Step.HYDRATING, names.name_id)
 
 
+def copy_one_by_one(names):
+    """Copy each region by itself.
+
+    Of adjacent ones that are copied as one all fail if one can't be read.
+    """
+    dmsetup.message(names.of(HANDLE), 'hydration_batch_size 1')
+
+
 def stop_hydration(names):
     """Start no more copies, and give those under way some time to end.
 

@@ -185,15 +185,14 @@ class Watcher:
         if dmsetup.is_suspended(names.of(GATE)):
             return self._look_at_passive(context, names, status)
         if not status.healthy:
-            self._report(context, names, status)
+            self._report_metadata(context, names, status)
             return 'sick'
         if status.complete:
             self._in_background(names.name_id, self._complete, context, names)
             return 'complete'
-        if not status.hydration:
-            return self._hydrate(context, names)
         self._see_progress(context, names, status)
-        return 'hydrating'
+        return ('hydrating' if status.hydration else
+                self._hydrate(context, names))
 
     def _look_at_passive(self, context, names, status):
         """See whether a passive clone has to be opened or thrown away."""
@@ -211,7 +210,7 @@ class Watcher:
                                 placeholder)
             return 'passive'
         if not status.healthy:
-            self._report(context, names, status)
+            self._report_metadata(context, names, status)
             return 'sick'
         if state == identity.PREPARED and status.written:
             state = self._take_write(context, names, placeholder)
@@ -291,30 +290,39 @@ class Watcher:
     def _start_hydration(self, context, names, source):
         status = dmsetup.clone(names.of(names_module.HANDLE))
         # Or a request has seen to it since the look at all clones.
-        if (status is None or status.hydration or
-                self._destination.hydrate(context, names, source)):
-            self._pauses.forget('h' + names.name_id)
+        if status is not None and not status.hydration:
+            self._destination.hydrate(context, names, source)
 
     def _see_progress(self, context, names, status):
-        """Have a source served again if nothing has come for some time."""
+        """See to a clone to which nothing has come for some time."""
         now = self._pauses.now()
         hydrated, since = self._progress.get(names, (None, now))
-        stalled = now - since >= STALLED
-        if hydrated != status.hydrated or stalled:
+        if hydrated != status.hydrated:
             self._progress[names] = status.hydrated, now
-        if hydrated == status.hydrated and stalled:
-            self._in_background(names.name_id, self._ask_for_source, context,
-                                names)
+            self._reported.pop(names.name_id, None)
+            self._pauses.forget('h' + names.name_id)
+        elif now - since >= STALLED:
+            self._progress[names] = status.hydrated, now
+            self._in_background('s' + names.name_id, self._stalled, context,
+                                names, status)
 
-    def _ask_for_source(self, context, names):
+    def _stalled(self, context, names, status):
+        """Have a source served again, and tell the user."""
         source = identity.placeholder(context, names.name_id)
         if source is None:
             return
-        LOG.warning('Volume %(volume)s makes no progress: what it needs from '
-                    '%(host)s does not come, or its guest is too busy.',
-                    {'volume': identity.volume_of(source),
-                     'host': source.host})
-        self._destination.ask_for_source(context, source)
+        self._report(
+            context, names, 'stalled', 'Volume %(volume)s makes no progress: '
+            'what it needs from %(host)s does not come, cannot be written '
+            'here, or its guest is too busy.',
+            {'volume': identity.volume_of(source), 'host': source.host})
+        if status.hydration:
+            # It is started again, ever less often: while it tries to copy
+            # what can't be read, a guest can't overwrite that either.
+            handles.copy_one_by_one(names)
+            handles.stop_hydration(names)
+            self._pauses.due('h' + names.name_id)
+            self._destination.ask_for_source(context, source)
 
     def _complete(self, context, names):
         """Turn a complete clone into a linear handle; its source goes."""
@@ -376,15 +384,22 @@ class Watcher:
         self._reported.pop(names.name_id, None)
         self._progress.pop(names, None)
 
-    def _report(self, context, names, status):
-        """Say once, in the log and to the user, that a clone is in trouble."""
-        if self._reported.get(names.name_id) == status.mode:
+    def _report_metadata(self, context, names, status):
+        self._report(
+            context, names, status.mode, 'The metadata of clone %(name)s is '
+            'in mode %(mode)s: its device has failed or is full. Nothing is '
+            'lost, but writes fail until it works again and the volume is '
+            'detached.', {'name': names.name_id, 'mode': status.mode})
+
+    def _report(self, context, names, trouble, text, values):
+        """Say once, in the log and to the user, that a clone is in trouble.
+
+        :param trouble: what is said once, until the clone goes on
+        """
+        if self._reported.get(names.name_id) == trouble:
             return
-        self._reported[names.name_id] = status.mode
-        LOG.error('The metadata of clone %(name)s is in mode %(mode)s: its '
-                  'device has failed or is full. Nothing is lost, but writes '
-                  'fail until it works again and the volume is detached.',
-                  {'name': names.name_id, 'mode': status.mode})
+        self._reported[names.name_id] = trouble
+        LOG.error(text, values)
         volume = identity.owner_row(context, names.name_id)
         if volume is not None and not identity.is_placeholder(volume):
             backend_module.tell_user(

@@ -9,9 +9,13 @@ it in the kernel.
 import threading
 import time
 
+from cinder.message import message_field
+from cinder.objects import fields
 from oslo_log import log as logging
 
+from dmclone_driver import backend as backend_module
 from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver import exception
 from dmclone_driver import handles
 from dmclone_driver import identity
 from dmclone_driver import logical_volumes
@@ -26,6 +30,7 @@ LOG = logging.getLogger(__name__)
 
 # Seconds until what a start has left to do is tried again as a whole.
 PAUSE = 10
+STATUS = fields.VolumeStatus
 
 
 class Recovery:
@@ -41,6 +46,8 @@ class Recovery:
         self._watcher = watcher
         #: What could not be recovered or cleaned up yet, {row id: row}.
         self.failed = {}
+        #: What volumes were before their metadata was lost, {id: status}.
+        self._lost = {}
         self._rows = []
         watcher.recovery = self
 
@@ -104,7 +111,12 @@ class Recovery:
             handles.seal(names, flush=False)
 
     def _recover_clone(self, row, names, lv):
-        self._destination.rebuild(names, passive=True)
+        try:
+            self._destination.rebuild(names, passive=True)
+        except exception.MetadataUnusable:
+            self._set_error(row)
+            raise
+        self._take_back_error(row)
         clone = dmsetup.clones().get(names.of(HANDLE))
         if clone is None:
             # Cut off between the switch to linear and the tag for it.
@@ -118,6 +130,25 @@ class Recovery:
             # open: the watcher asks the old home to seal first.
             handles.open_gate(names,
                               writable=not identity.is_placeholder(row))
+
+    def _set_error(self, row):
+        """Let nobody use a volume of which nothing can be presented."""
+        if row.status not in (STATUS.AVAILABLE, STATUS.IN_USE):
+            return
+        self._lost[row.id] = row.status
+        row.status = STATUS.ERROR
+        row.save()
+        backend_module.tell_user(
+            row, detail=message_field.Detail.VOLUME_INVALID_STATE)
+
+    def _take_back_error(self, row):
+        """Let a volume be used again whose metadata has been found."""
+        if row.id in self._lost:
+            row.refresh()
+            if row.status == STATUS.ERROR:
+                row.status = self._lost[row.id]
+                row.save()
+            del self._lost[row.id]
 
     def _go_on_alone(self, context):
         """What takes time, but needs neither peers nor a message bus."""

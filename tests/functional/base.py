@@ -10,6 +10,7 @@ import mmap
 import os
 import subprocess
 import threading
+import time
 import unittest
 import uuid
 
@@ -84,6 +85,13 @@ class FunctionalTest(unittest.TestCase):
         self.addCleanup(handles.remove, names, EXPORT, HANDLE, GATE, SOURCE)
         return names, lv
 
+    def raw(self, table):
+        """Make a device of the test's own; returns its path."""
+        name = 'test-%s' % uuid.uuid4()
+        run('dmsetup', 'create', name, '--table', table)
+        self.addCleanup(run, 'dmsetup', 'remove', name)
+        return '/dev/mapper/' + name
+
     def build(self, names, lv, source, passive=True):
         """Build, or build again, the devices of a clone."""
         path, region = self.metadata.find(names)
@@ -98,6 +106,25 @@ class FunctionalTest(unittest.TestCase):
         handles.ensure_export(names, size)
         self.addCleanup(handles.remove, names, EXPORT, HANDLE)
         return names, names.path(EXPORT), data
+
+
+def swap(path, table):
+    """Give a device another table; what waited for it goes on there."""
+    run('dmsetup', 'suspend', path)
+    run('dmsetup', 'load', path, '--table', table)
+    run('dmsetup', 'resume', path)
+
+
+def wait_until(function, what, seconds=60):
+    """Call a function until it returns something true; return that."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = function()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError('no ' + what)
+        time.sleep(0.1)
 
 
 def pattern(size, seed):

@@ -382,8 +382,10 @@ class HydratingTestCase(WatcherTestCase):
                     [])
         self.assertEqual(['export_source'], asked)
         self.assertEqual(1, len(self.a.target.exports))
-        # And not in each look from now on.
-        self.assertEqual([], self.asked())
+        # And not in each look from now on; the copy begins again.
+        self.assertFalse(self.handle.clone.hydration)
+        self.assertEqual(['seal_source'], self.asked())
+        self.assertTrue(self.handle.clone.hydration)
 
     def test_source_is_not_asked_for_while_something_comes(self):
         self.look()
@@ -394,10 +396,25 @@ class HydratingTestCase(WatcherTestCase):
     def test_old_home_is_away_and_nothing_comes(self):
         self.look()
         self.a.stop()
-        with mock.patch('dmclone_driver.hydration.LOG.warning') as warning:
-            for _ in range(2 + hydration.STALLED // 10):
-                self.look(seconds=10)
-        self.assertIn(self.a.host, str(warning.call_args_list))
+        with mock.patch('dmclone_driver.hydration.LOG.error') as error:
+            self.wait_until_stalled()
+        self.assertIn(self.a.host, str(error.call_args_list))
+
+    def wait_until_stalled(self, times=1):
+        for _ in range(times * (2 + hydration.STALLED // 10)):
+            self.look(seconds=10)
+
+    def test_user_is_told_that_nothing_comes(self):
+        """Once, whether the copy has begun or not, and once again later."""
+        for begun in (True, False):
+            self.handle.clone.hydration = begun
+            self.handle.clone.bitmap['hydrated'] += 1
+            self.look()
+            self.a.stop()
+            self.wait_until_stalled(3)
+            self.assertEqual(
+                [self.volume.id] * (1 if begun else 2),
+                [row['resource_uuid'] for row in self.cloud.messages()])
 
     def test_hydration_has_begun_since_the_look(self):
         """Or has even ended: there is nothing to start."""

@@ -54,6 +54,9 @@ class VolumesTestCase(RecoveryTestCase):
         self.restart(self.b, reboot=True)
         self.assertEqual({}, self.b.kernel.roles(broken))
         self.assertIn('volume-' + broken.name_id, self.b.lvm.names())
+        self.assertEqual('error', self.row().status)
+        self.assertEqual([self.volume.id], [
+            message['resource_uuid'] for message in self.cloud.messages()])
         self.assertEqual('clone', self.b.kernel.roles(Names(
             self.cloud.row(others[0].id).name_id))['handle'])
         self.cloud.attach(others[1], self.b)
@@ -174,12 +177,47 @@ class AgainTestCase(RecoveryTestCase):
         lost = self.b.lvm.volumes.pop(metadata)
         self.restart(self.b, reboot=True)
         self.assertEqual({}, self.b.kernel.devices)
+        self.assertEqual('error', self.row().status)
         self.b.lvm.volumes[metadata] = lost
         self.b.look()
         self.cloud.settle()
+        self.assertEqual('available', self.row().status)
         self.assertEqual(1, self.b.kernel.get(path).clone.bitmap['hydrated'])
         self.cloud.watch(3)
         self.assertEqual([], self.cloud.leftovers())
+
+    def test_deletion_goes_on_without_metadata(self):
+        """Cinder resumes what is in this state, and in no other."""
+        self.broken.clear()
+        self.cloud.watch()
+        self.cloud.attach(self.volume, self.b)
+        row = self.row()
+        row.status = 'deleting'
+        row.save()
+        self.b.kernel.reboot()
+        self.b.lvm.drop('/dev/volumes/' + Names(row.name_id).metadata)
+        self.restart(self.b, reboot=True)
+        self.assertEqual('deleting', self.row().status)
+        with self.cloud.on(self.b):
+            self.b.driver.delete_volume(self.row())
+        self.assertNotIn(row.name, self.b.lvm.names())
+
+    def test_operator_knows_better(self):
+        """A status that somebody has set meanwhile stays."""
+        self.broken.clear()
+        self.cloud.watch()
+        self.cloud.attach(self.volume, self.b)
+        metadata = '/dev/volumes/' + Names(self.row().name_id).metadata
+        self.b.reboot()
+        lost = self.b.lvm.volumes.pop(metadata)
+        self.restart(self.b, reboot=True)
+        row = self.row()
+        row.status = 'in-use'
+        row.save()
+        self.b.lvm.volumes[metadata] = lost
+        self.b.look()
+        self.cloud.settle()
+        self.assertEqual('in-use', self.row().status)
 
     def test_target_that_starts_late(self):
         """Its importer still has a session, and does not ask."""

@@ -341,10 +341,12 @@ class Kernel:
                 device.clone.waiting = 0
 
     def _message(self, arguments, table):
-        name, sector, verb = arguments
+        name, sector, verb, *values = arguments
         clone = self._named(name).clone
         if not clone:
             raise error('Invalid argument')
+        if verb == 'hydration_batch_size':
+            return
         clone.hydration = {'enable_hydration': True,
                            'disable_hydration': False}[verb]
 

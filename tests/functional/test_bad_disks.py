@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Disks that fail: an error or a wait, never wrong data, and a way back."""
+
+import errno
+
+from oslo_concurrency import processutils
+
+from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver import handles
+from dmclone_driver.names import GATE
+from dmclone_driver.names import HANDLE
+from dmclone_driver.names import SOURCE
+from dmclone_driver.privsep import block
+from tests.functional import base
+
+REGION = 128
+REGION_BYTES = REGION * 512
+#: What a guest writes.
+WRITTEN = b'written!' * 512
+#: Fails each write; never the other way round.
+FLAKEY = '0 %d flakey %s 0 0 1 1 error_writes'
+LINEAR = '0 %d linear %s 0'
+
+
+class BadDiskTest(base.FunctionalTest):
+    """A clone on good disks, whose handle a guest uses."""
+
+    def setUp(self):
+        super().setUp()
+        for module in ('dm-dust', 'dm-flakey'):
+            base.run('modprobe', module)
+        self.source, self.disk, self.data = self.exported_source()
+
+    def status(self):
+        return dmsetup.clone(self.names.of(HANDLE))
+
+    def hydrate(self):
+        """Let everything be copied that can be; returns the status."""
+        handles.start_hydration(self.names)
+        return base.wait_until(self.complete, 'complete clone')
+
+    def complete(self):
+        return self.status().complete and self.status()
+
+    def expect(self, data):
+        self.assertEqual(data, base.read(self.names.path(), 0, len(data)))
+
+    def expect_linear(self, data):
+        """Complete the clone; its own disk has all."""
+        self.hydrate()
+        self.assertTrue(handles.make_linear(self.names, self.lv))
+        handles.remove(self.names, GATE, SOURCE)
+        self.expect(data)
+        self.assertEqual(data, base.read(self.lv.path, 0, len(data)))
+
+    def assertFails(self, function, *args):
+        error = self.assertRaises(OSError, function, *args)
+        self.assertEqual(errno.EIO, error.errno)
+
+    def assertRaises(self, *args):
+        with super().assertRaises(args[0]) as caught:
+            args[1](*args[2:])
+        return caught.exception
+
+
+class SourceTest(BadDiskTest):
+    """A block of the source cannot be read."""
+
+    #: The region that it is in.
+    BAD = 40
+
+    def setUp(self):
+        super().setUp()
+        size = block.size(self.disk) // 512
+        self.dust = self.raw('0 %d dust %s 0 512' % (size, self.disk))
+        self.bad_block = handles.MARGIN + self.BAD * REGION + 8
+        self.tell('addbadblock %d' % self.bad_block)
+        self.tell('enable')
+        self.names, self.lv = self.clone(self.dust, passive=False)
+        handles.start_hydration(self.names)
+        handles.copy_one_by_one(self.names)
+        base.wait_until(lambda: self.status().hydrated ==
+                        self.status().total - 1, 'copy of all but one region')
+
+    def tell(self, text):
+        base.run('dmsetup', 'message', self.dust, '0', *text.split())
+
+    def test_guest_sees_an_error_there_and_nowhere_else(self):
+        at = self.BAD * REGION_BYTES
+        self.assertFails(base.read, self.names.path(), at + 4096, 4096)
+        self.assertEqual(self.data[:at],
+                         base.read(self.names.path(), 0, at))
+        after = at + REGION_BYTES
+        self.assertEqual(self.data[after:], base.read(
+            self.names.path(), after, len(self.data) - after))
+        self.assertTrue(self.status().healthy)
+        self.assertFalse(handles.make_linear(self.names, self.lv))
+
+    def test_part_of_the_region_cannot_be_written(self):
+        """The rest of it would be lost."""
+        at = self.BAD * REGION_BYTES
+        self.assertFails(base.write, self.names.path(), at, WRITTEN)
+        self.tell('removebadblock %d' % self.bad_block)
+        self.expect_linear(self.data)
+
+    def test_guest_overwrites_the_region(self):
+        """As long as nobody is trying to copy it."""
+        at, new = self.BAD * REGION_BYTES, WRITTEN * 16
+        self.assertTrue(handles.stop_hydration(self.names))
+        base.write(self.names.path(), at, new)
+        self.expect_linear(self.data[:at] + new +
+                           self.data[at + len(new):])
+
+    def test_disk_is_good_again(self):
+        self.tell('removebadblock %d' % self.bad_block)
+        self.expect_linear(self.data)
+
+
+class DestinationTest(BadDiskTest):
+    """Nothing can be written to the new home's disk."""
+
+    def test_disk_is_good_again(self):
+        self.names, self.lv = self.clone(self.disk, passive=False)
+        base.write(self.names.path(), 0, WRITTEN)
+        gate, sectors = self.names.path(GATE), self.lv.size // 512
+        base.swap(gate, FLAKEY % (sectors, self.lv.path))
+        self.assertFails(base.write, self.names.path(), base.MIB, WRITTEN)
+        handles.start_hydration(self.names)
+        self.expect(WRITTEN + self.data[4096:])
+        self.assertEqual(1, self.status().hydrated)
+        self.assertTrue(self.status().healthy)
+        self.assertFalse(handles.make_linear(self.names, self.lv))
+        base.swap(gate, LINEAR % (sectors, self.lv.path))
+        self.expect_linear(WRITTEN + self.data[4096:])
+
+
+class MetadataTest(BadDiskTest):
+    """Nothing can be written to the disk of the bitmap."""
+
+    def make_clone(self, sectors=4096):
+        """Make a clone with metadata on a device of so many sectors."""
+        self.names, self.lv = self.logical_volume()
+        self.below, _ = self.metadata.create(self.names, self.lv.size, REGION)
+        self.addCleanup(self.metadata.remove, self.names)
+        self.bitmap = self.raw(LINEAR % (sectors, self.below))
+        self.addCleanup(handles.remove, self.names, HANDLE, GATE, SOURCE)
+        self.build_again()
+
+    def build_again(self):
+        handles.remove(self.names, HANDLE, GATE, SOURCE)
+        handles.build_clone(self.names, self.lv, self.bitmap, REGION,
+                            base.TUNING, disk=self.disk)
+
+    def expect_sick(self, acknowledged, tried):
+        """The clone says so, reads right, and completes nothing.
+
+        :param tried: offset of a write that was answered with an error
+        """
+        self.assertFalse(self.status().healthy)
+        self.assertTrue(handles.is_sick(self.names))
+        self.expect_all_but(tried, acknowledged)
+        handles.start_hydration(self.names)
+        self.assertFalse(handles.make_linear(self.names, self.lv))
+
+    def expect_all_but(self, tried, data):
+        found = base.read(self.names.path(), 0, len(data))
+        self.assertIn(found[tried:tried + 4096],
+                      (WRITTEN, data[tried:tried + 4096]))
+        self.assertEqual(data[:tried], found[:tried])
+        self.assertEqual(data[tried + 4096:], found[tried + 4096:])
+        return found
+
+    def test_disk_is_good_again(self):
+        self.make_clone()
+        base.write(self.names.path(), 0, WRITTEN)
+        acknowledged = WRITTEN + self.data[4096:]
+        base.swap(self.bitmap, FLAKEY % (4096, self.below))
+        self.assertFails(base.write, self.names.path(), base.MIB, WRITTEN)
+        self.expect_sick(acknowledged, base.MIB)
+        base.swap(self.bitmap, LINEAR % (4096, self.below))
+        # As after a reboot of the node.
+        self.build_again()
+        self.assertEqual(1, self.status().hydrated)
+        self.expect_linear(self.expect_all_but(base.MIB, acknowledged))
+
+    def test_device_is_full(self):
+        """It never is with the size that the driver gives it."""
+        self.make_smallest()
+        acknowledged, tried = bytearray(self.data), None
+        for at in range(0, len(self.data), REGION_BYTES):
+            try:
+                base.write(self.names.path(), at, WRITTEN)
+            except OSError as error:
+                self.assertEqual(errno.EIO, error.errno)
+                tried = at
+                break
+            acknowledged[at:at + 4096] = WRITTEN
+        self.assertIsNotNone(tried)
+        self.expect_sick(bytes(acknowledged), tried)
+        self.build_again()
+        self.expect_all_but(tried, bytes(acknowledged))
+
+    def make_smallest(self):
+        """Make a clone with the least metadata that the kernel takes."""
+        self.make_clone()
+        for blocks in range(4, 64):
+            handles.remove(self.names, HANDLE, GATE, SOURCE)
+            block.zero_start(self.below, 4096)
+            base.swap(self.bitmap, LINEAR % (8 * blocks, self.below))
+            try:
+                self.build_again()
+                return
+            except processutils.ProcessExecutionError:
+                continue
+        self.fail('no metadata is large enough')

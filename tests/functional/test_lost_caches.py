@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A power cut with disks that forget whatever they may.
+
+A guest writes and flushes while its volume is copied and becomes linear. At
+any moment the power may go: built again from what the disks hold for sure,
+the volume has all that was acknowledged.
+"""
+
+import random
+import threading
+
+from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver import handles
+from dmclone_driver import logical_volumes
+from dmclone_driver.names import GATE
+from dmclone_driver.names import HANDLE
+from dmclone_driver.names import Names
+from dmclone_driver.names import SOURCE
+from tests.functional import base
+from tests.functional import log_writes
+
+SIZE = 4 * base.MIB
+REGION = 16
+BLOCK = 4096
+#: So slow that there is time for writes and cuts.
+SLOW = handles.Tuning(threshold=1, batch=1)
+WRITES = 24
+LOOKS = 12
+
+
+class _Disk:
+    """A logical volume that forgets, with a log of what it remembers."""
+
+    def __init__(self, test, size, content=None):
+        names, self.lv = test.logical_volume(size, content)
+        self._log = test.logical_volume(64 * base.MIB)[1].path
+        self.sectors = size // 512
+        self.before = base.read(self.lv.path, 0, size)
+        self.path = test.raw(log_writes.table(self.sectors, self.lv.path,
+                                              self._log))
+
+    def mark(self, text):
+        log_writes.mark(self.path, text)
+
+    def states(self):
+        """Return {mark: content}; ends the log."""
+        base.swap(self.path, '0 %d linear %s 0' % (self.sectors,
+                                                   self.lv.path))
+        return log_writes.states(self._log, self.before)
+
+
+class LostCachesTest(base.FunctionalTest):
+
+    def setUp(self):
+        super().setUp()
+        base.run('modprobe', 'dm-log-writes')
+        self.source, self.disk, self.data = self.exported_source(SIZE)
+        self.names = Names(self.id_of_a_volume())
+        #: What the guest has begun to write, (block, content), in order.
+        self.begun = []
+        #: How many of these were acknowledged.
+        self.acknowledged = 0
+        #: {mark: (acknowledged before it, begun after it)}
+        self.moments = {}
+
+    def id_of_a_volume(self):
+        return self.logical_volume(SIZE)[0].name_id
+
+    def test_metadata_on_the_same_disk(self):
+        disk = _Disk(self, 2 * SIZE, base.pattern(SIZE, 2) + bytes(SIZE))
+        data = self.raw('0 %d linear %s 0' % (SIZE // 512, disk.path))
+        bitmap = self.raw('0 %d linear %s %d' % (
+            SIZE // 512, disk.path, SIZE // 512))
+        self.live(data, bitmap, [disk])
+        states = disk.states()
+        self.expect_all({mark: (state[:SIZE], state[SIZE:])
+                         for mark, state in states.items()})
+
+    def test_metadata_on_another_disk(self):
+        data = _Disk(self, SIZE, base.pattern(SIZE, 2))
+        bitmap = _Disk(self, SIZE, bytes(SIZE))
+        # The bitmap first: what is newer on the other disk does no harm.
+        self.live(data.path, bitmap.path, [bitmap, data])
+        states, bitmaps = data.states(), bitmap.states()
+        self.expect_all({mark: (states[mark], bitmaps[mark])
+                         for mark in self.moments})
+
+    def live(self, data, bitmap, disks):
+        """Let a guest write while its volume is copied, and afterwards."""
+        lv = logical_volumes.LogicalVolume(
+            'mapper', data.rpartition('/')[2], SIZE, active=True)
+        self.addCleanup(handles.remove, self.names, HANDLE, GATE, SOURCE)
+        handles.build_clone(self.names, lv, bitmap, REGION, SLOW,
+                            disk=self.disk)
+        over = threading.Event()
+        cuts = threading.Thread(target=self.look_often, args=(disks, over))
+        cuts.start()
+        try:
+            chance = random.Random(1)
+            self.write(chance, WRITES // 4)
+            handles.start_hydration(self.names)
+            self.write(chance, WRITES // 2)
+            base.wait_until(lambda: dmsetup.clone(
+                self.names.of(HANDLE)).complete, 'complete clone')
+            self.assertTrue(handles.make_linear(self.names, lv))
+            self.write(chance, WRITES // 4)
+        finally:
+            over.set()
+            cuts.join()
+        handles.remove(self.names, HANDLE, GATE, SOURCE)
+
+    def write(self, chance, times):
+        """Write and flush some blocks."""
+        for _ in range(times):
+            number = len(self.begun) + 1
+            block = chance.randrange(SIZE // BLOCK)
+            content = b'%08d' % number * (BLOCK // 8)
+            self.begun.append((block, content))
+            base.write(self.names.path(), block * BLOCK, content)
+            self.acknowledged = number
+
+    def look_often(self, disks, over):
+        """Remember moments in which the power might have gone."""
+        while not over.is_set():
+            self.look(disks)
+        self.look(disks)
+
+    def look(self, disks):
+        text = 'moment-%d' % len(self.moments)
+        acknowledged = self.acknowledged
+        for disk in disks:
+            disk.mark(text)
+        self.moments[text] = acknowledged, len(self.begun)
+
+    def expect_all(self, states):
+        """Build the volume again from what was there in each moment."""
+        self.assertGreater(len(self.moments), 5)
+        names, lv = self.logical_volume(SIZE)
+        bitmap = self.logical_volume(SIZE)[1].path
+        # A look at one takes a second.
+        every = -(-len(self.moments) // LOOKS)
+        for mark, (acknowledged, begun) in reversed(
+                list(reversed(self.moments.items()))[::every]):
+            base.write(lv.path, 0, states[mark][0])
+            base.write(bitmap, 0, states[mark][1])
+            try:
+                handles.build_clone(names, lv, bitmap, REGION, SLOW,
+                                    disk=self.disk)
+                found = base.read(names.path(), 0, SIZE)
+            finally:
+                handles.remove(names, HANDLE, GATE, SOURCE)
+            self.expect(mark, found, acknowledged, begun)
+
+    def expect(self, mark, found, acknowledged, begun):
+        allowed = {}
+        for block, content in self.begun[:acknowledged]:
+            allowed[block] = [content]
+        for block, content in self.begun[acknowledged:begun]:
+            allowed.setdefault(block, [self.original(block)]).append(content)
+        for block in range(SIZE // BLOCK):
+            at = block * BLOCK
+            self.assertIn(
+                found[at:at + BLOCK],
+                allowed.get(block, [self.original(block)]),
+                '%s: block %d, after %d of %d writes' % (
+                    mark, block, acknowledged, begun))
+
+    def original(self, block):
+        return self.data[block * BLOCK:(block + 1) * BLOCK]

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The disk with the bitmap of a clone is away when its node comes back."""
+
+from dmclone_driver.names import Names
+from tests.e2e import base
+from tests.e2e import leftovers
+from tests.e2e import user as user_module
+from tests.lab import wait
+
+
+class LostMetadataTest(base.E2ETest):
+    """No guess is made, and all is well when the disk is back."""
+
+    def test_disk_comes_back(self):
+        volume_id, home, before = self.filled_volume()
+        node = self.other(home)
+        with self.slow_network(node):
+            path = user_module.path(self.user.attach(volume_id, node))
+            expected = self.checksum_with(node, path, 20, 'one')
+            self.write(node, path, 20, 'one')
+            node.stop('cinder-volume')
+            node.cut_power()
+        node.start()
+        name, = [lv for lv in leftovers.volumes(node) if 'metadata' in lv]
+        node.run('lvrename cinder-volumes %s away' % name)
+        node.start_service('cinder-volume')
+        node.wait_ready()
+        self.status_becomes(volume_id, 'error')
+        self.assertTrue(self.user.messages(volume_id))
+        self.assertTrue(self.placeholders(volume_id))
+        self.assertNotIn(Names(name[-36:]).of('handle'),
+                         node.run('dmsetup ls'))
+        node.run('lvrename cinder-volumes away %s' % name)
+        self.status_becomes(volume_id, 'in-use')
+        self.assertEqual(expected, self.checksum(node, path))
+        self.hydrated(volume_id, timeout=180)
+        self.assertEqual(expected, self.checksum(node, path))
+
+    def status_becomes(self, volume_id, status):
+        wait.until(lambda: self.user.volume(volume_id)['status'] == status,
+                   'volume %s to be %s' % (volume_id, status), 120)
