@@ -93,26 +93,35 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """
         if self.configuration.lvm_type == 'auto':
             self.configuration.lvm_type = 'default'
-        setup_check.check_options(self.configuration)
         setup_check.check_kernel(self.configuration)
-        setup_check.check_group(self.configuration,
-                                super().check_for_setup_error)
+        backend = self.open_backend()
         if self._server is None:
+            self._backend = backend
             self._assemble()
 
-    def _assemble(self):
-        """Make the parts, recover, and only then answer peers."""
+    def open_backend(self):
+        """Make what sees this node, without recovery and without peers.
+
+        :returns: :class:`dmclone_driver.backend.Backend`
+        :raises: BadConfiguration
+        """
+        setup_check.check_options(self.configuration)
+        setup_check.check_group(self.configuration,
+                                super().check_for_setup_error)
         metadata = lvm_metadata.LogicalVolumeMetadata(self.configuration,
                                                       self._execute)
         metadata.check()
         target = importutils.import_object(
             setup_check.SOURCE_TARGETS[self.configuration.target_helper],
             configuration=self.configuration, executor=self._execute)
-        self._backend = backend_module.Backend(
+        return backend_module.Backend(
             self.host, self.configuration, self.vg, metadata, target,
             importer.Importer(self.configuration.num_volume_device_scan_tries,
                               self.configuration.dmclone_source_timeout),
             peer_api.PeerClient(), super().delete_volume)
+
+    def _assemble(self):
+        """Make the parts, recover, and only then answer peers."""
         self._teardown = teardown.Teardown(self._backend)
         self._source = source.Source(self._backend, self._teardown)
         self._destination = destination.Destination(self._backend,

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The importing side of iSCSI, done by os-brick."""
 
+import glob
+import os
+
 from cinder import exception as cinder_exception
 from cinder import utils
 from cinder.volume import volume_utils
@@ -68,15 +71,38 @@ class Importer:
                     'error': error})
         return device['path']
 
-    @staticmethod
-    def cut(location):
+    def cut(self, location):
         """End a session at once, whatever waits for it gets an error.
 
         :param location: provider_location; without one there is no session
         """
-        if not location:
-            return
-        iqn = location.split()[1]
+        if location:
+            self.log_out(location.split()[1])
+
+    @staticmethod
+    def targets():
+        """Return the iSCSI names of all targets with a session."""
+        try:
+            shown = command.iscsiadm(['-m', 'session'])
+        except processutils.ProcessExecutionError as error:
+            if error.exit_code != NO_SESSION:
+                raise
+            return []
+        # "tcp: [1] 192.0.2.1:3260,1 iqn.2010-10.org.openstack:x (non-flash)"
+        return [line.split()[3] for line in shown.splitlines()]
+
+    @staticmethod
+    def in_use(iqn):
+        """Whether a device of this node lies on a disk of a session."""
+        return any(
+            os.listdir('/sys/class/block/%s/holders' % os.path.basename(
+                os.path.realpath(path)))
+            for path in glob.glob('/dev/disk/by-path/*-iscsi-%s-lun-*'
+                                  % glob.escape(iqn)))
+
+    @staticmethod
+    def log_out(iqn):
+        """End the sessions to a target; fine if there is none."""
         try:
             command.iscsiadm(['-m', 'node', '-T', iqn, '--logout'])
         except (processutils.ProcessExecutionError, OSError) as error:

@@ -14,6 +14,8 @@ _UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 _DEVICE = re.compile('dmclone-(?P<name_id>%s)(?:-(?P<role>gate|source|export'
                      '))?' % _UUID)
 
+_VOLUME = re.compile('(?:volume|dmclone-metadata)-(?P<name_id>%s)' % _UUID)
+
 HANDLE, GATE, SOURCE, EXPORT = 'handle', 'gate', 'source', 'export'
 
 
@@ -51,3 +53,15 @@ def parse(device):
     """Return (Names, role) of a device-mapper name, or None if not ours."""
     match = _DEVICE.fullmatch(device)
     return match and (Names(match['name_id']), match['role'] or HANDLE)
+
+
+def of_logical_volume(name):
+    """Return the Names that a logical volume belongs to, None for others."""
+    match = _VOLUME.fullmatch(name)
+    return match and Names(match['name_id'])
+
+
+def of_target(iqn):
+    """Return the Names that an iSCSI name belongs to, None for others."""
+    found = parse(iqn.rpartition(':')[2])
+    return found[0] if found and found[1] == HANDLE else None

@@ -28,11 +28,11 @@ def lvm(arguments):
 
 @privsep.dmclone_context.entrypoint
 def iscsiadm(arguments):
-    """Run iscsiadm.
+    """Run iscsiadm and return what it prints.
 
     :raises: ProcessExecutionError
     """
-    processutils.execute('iscsiadm', *arguments)
+    return processutils.execute('iscsiadm', *arguments)[0]
 
 
 @privsep.dmclone_context.entrypoint

@@ -57,6 +57,10 @@ class SourceTarget(abc.ABC):
             self.remove_iscsi_target(0, self.lun, name, name)
 
     @abc.abstractmethod
+    def names(self):
+        """Return the last parts of the iSCSI names of all targets."""
+
+    @abc.abstractmethod
     def serves(self, iqn, path, initiator):
         """Whether a target is there with all that it needs."""
 

@@ -20,6 +20,13 @@ class LioSource(base.SourceTarget, lio.LioAdm):
 
     TARGETS = '/sys/kernel/config/target/iscsi'
 
+    def names(self):
+        try:
+            found = os.listdir(self.TARGETS)
+        except OSError:
+            return []
+        return [name.rpartition(':')[2] for name in found]
+
     def serves(self, iqn, path, initiator):
         group = os.path.join(self.TARGETS, iqn, 'tpgt_1')
         try:

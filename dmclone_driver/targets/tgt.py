@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sources served by tgt."""
 
+import glob
 import os
 import re
 import textwrap
@@ -77,16 +78,26 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
             os.unlink(path)
 
     @staticmethod
-    def _show(iqn):
-        """Return a target's number and what tgtd shows of it, or Nones."""
+    def _show_all():
+        """Return what tgtd shows of all targets, nothing without tgtd."""
         try:
-            shown = privsep_tgt.tgtadm_show()[0]
+            return privsep_tgt.tgtadm_show()[0]
         except processutils.ProcessExecutionError as error:
             # Without tgtd there is no target; its file would make one.
             LOG.warning('tgtd does not answer: %s', error.stderr)
-            return None, None
+            return ''
+
+    def names(self):
+        shown = re.findall(r'^Target \d+: (\S+)$', self._show_all(),
+                           re.MULTILINE)
+        files = glob.glob('dmclone-*', root_dir=self.volumes_dir)
+        return sorted({iqn.rpartition(':')[2] for iqn in shown}.union(files))
+
+    def _show(self, iqn):
+        """Return a target's number and what tgtd shows of it, or Nones."""
         found = re.search(r'^Target (\d+): %s$(.*?)(?=^Target |\Z)' %
-                          re.escape(iqn), shown, re.MULTILINE | re.DOTALL)
+                          re.escape(iqn), self._show_all(),
+                          re.MULTILINE | re.DOTALL)
         return found.groups() if found else (None, None)
 
     def serves(self, iqn, path, initiator):

@@ -24,3 +24,38 @@ class SetupTest(base.SetupTest):
             with self.attached(volume_id, other) as path:
                 self.assertEqual(checksum, self.checksum(other, path))
         self.hydrated(volume_id)
+
+
+class ReconcileTest(base.E2ETest):
+    """The program for what no row knows."""
+
+    def reconcile(self, node, *options):
+        """Return its exit code, and what it prints."""
+        code, out, err = node.try_run(
+            '. /lab/node.env; cd $CHECKOUT; PYTHONDONTWRITEBYTECODE=1 '
+            'PATH=$VENV/bin:$PATH python -W ignore -m '
+            'dmclone_driver.cmd.reconcile --config-file '
+            '/etc/cinder/cinder.conf dmclone ' + ' '.join(options))
+        return code, sorted(out.splitlines())
+
+    def test_row_is_deleted_and_comes_back(self):
+        volume_id, home, before = self.filled_volume()
+        self.assertEqual((0, []), self.reconcile(home))
+        row = "UPDATE volumes SET deleted = %d WHERE id = '%s'"
+        self.lab.sql(row % (1, volume_id))
+        handle = 'device dmclone-%s: ' % volume_id
+        data = 'logical volume cinder-volumes/volume-%s: kept' % volume_id
+        code, lines = self.reconcile(home)
+        self.assertEqual((1, handle + 'can be removed'), (code, lines[0]))
+        self.assertIn(data, lines[1])
+        code, lines = self.reconcile(home, '--remove')
+        self.assertEqual((1, handle + 'removed'), (code, lines[0]))
+        self.assertIn(data, lines[1])
+        code, lines = self.reconcile(home)
+        self.assertEqual(1, len(lines))
+        self.lab.sql(row % (0, volume_id))
+        home.restart('cinder-volume')
+        home.wait_ready()
+        with self.attached(volume_id, home) as path:
+            self.assertEqual(before, self.checksum(home, path))
+        self.assertEqual((0, []), self.reconcile(home))

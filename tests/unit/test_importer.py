@@ -113,3 +113,36 @@ class ImporterTestCase(base.PlainTestCase):
                       processutils.ProcessExecutionError(exit_code=8)):
             self.iscsiadm.side_effect = error
             self.importer.cut(LOCATION)
+
+    def test_targets(self):
+        self.iscsiadm.return_value = (
+            'tcp: [1] 192.0.2.1:3260,1 iqn.2010-10.org.openstack:dmclone-x '
+            '(non-flash)\n'
+            'tcp: [12] [2001:db8::1]:3260,1 iqn.2001-04.com.example:y '
+            '(non-flash)\n')
+        self.assertEqual(['iqn.2010-10.org.openstack:dmclone-x',
+                          'iqn.2001-04.com.example:y'],
+                         self.importer.targets())
+
+    def test_no_targets(self):
+        self.iscsiadm.side_effect = processutils.ProcessExecutionError(
+            exit_code=importer.NO_SESSION)
+        self.assertEqual([], self.importer.targets())
+
+    def test_targets_are_not_known(self):
+        self.iscsiadm.side_effect = processutils.ProcessExecutionError(
+            exit_code=1)
+        self.assertRaises(processutils.ProcessExecutionError,
+                          self.importer.targets)
+
+    def test_in_use(self):
+        link = '/dev/disk/by-path/ip-x-iscsi-iqn-lun-1'
+        self.patch('glob.glob', side_effect=lambda text: (
+            [link] if text == '/dev/disk/by-path/*-iscsi-iqn-lun-*' else []))
+        self.patch('os.path.realpath', return_value='/dev/sdb')
+        holders = self.patch('os.listdir', return_value=['dm-3'])
+        self.assertTrue(self.importer.in_use('iqn'))
+        holders.assert_called_once_with('/sys/class/block/sdb/holders')
+        holders.return_value = []
+        self.assertFalse(self.importer.in_use('iqn'))
+        self.assertFalse(self.importer.in_use('iqn2'))

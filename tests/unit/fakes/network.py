@@ -11,6 +11,7 @@ import oslo_messaging as messaging
 from tests.unit.fakes import steps
 
 PREFIX = 'iqn.2010-10.org.openstack:'
+DISKS = '/dev/disk/by-path/'
 
 
 class Target:
@@ -42,6 +43,9 @@ class Target:
 
     def unexport(self, name):
         self._step('unexport ' + name, self._close, PREFIX + name)
+
+    def names(self):
+        return [iqn.removeprefix(PREFIX) for iqn in self.exports]
 
     def _close(self, iqn):
         path, *rest = self.exports.pop(iqn, (None,))
@@ -78,7 +82,7 @@ class Importer:
         if (not path or home.down or auth != expected or
                 initiator != self._node.initiator):
             raise brick_exception.FailedISCSITargetPortalLogin(message=iqn)
-        disk = '/dev/disk/by-path/' + iqn
+        disk = DISKS + iqn
         self._node.kernel.disks[disk] = home.kernel.size(path)
         return disk
 
@@ -87,8 +91,16 @@ class Importer:
 
     def disconnect(self, location, auth):
         if location and auth:
-            self._step('log out', self._node.kernel.disks.pop,
-                       '/dev/disk/by-path/' + location.split()[1], None)
+            self.log_out(location.split()[1])
+
+    def targets(self):
+        return [disk.removeprefix(DISKS) for disk in self._node.kernel.disks]
+
+    def in_use(self, iqn):
+        return bool(self._node.kernel.users(DISKS + iqn))
+
+    def log_out(self, iqn):
+        self._step('log out', self._node.kernel.disks.pop, DISKS + iqn, None)
 
 
 class Rpc:

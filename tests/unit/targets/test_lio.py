@@ -103,3 +103,10 @@ class LioTestCase(base.PlainTestCase):
     def test_failure(self):
         self.assertRaises(exception.ISCSITargetCreateFailed, self.export,
                           'broken')
+
+    def test_names(self):
+        self.assertEqual([], self.target.names())
+        os.mkdir(os.path.join(self.target.TARGETS, IQN))
+        self.assertEqual([NAME], self.target.names())
+        self.target.TARGETS = '/nowhere'
+        self.assertEqual([], self.target.names())

@@ -218,3 +218,13 @@ class TgtTestCase(base.PlainTestCase):
         self.tgtd.broken = True
         self.assertRaises(exception.ISCSITargetCreateFailed, self.export)
         self.assertNotIn(NAME, os.listdir(self.tgtd.folder))
+
+    def test_names(self):
+        self.export()
+        self.assertIn(NAME, self.target.names())
+        # A file makes a target at the next boot of tgtd.
+        self.tgtd.targets.clear()
+        self.assertIn(NAME, self.target.names())
+        self.target.unexport(NAME)
+        self.tgtd.dead = True
+        self.assertNotIn(NAME, self.target.names())
