@@ -8,7 +8,8 @@ from dmclone_driver.steps import Step
 
 HOME, PEER = 'home', 'peer'
 
-_PREPARE = (
+#: Up to the commit, however the volume is attached.
+PREPARE = (
     (HOME, Step.BEGUN), (HOME, Step.EXPORTED), (PEER, Step.ALLOCATED),
     (PEER, Step.FORMATTED), (PEER, Step.CONNECTED), (PEER, Step.PASSIVE))
 _START = ((HOME, Step.SEALED), (PEER, Step.OPENED), (PEER, Step.HYDRATING))
@@ -18,9 +19,9 @@ _REMOVE_SOURCE = ((PEER, Step.RELEASED), (HOME, Step.CUT_LOOSE),
                   (HOME, Step.DELETED), (HOME, Step.GONE))
 
 #: Attached on a peer, or the old attachment of a live migration goes.
-ATTACH_AWAY = (*_PREPARE, (HOME, Step.COMMITTED), *_START)
+ATTACH_AWAY = (*PREPARE, (HOME, Step.COMMITTED), *_START)
 #: The guest of a live migration writes on the peer.
-MIGRATE = (*_PREPARE, (PEER, Step.COMMITTED), *_START)
+MIGRATE = (*PREPARE, (PEER, Step.COMMITTED), *_START)
 #: All is copied.
 COMPLETE = ((PEER, Step.LINEAR), (PEER, Step.COMPLETE), *_DISMANTLE,
             *_FORGET, *_REMOVE_SOURCE)

@@ -24,6 +24,8 @@ class E2ETest(unittest.TestCase):
         super().setUp()
         self.lab = lab_module.Lab.load()
         self.lab.check()
+        for node in self.lab.nodes.values():
+            node.wait_ready()
         self.user = user_module.User(self.lab)
         self.addCleanup(self._clean_up)
 

@@ -88,12 +88,13 @@ class User:
         :raises AssertionError: if it ends in none of the expected states
         """
         volume = wait.until(
-            lambda: self._unless_busy(volume_id),
+            lambda: self.unless_busy(volume_id),
             'volume %s to settle' % volume_id, timeout)
         assert volume['status'] in expected, volume
         return volume
 
-    def _unless_busy(self, volume_id):
+    def unless_busy(self, volume_id):
+        """Return a volume, or None while something is being done to it."""
         volume = self.volume(volume_id)
         return None if volume['status'] in BUSY else volume
 

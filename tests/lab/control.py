@@ -40,11 +40,14 @@ def _environment(**more):
 
 
 def _api(module, port, *more):
-    """An API under uwsgi: one process, as many threads as may block."""
+    """An API under uwsgi: one process, as many threads as may block.
+
+    Each request that waits for a node takes one, of which tests stop many.
+    """
     return [paths.VENV / 'bin/uwsgi', '--http-socket',
             '%s:%d' % (network.CONTROL, port), '--module',
             module + ':application', '--master', '--processes', '1',
-            '--threads', '16', '--lazy-apps', '--need-app', '--die-on-term',
+            '--threads', '64', '--lazy-apps', '--need-app', '--die-on-term',
             '--buffer-size', '65535', '--http-timeout', '300',
             '--virtualenv', paths.VENV, '--disable-logging',
             '--add-header', 'Connection: close', *more]

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A volume for each step of each flow, and what is done to it.
+
+``before`` brings it to where the flow begins; ``act`` begins the flow, and is
+cut off in it; ``afterwards`` does what Nova, or the user, would do when all
+is back, and is repeated until it succeeds.
+"""
+
+import dataclasses
+
+from dmclone_driver.names import Names
+from dmclone_driver.steps import Step
+from tests.crash import flows
+from tests.crash import stops
+from tests.e2e import user as user_module
+from tests.lab import errors
+
+#: Where a guest writes one block, in blocks of 4 KiB.
+GUEST_BLOCK = 2048
+# Seconds until Cinder is taken to have given up.
+_PATIENCE = 60
+# In the background: it may have to wait at a gate.
+_WRITE = (
+    '(yes {id} | head -c 4096 | dd of={path} bs=4096 seek={at} count=1 '
+    'iflag=fullblock oflag=direct conv=notrunc,fsync && '
+    'touch {folder}/{id}.durable) > /dev/null 2>&1 &')
+
+
+@dataclasses.dataclass(eq=False)
+class Case:
+    """A volume that is stopped at a step."""
+
+    user: user_module.User
+    home: object
+    peer: object
+    side: str
+    step: object
+    volume_id: str = None
+    #: What was asked for before the cut has succeeded.
+    answered: bool = False
+    #: An operator has had to help Cinder, not this driver.
+    by_hand: bool = False
+    #: Seconds from the cut until all was well again.
+    took: float = None
+    instance: str = dataclasses.field(default_factory=user_module.uuid4)
+    #: Attachments that were answered, {node: id}.
+    attachments: dict = dataclasses.field(default_factory=dict)
+
+    #: Whether the volume is gone in the end.
+    GOES = False
+
+    def before(self):
+        """Bring the volume to where the flow begins."""
+
+    def act(self):
+        """Begin the flow; raises an ApiError if it is cut off."""
+        raise NotImplementedError
+
+    def afterwards(self):
+        """End what is half done; raises an ApiError to be called again."""
+
+    def leave(self):
+        """Delete the volume when all has been looked at."""
+        if self.GOES:
+            return
+        for attachment in self.user.attachments(self.volume_id):
+            self.user.detach(attachment['id'])
+        self.user.delete_volume(self.volume_id)
+
+    @property
+    def prepares(self):
+        """Whether the home waits for the peer's answer meanwhile."""
+        return (self.FLOW in (AttachAway.FLOW, LiveMigration.FLOW) and
+                (self.side, self.step) in flows.PREPARE)
+
+    @property
+    def order(self):
+        """When its turn is, so that none waits for one that is stopped.
+
+        The peer's watcher commits by itself, and waits no longer than the
+        database: nothing else is looked at then.
+        """
+        return (self.prepares, self.FLOW == LiveMigration.FLOW and
+                self.step is Step.COMMITTED)
+
+    @property
+    def name(self):
+        return '%s: %s, %s' % (self.FLOW, self.side, self.step.value)
+
+    @property
+    def node(self):
+        """The node that does the step."""
+        return self.home if self.side == flows.HOME else self.peer
+
+    def attach(self, node):
+        """Attach the volume as Nova does; returns its path."""
+        attachment = self.user.attach(self.volume_id, node, self.instance)
+        self.attachments[node] = attachment['id']
+        return user_module.path(attachment)
+
+    def detach(self, node):
+        """Detach the volume from a node, unless it is.
+
+        An attachment whose request had no answer is on no other node.
+        """
+        elsewhere = {attachment for other, attachment in
+                     self.attachments.items() if other is not node}
+        for attachment in self.user.attachments(self.volume_id):
+            if attachment['id'] not in elsewhere:
+                self.user.detach(attachment['id'])
+
+    def _reset_status(self, status):
+        """Do by hand what Cinder leaves to operators."""
+        self.by_hand = True
+        self.user.as_admin(
+            'POST', '/volumes/%s/action' % self.volume_id,
+            {'os-reset_status': {'status': status}})
+
+    def write(self, path):
+        """Have a guest write a block, which may have to wait."""
+        self.peer.run(_WRITE.format(
+            id=self.volume_id, path=path, at=GUEST_BLOCK,
+            folder=stops.ON_NODE))
+
+
+class AttachAway(Case):
+    FLOW = 'attach away'
+
+    def act(self):
+        self.write(self.attach(self.peer))
+
+    def afterwards(self):
+        if not self.answered:
+            self.detach(self.peer)
+
+
+class Completion(AttachAway):
+    FLOW = 'completion'
+
+
+class LiveMigration(Case):
+    FLOW = 'live migration'
+
+    def before(self):
+        self.attach(self.home)
+        if not self.prepares:
+            self.path = self.attach(self.peer)
+
+    def act(self):
+        if self.prepares:
+            self.attach(self.peer)
+        else:
+            self.write(self.path)
+
+    def afterwards(self):
+        self.detach(self.peer if self.prepares else self.home)
+
+
+class RollBack(Case):
+    FLOW = 'roll back'
+
+    def before(self):
+        self.attach(self.home)
+        self.attach(self.peer)
+
+    def act(self):
+        self.detach(self.peer)
+
+    def afterwards(self):
+        self.detach(self.peer)
+
+
+class Deletion(Case):
+    FLOW = 'deletion'
+    GOES = True
+
+    def act(self):
+        self.user.request('DELETE', '/volumes/' + self.volume_id)
+
+    def afterwards(self):
+        """Delete it again if Cinder does not go on by itself."""
+        try:
+            self.user.wait_gone(self.volume_id, _PATIENCE)
+        except (AssertionError, errors.LabError):
+            self._reset_status('error')
+            self.act()
+
+
+class DeletionOfClone(Deletion):
+    FLOW = 'deletion of a clone'
+
+    def before(self):
+        """Make a clone that does not copy, since its source is open."""
+        path = Names(self.volume_id).path()
+        self.attach(self.home)
+        self.home.run('sleep 1000 < %s > /dev/null 2>&1 & echo $! > '
+                      '/run/open-%s' % (path, self.volume_id))
+        self.attach(self.peer)
+        self.detach(self.home)
+        self.detach(self.peer)
+
+    def act(self):
+        """Delete the volume; the source is closed, so that it can go."""
+        super().act()
+        self.home.run('kill $(cat /run/open-%s) || true' % self.volume_id)
+
+
+class Extension(Case):
+    FLOW = 'extension'
+
+    def act(self):
+        self.user.request('POST', '/volumes/%s/action' % self.volume_id,
+                          {'os-extend': {'new_size': 2}})
+
+    def afterwards(self):
+        """End the state in which Cinder leaves it to an operator."""
+        try:
+            self.user.settled(self.volume_id, 'available', timeout=_PATIENCE)
+        except (AssertionError, errors.LabError):
+            self._reset_status('available')
+
+
+_OF = {case.FLOW: case for case in (
+    AttachAway, Completion, LiveMigration, RollBack, Deletion,
+    DeletionOfClone, Extension)}
+
+
+def all_of(user, home, peer):
+    """Return a case for each step of each flow, without volumes."""
+    return [_OF[flow](user, home, peer, side, step)
+            for flow, points in flows.FLOWS.items()
+            for side, step in points]

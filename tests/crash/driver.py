@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver, but it can be stopped at each step; see tests/crash/stops.py.
+
+Only in that, and in the size of volumes, is it not the real one.
+"""
+
+import functools
+import socket
+import time
+
+from cinder import context as cinder_context
+
+from dmclone_driver import driver
+from dmclone_driver import identity
+from dmclone_driver import steps
+from tests.crash import stops
+
+
+@functools.cache
+def _volume_of(row_id):
+    """Return the id of the volume that a row, or its placeholder, is for."""
+    context = cinder_context.get_admin_context(read_deleted='yes')
+    row = identity.get(context, row_id)
+    name = (row is not None and row.display_name) or ''
+    return name.rpartition(' ')[2] if name.startswith('dmclone ') else row_id
+
+
+def _reached(step, row_id, say=steps.reached):
+    say(step, row_id)
+    folder = stops.ON_NODE
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    volume_id = _volume_of(row_id)
+    if stops.stop_if_told(folder, volume_id, step, socket.gethostname()):
+        while stops.stopped(folder, volume_id):
+            time.sleep(0.2)
+
+
+steps.reached = _reached
+
+
+class StoppingDriver(driver.DMCloneVolumeDriver):
+    """Volumes that stop where they are told to."""
+
+    def _sizestr(self, size_in_g):
+        return '%dm' % (stops.MIB * int(size_in_g))

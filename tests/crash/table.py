@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Print the matrix: steps by cuts, in seconds from the cut to the end.
+
+usage: python3 -m tests.crash.table FOLDER
+"""
+
+import json
+import pathlib
+import sys
+
+
+def _cell(found):
+    if found is None:
+        return '-'
+    seconds, by_hand = found
+    return 'FAILED' if seconds is None else '%d%s' % (
+        seconds, '*' if by_hand else '')
+
+
+def lines(times):
+    """Return the lines of the table.
+
+    :param times: {cut: {case: [seconds or None, whether by hand]}}
+    """
+    names = list(dict.fromkeys(name for by_case in times.values()
+                               for name in by_case))
+    width = max(map(len, names), default=0)
+    yield ' | '.join([' ' * width, *times])
+    for name in names:
+        yield ' | '.join([name.ljust(width)] + [
+            _cell(by_case.get(name)).rjust(len(cut))
+            for cut, by_case in times.items()])
+    yield ('%d cells; seconds from the cut until all was well; *: an operator '
+           'reset the state that Cinder had left' % sum(
+               map(len, times.values())))
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    times = {path.stem: json.loads(path.read_text())
+             for path in sorted(folder.glob('*.json'))}
+    print('\n'.join(lines(times)))
+
+
+if __name__ == '__main__':
+    main()

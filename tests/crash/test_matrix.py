@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each step of each flow, cut off in each way, on real nodes.
+
+A reboot takes a minute whatever it hits, so each kind of cut hits a volume at
+each step at once.
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import threading
+import time
+
+from dmclone_driver.names import Names
+from tests.crash import cases
+from tests.crash import cuts
+from tests.crash import stops
+from tests.e2e import base
+from tests.e2e import user as user_module
+from tests.lab import errors
+from tests.lab import paths
+from tests.lab import wait
+
+#: On the host; the nodes see it as stops.ON_NODE.
+FOLDER = paths.STATE / 'crash'
+#: Where the times go, one file for each kind of cut.
+TIMES = pathlib.Path(os.environ.get('DMCLONE_CRASH_TIMES') or
+                     paths.STATE / 'crash-times')
+
+#: Flows that are begun at a time.
+AT_ONCE = 4
+#: Seconds that volumes have to come to their steps.
+TO_STOP = 120
+#: Seconds from a cut until all is well again: a minute without network, the
+#: pauses that have grown by then, and the time of a preparation that nobody
+#: answers.
+TO_CONVERGE = 420
+# Longer than volumes are stopped, so that the cut itself is what is seen.
+OPTIONS = {'volume_driver': 'tests.crash.driver.StoppingDriver',
+           'dmclone_prepare_timeout': '150'}
+
+# Prints the checksums of what lies before, in, and after the guest's block.
+_PARTS = r"""
+part() { dd if=$2 bs=1M iflag=direct,skip_bytes,count_bytes skip=$3 \
+    count=$4 status=none | sha256sum | cut -c 1-64; }
+parts() { echo $1 $(part $1 $2 0 {at}) $(part $1 $2 {at} 4096) \
+    $(part $1 $2 $(({at} + 4096)) $(({size} - {at} - 4096))); }
+""".replace('{at}', str(4096 * cases.GUEST_BLOCK)).replace(
+    '{size}', str(stops.MIB << 20))
+_FILL = r"""
+fill() { for id; do
+    openssl enc -aes-128-ctr -nosalt -pbkdf2 -pass pass:$id -in /dev/zero \
+        2> /dev/null | head -c {size} | dd of=/dev/mapper/dmclone-$id bs=1M \
+        iflag=fullblock oflag=direct conv=nocreat,fsync status=none || exit
+done; }
+fill """.replace('{size}', str(stops.MIB << 20))
+
+
+class MatrixTest(base.SetupTest):
+    """Everything converges, and no data is lost."""
+
+    def setUp(self):
+        super().setUp()
+        self.home, self.peer = list(self.lab.nodes.values())[:2]
+        FOLDER.mkdir(exist_ok=True)
+        TIMES.mkdir(parents=True, exist_ok=True)
+        for name in os.listdir(FOLDER):
+            (FOLDER / name).unlink()
+        for node in (self.home, self.peer):
+            node.run('mkdir -p {0}; mountpoint -q {0} || mount -t hostfs '
+                     'none {0} -o {1}'.format(stops.ON_NODE, FOLDER))
+        stopping = self.configured(OPTIONS, self.home, self.peer)
+        stopping.__enter__()
+        self.addCleanup(stopping.__exit__, None, None, None)
+        self.addCleanup(stops.go_on, FOLDER)
+        self.cut_over = threading.Event()
+
+    def test_home_killed(self):
+        self.cut('home killed')
+
+    def test_peer_killed(self):
+        self.cut('peer killed')
+
+    def test_home_off(self):
+        self.cut('home off')
+
+    def test_peer_off(self):
+        self.cut('peer off')
+
+    def test_no_network_between(self):
+        self.cut('no network between')
+
+    def test_home_off_the_network(self):
+        self.cut('home off the network')
+
+    def test_rabbitmq(self):
+        self.cut('rabbitmq')
+
+    def test_mariadb(self):
+        self.cut('mariadb')
+
+    def cut(self, kind):
+        """Cut off a volume at each step, then expect all to be well."""
+        all_cases = cases.all_of(self.user, self.home, self.peer)
+        self.create(all_cases)
+        originals = self.fill(all_cases)
+        self.at_once(case.before for case in all_cases)
+        with concurrent.futures.ThreadPoolExecutor(
+                len(all_cases), initializer=self.lab.enter) as pool:
+            self.stop(all_cases, pool)
+            begun = time.monotonic()
+            try:
+                with cuts.CUTS[kind](self.lab, self.home, self.peer):
+                    acknowledged = {case for case in all_cases if
+                                    stops.durable(FOLDER, case.volume_id)}
+                    stops.go_on(FOLDER)
+            finally:
+                stops.go_on(FOLDER)
+                self.cut_over.set()
+            self.converge(all_cases, begun)
+        self.write_down(kind, all_cases)
+        for case in all_cases:
+            with self.subTest(case.name):
+                self.assertIsNotNone(case.took, 'has not converged')
+        self.compare(all_cases, originals, acknowledged)
+        self.at_once(case.leave for case in all_cases)
+
+    def at_once(self, functions):
+        """Call functions, some at a time; raises what the first raises."""
+        with concurrent.futures.ThreadPoolExecutor(
+                AT_ONCE, initializer=self.lab.enter) as pool:
+            for each in [pool.submit(function) for function in functions]:
+                each.result()
+
+    def create(self, all_cases):
+        """Give each case a volume on the home, where the flow begins."""
+        service = ("UPDATE services SET disabled = %%d WHERE host = "
+                   "'%s@dmclone'" % self.peer.name)
+        self.lab.sql(service % 1)
+        try:
+            for case in all_cases:
+                case.volume_id = self.user.request('POST', '/volumes', {
+                    'volume': {'size': 1, 'name': case.name}})['volume']['id']
+            wait.until(lambda: not self.lab.sql(
+                "SELECT id FROM volumes WHERE deleted = 0 AND status = "
+                "'creating'"), 'all volumes', 180)
+        finally:
+            self.lab.sql(service % 0)
+
+    def fill(self, all_cases):
+        """Fill the volumes where they are; returns their parts' checksums."""
+        self.home.run(_FILL + ' '.join(
+            case.volume_id for case in all_cases), timeout=180)
+        return self.parts(all_cases)
+
+    def parts(self, all_cases):
+        """Return {volume id: checksums of its parts}, where it lives."""
+        found = {}
+        rows = self.lab.sql(
+            "SELECT id, COALESCE(_name_id, id), host FROM volumes "
+            "WHERE deleted = 0 AND migration_status IS NULL")
+        for node in (self.home, self.peer):
+            text = ''.join('parts %s %s\n' % (row[0], Names(row[1]).path())
+                           for row in rows
+                           if row[2].startswith(node.name + '@'))
+            for line in node.run(_PARTS + text, timeout=180).splitlines():
+                volume_id, *sums = line.split()
+                found[volume_id] = sums
+        return found
+
+    def stop(self, all_cases, pool):
+        """Begin all flows, and wait until each volume is at its step."""
+        for case in all_cases:
+            stops.stop_at(FOLDER, case.volume_id, case.step, case.node.name)
+        begun = []
+
+        def on_their_way():
+            return [case.name for case in begun
+                    if not stops.stopped(FOLDER, case.volume_id)]
+        try:
+            for case in sorted(all_cases, key=lambda case: case.order):
+                begun.append(case)
+                pool.submit(self.go_through, case)
+                wait.until(lambda: len(on_their_way()) < AT_ONCE,
+                           'steps of %s' % ', '.join(on_their_way()), TO_STOP)
+            wait.until(lambda: not on_their_way(), 'all steps', TO_STOP)
+        except errors.LabError:
+            with self.subTest('all steps are reached'):
+                self.assertEqual([], on_their_way())
+
+    def go_through(self, case):
+        """Live through a case as Nova and its user do."""
+        try:
+            case.act()
+            case.answered = True
+        except (user_module.ApiError, errors.LabError) as error:
+            self.say(case, error)
+        self.cut_over.wait()
+        end = time.monotonic() + TO_CONVERGE
+        while time.monotonic() < end:
+            try:
+                case.afterwards()
+                break
+            except (user_module.ApiError, errors.LabError) as error:
+                self.say(case, error)
+                time.sleep(5)
+
+    def say(self, case, *words):
+        """Keep what explains a failure."""
+        with open(TIMES / (self.id().rpartition('.')[2] + '.log'), 'a') as f:
+            print('%.1f' % time.monotonic(), case.name, case.volume_id,
+                  *words, file=f)
+
+    def converge(self, all_cases, begun):
+        """Wait until each volume is in one place, and write down when."""
+        def converged():
+            states = self.states()
+            for case in all_cases:
+                if case.took is None and self.is_well(case, states):
+                    case.took = time.monotonic() - begun
+            return all(case.took for case in all_cases)
+        try:
+            wait.until(converged, 'all volumes to converge',
+                       begun + TO_CONVERGE - time.monotonic())
+        except errors.LabError:
+            for case in all_cases:
+                if case.took is None:
+                    self.say(case, self.states().get(case.volume_id))
+
+    def states(self):
+        """Return {volume id: [its row, its placeholders' rows]}."""
+        found = {}
+        for row in self.lab.sql(
+                "SELECT id, status, migration_status, "
+                "replication_driver_data FROM volumes WHERE deleted = 0"):
+            owner = (row[2] or '').removeprefix('target:') or row[0]
+            found.setdefault(owner, []).append(row)
+        return found
+
+    @staticmethod
+    def is_well(case, states):
+        rows = states.get(case.volume_id, [])
+        if case.GOES:
+            return not rows
+        return (len(rows) == 1 and not rows[0][3] and
+                rows[0][1] in ('available', 'in-use'))
+
+    def compare(self, all_cases, originals, acknowledged):
+        """What was acknowledged before the cut is there, and all else."""
+        now = self.parts(all_cases)
+        for case in all_cases:
+            if case.GOES:
+                continue
+            with self.subTest(case.name):
+                before, block, after = now[case.volume_id]
+                old_before, old_block, old_after = originals[case.volume_id]
+                self.assertEqual((old_before, old_after), (before, after))
+                if case in acknowledged:
+                    self.assertEqual(self.written(case), block)
+                else:
+                    self.assertIn(block, (old_block, self.written(case)))
+
+    def written(self, case):
+        return self.home.run('yes %s | head -c 4096 | sha256sum'
+                             % case.volume_id).split()[0]
+
+    def write_down(self, kind, all_cases):
+        (TIMES / (kind + '.json')).write_text(json.dumps({
+            case.name: (case.took and round(case.took), case.by_hand)
+            for case in all_cases}))

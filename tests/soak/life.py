@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A volume's random life, and what has to be on it."""
+
+import random
+import time
+
+from tests.e2e import user as user_module
+from tests.lab import errors
+from tests.lab import wait
+
+#: Blocks of 4 KiB that a guest writes, spread over the volume.
+BLOCKS = range(0, 65536, 4096)
+#: Seconds that a request may take, a reboot of both nodes included.
+PATIENCE = 300
+
+_WRITE = ('yes {text} | head -c 4096 | timeout -s KILL 100 dd of={path} '
+          'bs=4096 seek={block} count=1 iflag=fullblock oflag=direct '
+          'conv=notrunc,fsync status=none')
+_READ = ('timeout -s KILL 100 dd if={path} bs=4096 skip={block} count=1 '
+         'iflag=direct status=none | head -n 1')
+
+
+class Cut(Exception):
+    """Something did not work; the node or the service may have died."""
+
+
+class Life:
+    """What one user does with one volume after the other.
+
+    The order of what is tried comes from the seed alone; how far each try
+    gets depends on when something dies.
+    """
+
+    def __init__(self, lab, user, seed, say):
+        self._lab = lab
+        self._user = user
+        self._random = random.Random(seed)
+        self._say = say
+        self._number = 0
+        self._begin()
+
+    def _begin(self):
+        self.volume_id = None
+        #: The node that the volume is used on, and its path there.
+        self.node = self.path = None
+        self._instance = user_module.uuid4()
+        #: {block: texts that may be there}: the one that was acknowledged
+        #: last, and all that were begun since.
+        self._expected = {}
+        #: How often it was found in a state that Cinder does not end.
+        self._stuck = 0
+
+    # One thing after the other
+
+    def go_on(self):
+        """Do one thing, whatever comes of it.
+
+        :raises: AssertionError if anything is lost
+        """
+        what = self._random.choice(self._choices())
+        node = self._random.choice(list(self._lab.nodes.values()))
+        block = self._random.choice(BLOCKS)
+        self._say(what.__name__.strip('_'), self.volume_id, node.name)
+        try:
+            what(node, block)
+        except (Cut, user_module.ApiError, errors.LabError) as error:
+            self._say('cut off: %s' % str(error)[:300], self.volume_id)
+            self.recover()
+
+    def _choices(self):
+        if self.volume_id is None:
+            return [self._create]
+        if self.node is None:
+            return [self._attach] * 6 + [self._snapshot, self._extend,
+                                         self._delete]
+        return [self._write] * 4 + [self._read] * 2 + [
+            self._migrate, self._migrate, self._abort, self._detach]
+
+    def _create(self, node, block):
+        body = {'volume': {'size': 1}}
+        self.volume_id = self._user.request('POST', '/volumes',
+                                            body)['volume']['id']
+        volume = self._settled()
+        if volume['status'] != 'available':
+            raise Cut(volume['status'])
+
+    def _delete(self, node, block):
+        self._user.delete_volume(self.volume_id, PATIENCE)
+        self._begin()
+
+    def _attach(self, node, block):
+        attachment = self._user.attach(self.volume_id, node, self._instance)
+        self.node, self.path = node, user_module.path(attachment)
+        self._read(node, block)
+
+    def _detach(self, node, block):
+        for attachment in self._user.attachments(self.volume_id):
+            self._user.detach(attachment['id'])
+        self.node = self.path = None
+        self._settled()
+
+    def _migrate(self, node, block):
+        """Let the guest go on elsewhere, as a live migration does."""
+        if node is self.node:
+            return
+        old, = self._user.attachments(self.volume_id)
+        new = self._user.attach(self.volume_id, node, self._instance)
+        self.node, self.path = node, user_module.path(new)
+        self._write(node, block)
+        self._user.detach(old['id'])
+
+    def _abort(self, node, block):
+        """Begin a migration and take it back."""
+        if node is self.node:
+            return
+        new = self._user.attach(self.volume_id, node, self._instance)
+        self._write(node, block)
+        self._user.detach(new['id'])
+
+    def _snapshot(self, node, block):
+        snapshot = self._user.request('POST', '/snapshots', {'snapshot': {
+            'volume_id': self.volume_id}})['snapshot']
+        path = '/snapshots/' + snapshot['id']
+        wait.until(lambda: self._user.request('GET', path)['snapshot'][
+            'status'] != 'creating', 'a snapshot', PATIENCE)
+        self._user.request('DELETE', path)
+        wait.until(lambda: not self._snapshots(), 'a snapshot to go',
+                   PATIENCE)
+
+    def _snapshots(self):
+        return self._user.request(
+            'GET', '/snapshots/detail?volume_id=' + self.volume_id)[
+                'snapshots']
+
+    def _extend(self, node, block):
+        size = self._user.volume(self.volume_id)['size']
+        self._user.request('POST', '/volumes/%s/action' % self.volume_id,
+                           {'os-extend': {'new_size': size + 1}})
+        self._settled()
+
+    def _settled(self):
+        return wait.until(
+            lambda: self._user.unless_busy(self.volume_id),
+            'volume %s to settle' % self.volume_id, PATIENCE)
+
+    # Data
+
+    def _write(self, node, block):
+        """Write a block; whether it came through may stay open."""
+        self._number += 1
+        text = 'write-%d' % self._number
+        known = self._expected.setdefault(block, [''])
+        known.append(text)
+        code, out, err = self.node.try_run(_WRITE.format(
+            text=text, path=self.path, block=block), timeout=120)
+        if code:
+            raise Cut('write of block %d: %s' % (block, err))
+        self._expected[block] = [text]
+
+    def _read(self, node, block):
+        """Read a block; it has to be what was written last."""
+        code, out, err = self.node.try_run(
+            _READ.format(path=self.path, block=block), timeout=120)
+        if code or err:
+            raise Cut('read of block %d: %s' % (block, err))
+        found, expected = out.strip('\0\n'), self._expected.get(block, [''])
+        assert found in expected, (
+            'block %d of volume %s is %r instead of %r' % (
+                block, self.volume_id, found, expected))
+
+    def read_all(self):
+        """Attach the volume where it is, and compare all of it."""
+        if self.volume_id is None:
+            return
+        if self.node is None:
+            home = self._user.as_admin('GET', '/volumes/' + self.volume_id)[
+                'volume']['os-vol-host-attr:host'].partition('@')[0]
+            self._attach(self._lab.node(home), BLOCKS[0])
+        for block in BLOCKS:
+            self._read(self.node, block)
+
+    # After something has died
+
+    def recover(self):
+        """Do what a user does then: take back, and begin again.
+
+        :raises: LabError if that does not work in time
+        """
+        self.node = self.path = None
+        if self.volume_id is None:
+            return
+        end = time.monotonic() + PATIENCE
+        while not self._try_to_recover():
+            if time.monotonic() > end:
+                raise errors.LabError('volume %s does not recover: %s' % (
+                    self.volume_id, self._user.volume(self.volume_id)))
+            time.sleep(5)
+
+    def _try_to_recover(self):
+        """Return whether the volume is free and well, or gone."""
+        try:
+            volume = self._user.volume(self.volume_id)
+        except user_module.ApiError as error:
+            if error.status == 404:
+                self._begin()
+                return True
+            return False
+        try:
+            for attachment in self._user.attachments(self.volume_id):
+                self._user.detach(attachment['id'])
+            for snapshot in self._snapshots():
+                self._user.request('DELETE', '/snapshots/' + snapshot['id'])
+            return self._is_free(volume) and not self._snapshots()
+        except user_module.ApiError:
+            return False
+
+    def _is_free(self, volume):
+        if volume['status'] == 'available':
+            return True
+        if volume['status'] in ('error', 'error_deleting'):
+            # Its creation or deletion was cut off: nothing else sets these.
+            self._user.request('DELETE', '/volumes/' + self.volume_id)
+        elif volume['status'] in ('extending', 'error_extending',
+                                  'attaching', 'detaching', 'reserved'):
+            # Cinder leaves these to an operator.
+            self._stuck += 1
+            if self._stuck % 12 == 0:
+                self._user.as_admin(
+                    'POST', '/volumes/%s/action' % self.volume_id,
+                    {'os-reset_status': {'status': 'available'}})
+        return False

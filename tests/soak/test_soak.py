@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random lives on three nodes, whose services and power go at random.
+
+DMCLONE_SOAK_SECONDS says how long, DMCLONE_SOAK_SEED repeats what was tried.
+"""
+
+import concurrent.futures
+import os
+import random
+import threading
+import time
+
+from tests.e2e import base
+from tests.e2e import user as user_module
+from tests.soak import life
+
+SECONDS = int(os.environ.get('DMCLONE_SOAK_SECONDS') or 1800)
+SEED = int(os.environ.get('DMCLONE_SOAK_SEED') or 1)
+#: Volumes that live at a time.
+LIVES = 4
+#: Seconds between the end of one trouble and the next, at most.
+QUIET = 30
+OPTIONS = {'volume_driver': 'tests.soak.driver.SmallVolumes'}
+
+
+class SoakTest(base.SetupTest):
+    """Nothing is lost, and nothing is left."""
+
+    def test_soak(self):
+        nodes = list(self.lab.nodes.values())
+        self.said, self.begun = [], time.monotonic()
+        self.over = threading.Event()
+        with self.configured(OPTIONS, *nodes):
+            lives = [life.Life(self.lab, user_module.User(self.lab),
+                               '%d-%d' % (SEED, number), self.say)
+                     for number in range(LIVES)]
+            try:
+                self.live(lives)
+            except BaseException:
+                self.tell()
+                raise
+            for each in lives:
+                each.recover()
+                each.read_all()
+            self.assertGreater(len(self.said), 5 * LIVES)
+            # While volumes are still small.
+            self._clean_up()
+
+    def live(self, lives):
+        with concurrent.futures.ThreadPoolExecutor(
+                LIVES + 1, initializer=self.lab.enter) as pool:
+            jobs = [pool.submit(self.go_on, each) for each in lives]
+            jobs.append(pool.submit(self.make_trouble))
+            done, _ = concurrent.futures.wait(
+                jobs, SECONDS, concurrent.futures.FIRST_EXCEPTION)
+            self.over.set()
+            for job in jobs:
+                job.result()
+
+    def go_on(self, each):
+        while not self.over.is_set():
+            each.go_on()
+
+    def make_trouble(self):
+        """Kill a service, or cut a node's power, again and again."""
+        chance = random.Random('%d-trouble' % SEED)
+        while not self.over.wait(chance.uniform(QUIET / 3, QUIET)):
+            node = chance.choice(list(self.lab.nodes.values()))
+            away = chance.uniform(0, 10)
+            if chance.random() < 0.6:
+                self.say('kill', None, node.name)
+                node.kill('cinder-volume')
+                time.sleep(away)
+                node.start_service('cinder-volume')
+            else:
+                self.say('cut power', None, node.name)
+                node.cut_power()
+                time.sleep(away)
+                node.start()
+            node.wait_ready()
+
+    def say(self, what, volume_id=None, node=''):
+        self.said.append('%6.1f %s %s %s' % (
+            time.monotonic() - self.begun, volume_id or '-', node, what))
+
+    def tell(self):
+        """Say what has happened up to a failure."""
+        self.addDetailText('\n'.join(['seed %d' % SEED, *self.said]))
+
+    def addDetailText(self, text):
+        path = os.path.join(os.environ.get('DMCLONE_TEST_LOGS') or
+                            '/tmp', 'soak-%d.txt' % SEED)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, 'w') as stream:
+            stream.write(text + '\n')
+        print('what was done: ' + path)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the crash tests are made of, without a laboratory."""
+
+import pathlib
+
+import fixtures
+
+from dmclone_driver.steps import Step
+from tests.crash import cases
+from tests.crash import flows
+from tests.crash import stops
+from tests.crash import table
+from tests.unit import base
+
+
+class CasesTestCase(base.PlainTestCase):
+
+    def test_each_step_of_each_flow(self):
+        found = cases.all_of(None, 'a', 'b')
+        self.assertEqual(sum(map(len, flows.FLOWS.values())),
+                         len({case.name for case in found}))
+
+    def test_node(self):
+        for case in cases.all_of(None, 'a', 'b'):
+            self.assertEqual({flows.HOME: 'a', flows.PEER: 'b'}[case.side],
+                             case.node)
+
+
+class StopsTestCase(base.PlainTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.folder = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path)
+
+    def comes_to(self, step, node, volume_id='x'):
+        return stops.stop_if_told(self.folder, volume_id, step, node)
+
+    def test_nobody_is_told(self):
+        self.assertFalse(self.comes_to(Step.BEGUN, 'a'))
+
+    def test_all_stop_from_the_step_on(self):
+        stops.stop_at(self.folder, 'x', Step.SEALED, 'a')
+        self.assertFalse(self.comes_to(Step.SEALED, 'b'))
+        self.assertFalse(self.comes_to(Step.OPENED, 'a'))
+        self.assertFalse(self.comes_to(Step.SEALED, 'a', 'y'))
+        self.assertTrue(self.comes_to(Step.SEALED, 'a'))
+        self.assertTrue(self.comes_to(Step.OPENED, 'b'))
+        self.assertFalse(self.comes_to(Step.OPENED, 'b', 'y'))
+        stops.go_on(self.folder)
+        self.assertFalse(self.comes_to(Step.SEALED, 'a'))
+
+    def test_what_was_written_is_remembered(self):
+        (self.folder / 'x.durable').touch()
+        stops.go_on(self.folder)
+        self.assertTrue(stops.durable(self.folder, 'x'))
+        self.assertFalse(stops.durable(self.folder, 'y'))
+
+
+class TableTestCase(base.PlainTestCase):
+
+    def test_lines(self):
+        self.assertEqual([
+            '   | peer off | mariadb',
+            'a  |       17 |      3*',
+            'bb |   FAILED |       -',
+            '3 cells; seconds from the cut until all was well; *: an '
+            'operator reset the state that Cinder had left',
+        ], list(table.lines({
+            'peer off': {'a': [17, False], 'bb': [None, False]},
+            'mariadb': {'a': [3, True]}})))
