@@ -85,8 +85,25 @@ class Life:
             raise Cut(volume['status'])
 
     def _delete(self, node, block):
-        self._user.delete_volume(self.volume_id, PATIENCE)
+        self._user.request('DELETE', '/volumes/' + self.volume_id)
+        wait.until(self._is_over, 'volume %s to be deleted' % self.volume_id,
+                   PATIENCE)
         self._begin()
+
+    def _is_over(self):
+        """Whether the volume is gone.
+
+        :raises: Cut if Cinder has given up
+        """
+        try:
+            status = self._user.volume(self.volume_id)['status']
+        except user_module.ApiError as error:
+            if error.status == 404:
+                return True
+            raise
+        if 'error' in status:
+            raise Cut(status)
+        return False
 
     def _attach(self, node, block):
         attachment = self._user.attach(self.volume_id, node, self._instance)

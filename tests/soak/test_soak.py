@@ -16,6 +16,8 @@ from tests.soak import life
 
 SECONDS = int(os.environ.get('DMCLONE_SOAK_SECONDS') or 1800)
 SEED = int(os.environ.get('DMCLONE_SOAK_SEED') or 1)
+#: Where the story of a failed run goes.
+STORIES = os.environ.get('DMCLONE_TEST_LOGS') or 'test-logs'
 #: Volumes that live at a time.
 LIVES = 4
 #: Seconds between the end of one trouble and the next, at most.
@@ -37,7 +39,7 @@ class SoakTest(base.SetupTest):
             try:
                 self.live(lives)
             except BaseException:
-                self.tell()
+                self.keep_story()
                 raise
             for each in lives:
                 each.recover()
@@ -83,14 +85,10 @@ class SoakTest(base.SetupTest):
         self.said.append('%6.1f %s %s %s' % (
             time.monotonic() - self.begun, volume_id or '-', node, what))
 
-    def tell(self):
-        """Say what has happened up to a failure."""
-        self.addDetailText('\n'.join(['seed %d' % SEED, *self.said]))
-
-    def addDetailText(self, text):
-        path = os.path.join(os.environ.get('DMCLONE_TEST_LOGS') or
-                            '/tmp', 'soak-%d.txt' % SEED)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+    def keep_story(self):
+        """Write down what has happened up to a failure."""
+        path = os.path.join(STORIES, 'soak-%d.txt' % SEED)
+        os.makedirs(STORIES, exist_ok=True)
         with open(path, 'w') as stream:
-            stream.write(text + '\n')
+            stream.write('\n'.join(['seed %d' % SEED, *self.said, '']))
         print('what was done: ' + path)
