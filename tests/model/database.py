@@ -36,6 +36,8 @@ class Stored:
 class Volume(Stored):
     """A volume as Cinder's objects show it: a copy from when it was read."""
 
+    volume_type = None
+
     def __init__(self, database, row_id):
         self._database, self.id = database, row_id
         self.refresh()

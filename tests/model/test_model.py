@@ -110,6 +110,15 @@ class Life(stateful.RuleBasedStateMachine):
         for region in regions:
             self.history.hydrate(self.node(number), region)
 
+    @stateful.precondition(lambda self: any(
+        node.clones() for node in self.history.nodes))
+    @stateful.rule(number=NODES, fails=strategies.booleans(), fault=FAULTS)
+    def finish(self, number, fails, fault):
+        """All is copied; perhaps the bitmap's disk fails just then."""
+        self.hydrate(number, (0, 1))
+        self.metadata_disk(number, fails)
+        self.look(number, fault)
+
     @stateful.rule(number=NODES)
     def kill(self, number):
         self.node(number).stop()
