@@ -47,6 +47,11 @@ class Backend:
         """The node's name, as its cinder-volume knows it."""
         return self.host.partition('@')[0]
 
+    def capabilities(self):
+        """Return what volume types can ask for, beside Cinder's own."""
+        return {'dmclone_metadata_backend': self.metadata.kind,
+                'dmclone_metadata_persistent': self.metadata.persistent}
+
     @property
     def tuning(self):
         """How clones of this backend copy."""

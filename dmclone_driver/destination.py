@@ -52,7 +52,8 @@ class Destination:
         group, = volume_utils.get_all_volume_groups(
             self._backend.group.vg_name)
         return {'initiator': self._backend.importer.initiator(),
-                'free_gb': float(group['available'])}
+                'free_gb': float(group['available']),
+                'capabilities': self._backend.capabilities()}
 
     def prepare(self, context, volume_id, placeholder_id, size, location,
                 auth):
@@ -78,9 +79,11 @@ class Destination:
     def _build(self, names, size, location, auth):
         lv = self._create_logical_volume(names, size)
         steps.reached(Step.ALLOCATED, names.name_id)
-        region = sizing.region(size,
-                               self._backend.configuration.dmclone_region_size)
-        path, region = self._backend.metadata.create(names, size, region)
+        metadata = self._backend.metadata
+        region = sizing.region(
+            size, self._backend.configuration.dmclone_region_size,
+            metadata.smallest_region)
+        path, region = metadata.create(names, size, region)
         logical_volumes.tag(lv.group, lv.name,
                             logical_volumes.METADATA_TAG +
                             path.removeprefix('/dev/'))

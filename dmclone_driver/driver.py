@@ -26,7 +26,7 @@ from dmclone_driver import hydration
 from dmclone_driver.i18n import _
 from dmclone_driver import identity
 from dmclone_driver import importer
-from dmclone_driver.metadata import lvm as lvm_metadata
+from dmclone_driver.metadata import stores
 from dmclone_driver.names import HANDLE
 from dmclone_driver.names import Names
 from dmclone_driver import opts
@@ -108,14 +108,12 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         setup_check.check_options(self.configuration)
         setup_check.check_group(self.configuration,
                                 super().check_for_setup_error)
-        metadata = lvm_metadata.LogicalVolumeMetadata(self.configuration,
-                                                      self._execute)
-        metadata.check()
         target = importutils.import_object(
             setup_check.SOURCE_TARGETS[self.configuration.target_helper],
             configuration=self.configuration, executor=self._execute)
         return backend_module.Backend(
-            self.host, self.configuration, self.vg, metadata, target,
+            self.host, self.configuration, self.vg,
+            stores.open_store(self.configuration, self._execute), target,
             importer.Importer(self.configuration.num_volume_device_scan_tries,
                               self.configuration.dmclone_source_timeout),
             peer_api.PeerClient(), super().delete_volume)
@@ -153,6 +151,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             pool.update(multiattach=False, online_extend_support=False,
                         thin_provisioning_support=False,
                         thick_provisioning_support=True,
+                        **self._backend.capabilities(),
                         location_info='DMCloneVolumeDriver:%s:%s' % (
                             self.host, self.vg.vg_name))
 

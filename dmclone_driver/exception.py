@@ -59,6 +59,14 @@ class MetadataUnusable(exception.VolumeDriverException):
                 "on %(source)s; nothing was discarded.")
 
 
+class NoRoomForMetadata(exception.VolumeDriverException):
+    """A clone can't be made, since its bitmap would have no place."""
+
+    message = _("Metadata of volume %(volume)s needs %(needed)d MiB in "
+                "volume group %(group)s: %(reason)s. Wait until other "
+                "volumes have hydrated, or ask the operator for more room.")
+
+
 class BadConfiguration(exception.VolumeBackendAPIException):
     """The backend can't start as it is configured."""
 

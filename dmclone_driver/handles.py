@@ -22,6 +22,7 @@ import dataclasses
 import time
 
 from oslo_log import log as logging
+from oslo_utils import units
 
 from dmclone_driver.devicemapper import dmsetup
 from dmclone_driver.devicemapper import table
@@ -45,10 +46,18 @@ STOP_ATTEMPTS = 10
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """How a clone copies; see the options of the same names."""
+    """How a clone copies, in KiB; see the options of the same names."""
 
     threshold: int
     batch: int
+
+    def in_regions(self, region):
+        """Return threshold and batch size as dm-clone counts them.
+
+        :param region: sectors
+        """
+        return tuple(max(1, kib * units.Ki // table.SECTOR // region)
+                     for kib in (self.threshold, self.batch))
 
 
 def ensure_linear(names, lv, read_only=False):
@@ -108,7 +117,7 @@ def build_clone(names, lv, metadata, region, tuning, disk=None,
     if names.of(HANDLE) not in present:
         dmsetup.create(names.of(HANDLE), names.uuid(HANDLE), table.Clone(
             length, metadata, names.path(GATE), names.path(SOURCE), region,
-            tuning.threshold, tuning.batch))
+            *tuning.in_regions(region)))
     # A discard would mark regions as copied without a write that the gate
     # could stop, and show what the logical volume held before.
     block.forbid_discard(names.path())

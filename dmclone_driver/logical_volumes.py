@@ -93,9 +93,12 @@ def activate(lv):
                      '%s/%s' % (lv.group, lv.name)])
 
 
-def remove(lv):
+def remove(lv, discard=False):
     """Delete a logical volume, wherever it is.
 
+    :param discard: tell the disk, which may be memory, to forget it
     :raises: ProcessExecutionError if it is open
     """
-    command.lvm(['lvremove', '--yes', '%s/%s' % (lv.group, lv.name)])
+    command.lvm(['lvremove', '--yes', '--config',
+                 'devices/issue_discards=%d' % discard,
+                 '%s/%s' % (lv.group, lv.name)])

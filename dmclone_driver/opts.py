@@ -6,27 +6,64 @@ from oslo_config import cfg
 
 TRANSFER_OPTS = [
     cfg.StrOpt(
+        'dmclone_metadata_backend',
+        default='lvm',
+        choices=[
+            ('lvm', 'a logical volume of dmclone_metadata_volume_group'),
+            ('device', 'dmclone_metadata_device, which LVM divides'),
+            ('brd', "memory, as the kernel's RAM disk"),
+            ('zram', 'compressed memory'),
+            ('tmpfs', 'memory that can be swapped out')],
+        help='Where a clone records which blocks it has. Memory is lost when '
+             'the node goes down: see dmclone_volatile_metadata. Holds for '
+             'transfers that begin after a change.'),
+    cfg.StrOpt(
         'dmclone_metadata_volume_group',
-        help='LVM volume group for the metadata of clones, for example on '
-             'an NVMe disk. It must survive a power cut. Default: the group '
-             'of the volumes themselves.'),
+        help='LVM volume group for metadata with the backend "lvm", for '
+             'example on an NVMe disk. It must survive a power cut. Default: '
+             'the group of the volumes themselves.'),
+    cfg.StrOpt(
+        'dmclone_metadata_device',
+        help='Disk or partition for metadata with the backend "device", such '
+             'as an NVMe namespace, with a name that stays: '
+             '/dev/disk/by-id/... If it is blank, a volume group is made of '
+             'it.'),
+    cfg.BoolOpt(
+        'dmclone_volatile_metadata',
+        default=False,
+        help='Allow the backends brd, zram and tmpfs. If a node goes down '
+             'while a volume hydrates on it, nobody can tell any more which '
+             'blocks were written there: ALL DATA OF THAT VOLUME IS LOST, '
+             'what was synced included. Volumes that have hydrated are '
+             'safe.'),
+    cfg.IntOpt(
+        'dmclone_metadata_memory',
+        default=256, min=8,
+        help='Memory in MiB that metadata may take on this node at most, '
+             'with the backends brd, zram and tmpfs. A volume takes 4 MiB '
+             'or less (more with a small dmclone_region_size); a transfer '
+             'that finds no room is refused.'),
     cfg.IntOpt(
         'dmclone_region_size',
         default=0, min=0, max=1048576,
         help='Size in KiB of the regions that a clone tracks and copies; a '
              'power of two from 4 to 1048576, or 0 to choose by the size of '
-             'the volume. Smaller regions make a first small write cheaper, '
-             'larger ones need less metadata and memory.'),
+             'the volume and the kind of metadata. A first write to a part '
+             'of a region waits for the rest from the source; with 4 KiB '
+             'hardly any does, but each changes metadata. Larger regions '
+             'need less metadata and memory.'),
     cfg.IntOpt(
         'dmclone_hydration_threshold',
-        default=64, min=1,
-        help='How many regions may be on their way from the source at a '
-             'time (hydration_threshold of dm-clone).'),
+        default=8192, min=4,
+        help='How much may be on its way from the source at a time, in KiB '
+             '(hydration_threshold of dm-clone, which counts regions).'),
     cfg.IntOpt(
         'dmclone_hydration_batch_size',
-        default=64, min=1,
-        help='How many adjacent regions are copied as one '
-             '(hydration_batch_size of dm-clone).'),
+        default=1024, min=4,
+        help='How much of adjacent regions is copied as one, in KiB '
+             '(hydration_batch_size of dm-clone, which counts regions). '
+             'Keep it well below dmclone_hydration_threshold, so that one is '
+             'read while another is written.'),
     cfg.IntOpt(
         'dmclone_check_interval',
         default=10, min=1,

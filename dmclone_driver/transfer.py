@@ -12,6 +12,7 @@
 See the documentation, "How a volume moves".
 """
 
+from cinder.scheduler.filters import extra_specs_ops
 from oslo_concurrency import processutils
 from oslo_log import log as logging
 from oslo_utils import excutils
@@ -141,6 +142,8 @@ class Transfer:
                                                         peer.backend_host)
         except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
             raise self._refused(volume, peer, error.msg)
+        self._refuse_unwanted(volume, peer,
+                              description.get('capabilities', {}))
         # What is left there of an earlier transfer has the same names.
         self._teardown.ask_again(context, volume.id)
         needed = block.size(names.path()) / units.Gi
@@ -150,6 +153,21 @@ class Transfer:
                 'only %(free).2f GiB left') % {
                     'needed': needed, 'free': description['free_gb']})
         return description
+
+    def _refuse_unwanted(self, volume, peer, capabilities):
+        """Keep a volume from where its type would not let it be created.
+
+        Cinder's scheduler asks before a creation, not before an attach.
+        """
+        extra_specs = volume.volume_type and volume.volume_type.extra_specs
+        for key, wanted in (extra_specs or {}).items():
+            name = key.removeprefix('capabilities:')
+            if name in capabilities and not extra_specs_ops.match(
+                    str(capabilities[name]), wanted):
+                raise self._refused(volume, peer, _(
+                    'its type wants %(key)s %(wanted)s, and there it is '
+                    '%(there)s') % {'key': name, 'wanted': wanted,
+                                    'there': capabilities[name]})
 
     @staticmethod
     def _refused(volume, peer, reason):

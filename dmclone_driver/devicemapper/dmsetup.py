@@ -2,6 +2,7 @@
 """The only place that runs dmsetup."""
 
 import os
+import re
 
 from oslo_concurrency import processutils
 from oslo_log import log as logging
@@ -40,6 +41,12 @@ def device(name):
             return None
         raise
     return status.device(out.strip())
+
+
+def devices_below(name):
+    """Return the paths of the disks that a device is made of."""
+    out = _run('deps', '-o', 'blkdevname', name)
+    return ['/dev/' + disk for disk in re.findall(r'\((.+?)\)', out)]
 
 
 def is_suspended(name):

@@ -3,18 +3,46 @@
 
 import abc
 
+from dmclone_driver import exception
+
 
 class MetadataStore(abc.ABC):
     """Makes, finds and removes the metadata device of a clone."""
 
+    #: The value of dmclone_metadata_backend that asks for it.
+    kind = None
+
+    #: The smallest regions to choose, in KiB. Where each change costs a
+    #: disk's flush, those of 64 KiB let most writes beside an earlier one go
+    #: without.
+    smallest_region = 64
+
     #: Whether what it holds survives a power cut.
     persistent = True
+
+    def __init__(self, configuration):
+        self.configuration = configuration
+
+    def refuse(self, option, reason):
+        """Say which option keeps the backend from starting.
+
+        :raises: BadConfiguration
+        """
+        raise exception.BadConfiguration(
+            option=option, value=self.configuration.safe_get(option),
+            section=self.configuration.config_group, reason=reason)
 
     @abc.abstractmethod
     def check(self):
         """Verify at start that it can be used.
 
         :raises: BadConfiguration
+        """
+
+    def give_back(self):
+        """Return what the host lent, if nobody uses it.
+
+        Called where another kind is configured now.
         """
 
     @abc.abstractmethod
@@ -28,6 +56,7 @@ class MetadataStore(abc.ABC):
         :param size: of the volume, in bytes
         :param region: sectors, recorded with the device
         :returns: as :meth:`find`
+        :raises: NoRoomForMetadata
         """
 
     @abc.abstractmethod

@@ -13,6 +13,7 @@ from dmclone_driver import logical_volumes
 from dmclone_driver.metadata import base
 from dmclone_driver.metadata import sizing
 from dmclone_driver.privsep import block
+from dmclone_driver import volume_groups
 
 # dm-clone formats metadata whose superblock, the first 4 KiB, is all zeros.
 SUPERBLOCK = 4096
@@ -21,10 +22,12 @@ SUPERBLOCK = 4096
 class LogicalVolumeMetadata(base.MetadataStore):
     """A logical volume a clone, tagged with the region size."""
 
+    kind = 'lvm'
+
     def __init__(self, configuration, executor):
+        super().__init__(configuration)
         self.group_name = (configuration.dmclone_metadata_volume_group or
                            configuration.volume_group)
-        self.section = configuration.config_group
         self._executor = executor
         self._group = None
 
@@ -34,10 +37,9 @@ class LogicalVolumeMetadata(base.MetadataStore):
                                   executor=self._executor)
         except (cinder_exception.VolumeGroupNotFound,
                 processutils.ProcessExecutionError):
-            raise exception.BadConfiguration(
-                option='dmclone_metadata_volume_group',
-                value=self.group_name, section=self.section,
-                reason=_('there is no such volume group on this host'))
+            self.refuse('dmclone_metadata_volume_group',
+                        _('there is no volume group %s on this host')
+                        % self.group_name)
 
     def create(self, names, size, region):
         found = logical_volumes.find(names.metadata)
@@ -45,16 +47,31 @@ class LogicalVolumeMetadata(base.MetadataStore):
         if recorded:
             return found.path, int(recorded)
         if not found:
-            bytes_needed = sizing.metadata_size(sizing.regions(size, region))
-            self._group.create_volume(
-                names.metadata, '%dm' % -(-bytes_needed // units.Mi))
+            needed = sizing.metadata_size(sizing.regions(size, region))
+            self._refuse_without_room(names, needed)
+            self._group.create_volume(names.metadata,
+                                      '%dm' % -(-needed // units.Mi))
             found = logical_volumes.LogicalVolume(
-                self.group_name, names.metadata, bytes_needed, active=True)
+                self.group_name, names.metadata, needed, active=True)
         block.zero_start(found.path, SUPERBLOCK)
         # The tag says that the zeros are there: from now on never again.
         logical_volumes.tag(found.group, found.name, '%s%d' % (
             logical_volumes.REGION_TAG, region))
         return found.path, region
+
+    def _refuse_without_room(self, names, needed):
+        """Say in plain words what LVM would say in extents.
+
+        :param needed: bytes
+        :raises: NoRoomForMetadata
+        """
+        group = volume_groups.find(self.group_name)
+        if group is None or group.free < needed:
+            raise exception.NoRoomForMetadata(
+                volume=names.name_id, needed=-(-needed // units.Mi),
+                group=self.group_name,
+                reason=_('%d MiB are left') % (
+                    (group.free if group else 0) // units.Mi))
 
     def find(self, names):
         # In any group: the option may have been changed meanwhile.
@@ -68,4 +85,4 @@ class LogicalVolumeMetadata(base.MetadataStore):
     def remove(self, names):
         found = logical_volumes.find(names.metadata)
         if found:
-            logical_volumes.remove(found)
+            logical_volumes.remove(found, discard=True)

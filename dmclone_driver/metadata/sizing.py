@@ -16,16 +16,17 @@ LARGEST_REGION = 2097152
 MOST_REGIONS = 4 * units.Mi
 
 
-def region(size, configured=0):
+def region(size, configured=0, smallest=64):
     """Choose the size of a clone's regions, in sectors.
 
     :param size: of the volume, in bytes
     :param configured: in KiB, or 0 for the smallest that keeps the number
-        of regions within bounds, but no less than 64 KiB
+        of regions within bounds
+    :param smallest: in KiB, unless it is configured
     """
     if configured:
         return configured * units.Ki // table.SECTOR
-    sectors = 64 * units.Ki // table.SECTOR
+    sectors = smallest * units.Ki // table.SECTOR
     while regions(size, sectors) > MOST_REGIONS:
         sectors *= 2
     return min(sectors, LARGEST_REGION)

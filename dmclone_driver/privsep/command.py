@@ -45,9 +45,9 @@ def tgtadm(arguments):
 
 
 @privsep.dmclone_context.entrypoint
-def modprobe(module):
-    """Load a kernel module.
+def modprobe(*arguments):
+    """Load a kernel module, or unload it.
 
     :raises: ProcessExecutionError
     """
-    processutils.execute('modprobe', module)
+    processutils.execute('modprobe', *arguments)

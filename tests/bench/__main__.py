@@ -5,7 +5,10 @@ import argparse
 import importlib
 
 _MODULES = {'transfer': 'tests.bench.transfer',
-            'live-migration': 'tests.bench.live_migration'}
+            'live-migration': 'tests.bench.live_migration',
+            'metadata': 'tests.bench.metadata',
+            'barriers': 'tests.bench.barriers',
+            'ramdisk': 'tests.bench.ramdisk'}
 
 
 def main():

@@ -11,6 +11,7 @@ import os
 import subprocess
 import threading
 import time
+import types
 import unittest
 import uuid
 
@@ -29,7 +30,7 @@ from dmclone_driver import privsep
 
 GROUP = os.environ.get('DMCLONE_TEST_GROUP', 'cinder-volumes')
 MIB = 1024 * 1024
-TUNING = handles.Tuning(threshold=64, batch=64)
+TUNING = handles.Tuning(threshold=8192, batch=1024)
 
 objects.register_all()
 
@@ -40,10 +41,16 @@ def run(*command):
                           text=True).stdout
 
 
-class _Configuration:
-    dmclone_metadata_volume_group = None
+class Configuration(types.SimpleNamespace):
+    """A backend's options for metadata."""
+
     volume_group = GROUP
     config_group = 'dmclone'
+    dmclone_metadata_volume_group = None
+
+    def safe_get(self, name):
+        """Return an option's value, as Cinder's configuration does."""
+        return getattr(self, name, None)
 
 
 class FunctionalTest(unittest.TestCase):
@@ -54,7 +61,7 @@ class FunctionalTest(unittest.TestCase):
         privsep.dmclone_context.set_client_mode(False)
         from oslo_concurrency import processutils
         self.metadata = lvm_metadata.LogicalVolumeMetadata(
-            _Configuration, processutils.execute)
+            Configuration(), processutils.execute)
         self.metadata.check()
         self.addCleanup(self._check_nothing_left)
 

@@ -3,7 +3,6 @@
 
 from cinder import exception as cinder_exception
 import ddt
-from oslo_concurrency import processutils
 
 from dmclone_driver import exception
 from dmclone_driver import handles
@@ -63,7 +62,10 @@ class DestinationTestCase(base.CloudTestCase):
 class PrepareTestCase(DestinationTestCase):
 
     def test_describe(self):
-        self.assertEqual({'initiator': self.b.initiator, 'free_gb': 100.0},
+        self.assertEqual({'initiator': self.b.initiator, 'free_gb': 100.0,
+                          'capabilities': {
+                              'dmclone_metadata_backend': 'lvm',
+                              'dmclone_metadata_persistent': True}},
                          self.b.destination.describe())
 
     def test_prepare(self):
@@ -137,7 +139,7 @@ class PrepareTestCase(DestinationTestCase):
 
     def test_no_room(self):
         self.b.lvm.groups['volumes'] = storage.GIB
-        self.assertRaises(processutils.ProcessExecutionError, self.prepare)
+        self.assertRaises(exception.NoRoomForMetadata, self.prepare)
         self.assertNothing()
 
 

@@ -100,6 +100,8 @@ class StartTestCase(DriverTestCase):
                         'thin_provisioning_support'):
             self.assertIs(False, pool[feature], feature)
         self.assertEqual('99.00', pool['free_capacity_gb'])
+        self.assertEqual(('lvm', True), (pool['dmclone_metadata_backend'],
+                                         pool['dmclone_metadata_persistent']))
         # Cinder's own migration must not take a peer for the same host.
         self.on(self.b)
         other = self.b.driver.get_volume_stats(refresh=True)['pools'][0]

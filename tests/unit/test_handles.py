@@ -15,7 +15,7 @@ from tests.unit.fakes import storage
 
 METADATA = '/dev/volumes/metadata'
 DISK = '/dev/disk/by-path/source'
-TUNING = handles.Tuning(16, 32)
+TUNING = handles.Tuning(1024, 2048)
 SECTORS = storage.GIB // 512
 
 
@@ -101,6 +101,11 @@ class CloneTestCase(HandlesTestCase):
         self.build()
         self.assertEqual('hydration_threshold 16 hydration_batch_size 32',
                          ' '.join(self.device().table[0].words[-4:]))
+
+    def test_tuning_in_regions(self):
+        self.assertEqual((256, 512), TUNING.in_regions(8))
+        # Even one region is more than that.
+        self.assertEqual((1, 1), TUNING.in_regions(8192))
 
     def test_again(self):
         self.build()

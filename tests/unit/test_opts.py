@@ -14,8 +14,8 @@ from tests.unit import base
 
 REJECTED = [('dmclone_region_size', '-1'),
             ('dmclone_region_size', '1048577'),
-            ('dmclone_hydration_threshold', '0'),
-            ('dmclone_hydration_batch_size', '0'),
+            ('dmclone_hydration_threshold', '3'),
+            ('dmclone_hydration_batch_size', '3'),
             ('dmclone_check_interval', '0'),
             ('dmclone_prepare_timeout', '4'),
             ('dmclone_source_timeout', '-2')]
@@ -28,7 +28,7 @@ class OptionsTestCase(base.PlainTestCase):
         group = cfg.CONF[configuration.SHARED_CONF_GROUP]
         for option in opts.TRANSFER_OPTS:
             self.assertEqual(option.default, group[option.dest])
-        self.assertEqual(8, len(opts.TRANSFER_OPTS))
+        self.assertEqual(12, len(opts.TRANSFER_OPTS))
 
     def test_of_this_driver(self):
         """All begin alike, and say what they are for."""

@@ -3,6 +3,7 @@
 
 from unittest import mock
 
+from cinder.volume import volume_types
 import ddt
 
 from dmclone_driver import exception
@@ -533,6 +534,23 @@ class RefusalTestCase(TransferTestCase):
     def test_no_room(self):
         self.b.lvm.groups['volumes'] = storage.GIB // 2
         self.assertRefused('needs 1 GiB', 'only 0.50 GiB left')
+
+    def give_type(self, **extra_specs):
+        """Give the volume a type that wants something."""
+        volume_type = volume_types.create(self.context, 'picky', extra_specs)
+        row = self.row()
+        row.volume_type_id = volume_type['id']
+        row.save()
+
+    def test_type_that_wants_other_metadata(self):
+        self.give_type(**{'capabilities:dmclone_metadata_backend': 'zram'})
+        self.assertRefused('wants dmclone_metadata_backend zram',
+                           'there it is lvm')
+
+    def test_type_that_wants_this_metadata(self):
+        self.give_type(dmclone_metadata_persistent='<is> True', other='x')
+        self.cloud.attach(self.volume, self.b)
+        self.assertEqual(self.b.pool, self.row().host)
 
     def test_peer_does_not_answer(self):
         self.b.stop()

@@ -14,9 +14,9 @@ from oslo_concurrency import processutils
 MAPPER = '/dev/mapper/'
 
 
-def error(text):
+def error(text, code=1):
     """Return what a failed program raises."""
-    return processutils.ProcessExecutionError(stderr=text, exit_code=1)
+    return processutils.ProcessExecutionError(stderr=text, exit_code=code)
 
 
 class Clone:

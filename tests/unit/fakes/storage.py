@@ -17,6 +17,12 @@ class Lvm:
         self.node = name
         #: {group: bytes}
         self.groups = groups
+        #: What lies on disks, {path: group or something else}.
+        self.disks = {}
+        #: Of disks, in bytes, if not a GiB, {path: size}.
+        self.sizes = {}
+        #: Of groups, {group: set}.
+        self.tags = {}
         #: {path: dict of size, active, tags, origin}
         self.volumes = {}
         #: Formatted metadata, {path: {'hydrated': regions}}.
@@ -80,6 +86,33 @@ class Lvm:
                                            else ''),
                              'lv_tags': ','.join(sorted(volume['tags']))})
         return json.dumps({'report': [{'lv': rows}]})
+
+    def _vgs(self, arguments):
+        return json.dumps({'report': [{'vg': [
+            {'vg_name': group, 'vg_size': str(size),
+             'vg_free': str(self.free(group)),
+             'lv_count': str(sum(path.startswith('/dev/%s/' % group)
+                                 for path in self.volumes)),
+             'vg_tags': ','.join(self.tags.get(group, ()))}
+            for group, size in self.groups.items()]}]})
+
+    def _pvs(self, arguments):
+        if self.disks.get(arguments[-1]) not in self.groups:
+            raise kernel.error('Failed to find physical volume', code=5)
+        return json.dumps({'report': [{'pv': [
+            {'vg_name': self.disks[arguments[-1]]}]}]})
+
+    def _vgcreate(self, arguments):
+        name, path = arguments[-2:]
+        if self.disks.get(path):
+            raise kernel.error('signature detected on %s' % path, code=5)
+        self.disks[path] = name
+        # LVM keeps the first MiB.
+        self.groups[name] = self.sizes.get(path, GIB) - UNITS['m']
+        self.tags[name] = {arguments[arguments.index('--addtag') + 1]}
+
+    def _vgremove(self, arguments):
+        del self.groups[arguments[-1]]
 
     def _lvchange(self, arguments):
         path = '/dev/' + arguments.pop()

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metadata on logical volumes: zeroed once, found in any group."""
 
-import types
-
-from cinder import exception as cinder_exception
 from oslo_concurrency import processutils
 
 from dmclone_driver import exception
 from dmclone_driver.metadata import lvm
 from tests.unit import base
 from tests.unit.fakes import storage
+from tests.unit.metadata import stores
 
 
 class LvmTestCase(base.MachineTestCase):
@@ -17,18 +15,12 @@ class LvmTestCase(base.MachineTestCase):
     def setUp(self):
         super().setUp()
         self.names, self.lv = self.logical_volume()
-        self.patch('cinder.brick.local_dev.lvm.LVM', new=self._group)
+        stores.use_groups(self)
         self.store = self.make(None)
 
-    def _group(self, name, helper, executor):
-        if name not in self.lvm.groups:
-            raise cinder_exception.VolumeGroupNotFound(vg_name=name)
-        return storage.Group(self.lvm, name)
-
     def make(self, group):
-        store = lvm.LogicalVolumeMetadata(types.SimpleNamespace(
-            dmclone_metadata_volume_group=group, volume_group='volumes',
-            config_group='here'), None)
+        store = lvm.LogicalVolumeMetadata(stores.configuration(
+            dmclone_metadata_volume_group=group), None)
         store.check()
         return store
 
@@ -63,7 +55,7 @@ class LvmTestCase(base.MachineTestCase):
         self.assertEqual((self.path(), 128), self.store.find(self.names))
 
     def test_cut_off_anywhere_and_repeated(self):
-        for number in range(4):
+        for number in range(5):
             self.steps.start(number)
             try:
                 self.create()
@@ -110,5 +102,13 @@ class LvmTestCase(base.MachineTestCase):
         error = self.assertRaises(exception.BadConfiguration, self.make,
                                   'gone')
         for part in ('dmclone_metadata_volume_group', 'gone', '[here]',
-                     'no such volume group'):
+                     'no volume group'):
             self.assertIn(part, error.msg)
+
+    def test_no_room(self):
+        self.store = self.make('fast')
+        self.lvm.add('fast', 'other', storage.GIB - 2 ** 20)
+        error = self.assertRaises(exception.NoRoomForMetadata, self.create)
+        for part in ('needs 3 MiB', 'volume group fast', '1 MiB are left'):
+            self.assertIn(part, error.msg)
+        self.assertIsNone(self.store.find(self.names))

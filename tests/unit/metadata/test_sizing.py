@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Regions and metadata of volumes from 1 GiB to 64 TiB."""
 
+import pathlib
+import re
+
 import ddt
 from oslo_utils import units
 
+from dmclone_driver.metadata import lvm
 from dmclone_driver.metadata import sizing
+from dmclone_driver.metadata import volatile
 from tests.unit import base
 
 GIB, KIB = units.Gi, 2
@@ -43,6 +48,12 @@ class RegionTestCase(base.PlainTestCase):
     def test_beyond_all_sizes(self):
         self.assertEqual(sizing.LARGEST_REGION,
                          sizing.region(2 ** 70))
+
+    @ddt.data((1 * GIB, 4), (16 * GIB, 4), (16 * GIB + 512, 8),
+              (64 * units.Ti, 16384))
+    @ddt.unpack
+    def test_small_regions(self, size, kib):
+        self.assertEqual(kib * KIB, sizing.region(size, smallest=4))
 
     @ddt.data(4, 8, 64, 1024, 1048576)
     def test_valid(self, kib):
@@ -83,3 +94,32 @@ class MetadataSizeTestCase(base.PlainTestCase):
             last = needed
             chosen = sizing.regions(size, sizing.region(size))
             self.assertLess(sizing.metadata_size(chosen), 5 * units.Mi)
+
+
+class DocumentationTestCase(base.PlainTestCase):
+    """The table for operators shows what the code computes."""
+
+    PAGE = (pathlib.Path(__file__).parents[3] /
+            'doc/source/admin/metadata.rst')
+    ROW = re.compile(r'\* - (\d+) (GiB|TiB)\n' + 2 * (
+        r' +- (\d+) KiB\n +- (\d+) MiB\n') + r' +- (\d+) MiB\n')
+
+    def test_table(self):
+        rows = self.ROW.findall(self.PAGE.read_text())
+        self.assertEqual(('1', '64'), (rows[0][0], rows[-1][0]))
+        for number, unit, *row in rows:
+            size = int(number) * {'GiB': GIB, 'TiB': units.Ti}[unit]
+            expected = []
+            for store in (lvm.LogicalVolumeMetadata,
+                          volatile.VolatileMetadata):
+                sectors = sizing.region(size, 0, store.smallest_region)
+                expected += [sectors // KIB, self._needed(size, sectors)]
+            expected.append(self._needed(size, 4 * KIB))
+            self.assertEqual(expected, [int(each) for each in row],
+                             number + unit)
+
+    @staticmethod
+    def _needed(size, sectors):
+        """Return the MiB of metadata."""
+        count = sizing.regions(size, sectors)
+        return -(-sizing.metadata_size(count) // units.Mi)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making disks of memory, as root."""
+
+import os
+
+from oslo_concurrency import processutils
+from oslo_utils import units
+
+from dmclone_driver import privsep
+
+#: The only disk of brd where it was loaded with rd_nr=1.
+BRD = '/dev/ram0'
+
+MOUNT = '/run/dmclone-metadata'
+FILE = MOUNT + '/disk'
+
+
+def available_memory():
+    """Return the bytes that can be used without swapping, by the kernel."""
+    with open('/proc/meminfo') as stream:
+        for line in stream:
+            name, value = line.split(':')
+            if name == 'MemAvailable':
+                return int(value.split()[0]) * units.Ki
+    raise OSError('the kernel does not tell how much memory is available')
+
+
+def is_loaded(module):
+    """Return whether a module is loaded, or built in."""
+    return os.path.isdir('/sys/module/' + module)
+
+
+def _write(path, value):
+    with open(path, 'w') as stream:
+        stream.write(str(value))
+
+
+@privsep.dmclone_context.entrypoint
+def make_zram(size):
+    """Add a zram disk; returns its path.
+
+    As in the kernel's admin-guide/blockdev/zram.rst.
+
+    :param size: in bytes, before compression
+    """
+    with open('/sys/class/zram-control/hot_add') as stream:
+        name = 'zram' + stream.read().strip()
+    _write('/sys/block/%s/disksize' % name, size)
+    return '/dev/' + name
+
+
+@privsep.dmclone_context.entrypoint
+def remove_zram(path):
+    """Remove a zram disk; what was on it is gone."""
+    name = os.path.basename(path)
+    _write('/sys/block/%s/reset' % name, 1)
+    _write('/sys/class/zram-control/hot_remove', name.removeprefix('zram'))
+
+
+@privsep.dmclone_context.entrypoint
+def make_tmpfs(size):
+    """Attach a file on a tmpfs of its own; returns the loop device.
+
+    :param size: in bytes
+    :raises: ProcessExecutionError
+    """
+    os.makedirs(MOUNT, mode=0o700, exist_ok=True)
+    processutils.execute('mount', '-t', 'tmpfs', '-o', 'mode=0700,size=%d' %
+                         size, 'dmclone-metadata', MOUNT)
+    with open(FILE, 'wb') as stream:
+        stream.truncate(size)
+    return processutils.execute('losetup', '--find', '--show',
+                                FILE)[0].strip()
+
+
+@privsep.dmclone_context.entrypoint
+def remove_tmpfs():
+    """Detach the file and unmount its tmpfs; nothing to do is fine.
+
+    :raises: ProcessExecutionError
+    """
+    if os.path.ismount(MOUNT):
+        if os.path.exists(FILE):
+            loops = processutils.execute(
+                'losetup', '--associated', FILE, '--noheadings', '--output',
+                'NAME')[0]
+            for loop in loops.split():
+                processutils.execute('losetup', '--detach', loop)
+        processutils.execute('umount', MOUNT)

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the disk benchmarks run on a node; it prints a line of JSON each.
+
+usage: python -m tests.bench.on_node metadata [SOURCE ...]
+       python -m tests.bench.on_node barriers
+       python -m tests.bench.on_node ram KIND | give-back KIND
+       python -m tests.bench.on_node mix PATH
+
+A SOURCE is the disk by which the node sees a volume of another node; "ram"
+makes a logical volume in memory, and "mix" reads and writes a disk.
+"""
+
+import contextlib
+import json
+import sys
+
+from oslo_concurrency import processutils
+
+from dmclone_driver import handles
+from dmclone_driver.metadata import brd
+from dmclone_driver.metadata import lvm
+from dmclone_driver.metadata import tmpfs
+from dmclone_driver.metadata import zram
+from tests.bench import slow_disks
+from tests.functional import base
+
+SIZE = 2048 * base.MIB
+# Each measurement finds its own part of a clone empty.
+PART = SIZE // 4
+# On which a node's volume group lies.
+DISK = 'ubdb'
+SECONDS = 3
+# MiB, of volumes in memory.
+RAM = 256
+#: {what: (kind, options)}
+STORES = {
+    'disk of the data': (lvm.LogicalVolumeMetadata, {}),
+    'disk of its own': (lvm.LogicalVolumeMetadata, {
+        'dmclone_metadata_volume_group': slow_disks.METADATA}),
+    'fast disk': (lvm.LogicalVolumeMetadata, {
+        'dmclone_metadata_volume_group': 'cinder-metadata'}),
+    'brd': (brd.BrdMetadata, {}),
+    'zram': (zram.ZramMetadata, {}),
+    'tmpfs': (tmpfs.TmpfsMetadata, {})}
+
+
+def fio(path, *options):
+    """Run fio for some seconds; returns its report of the one job."""
+    out = base.run('fio', '--name=bench', '--filename=' + path,
+                   '--ioengine=psync', '--direct=1', '--bs=4k',
+                   '--time_based', '--runtime=%d' % SECONDS,
+                   '--invalidate=1', '--output-format=json', *options)
+    return json.loads(out)['jobs'][0]
+
+
+def tell(**what):
+    """Print a measurement for who has asked for it."""
+    print(json.dumps(what), flush=True)
+
+
+class Bench(base.FunctionalTest):
+    """The functional tests' tools, without a test."""
+
+    def __init__(self):
+        super().__init__()
+        self.setUp()
+
+    @contextlib.contextmanager
+    def step(self):
+        """Remove at the end what is made within."""
+        try:
+            yield
+        finally:
+            self.doCleanups()
+
+    def use(self, kind, memory, **options):
+        """Have metadata of a kind."""
+        self.metadata = kind(base.Configuration(
+            dmclone_volatile_metadata=True, dmclone_metadata_memory=memory,
+            **options), processutils.execute)
+        self.metadata.check()
+
+    # What a clone's metadata costs
+
+    def metadata_costs(self, sources):
+        """Measure all places for metadata once, in turn."""
+        with self.step():
+            names, lv = self.logical_volume(SIZE)
+            self._measure_random('logical volume', '', lv.path)
+            handles.ensure_linear(names, lv)
+            self.addCleanup(handles.remove, names, base.HANDLE)
+            self._measure_random('linear handle', '', names.path())
+        for store in STORES:
+            for where, source in [('local', None), *(
+                    ('remote', path) for path in sources)]:
+                for region in (8, 128):
+                    with self.step():
+                        self._measure_clone(store, where, source, region)
+
+    def _measure_clone(self, store, where, source, region):
+        kind, options = STORES[store]
+        self.use(kind, 32, **options)
+        self.addCleanup(self.metadata.give_back)
+        if source is None:
+            source = self._local_source()
+        names, lv = self.clone(source, passive=False, size=SIZE,
+                               region=region)
+        self._measure_random('clone, %d KiB regions, %s source' % (
+            region // 2, where), store, names.path())
+
+    def _local_source(self):
+        names, lv = self.logical_volume(SIZE)
+        handles.ensure_linear(names, lv)
+        handles.ensure_export(names, SIZE)
+        self.addCleanup(handles.remove, names, base.EXPORT, base.HANDLE)
+        return names.path(base.EXPORT)
+
+    @staticmethod
+    def _measure_random(what, store, path):
+        for number, rw in enumerate(('randwrite', 'write', 'randread')):
+            report = fio(path, '--rw=' + rw, '--sync=1',
+                         '--offset=%d' % (number * PART), '--size=%d' % PART)
+            tell(what=what, store=store, rw=rw,
+                 iops=report[rw.removeprefix('rand')]['iops'])
+
+    # Whether barriers pass through
+
+    def barriers(self):
+        """Let QEMU write with each cache mode; count the disk's flushes."""
+        with self.step():
+            source = self._local_source()
+            names, lv = self.logical_volume(SIZE)
+            handles.ensure_linear(names, lv)
+            self.addCleanup(handles.remove, names, base.HANDLE)
+            clone, lv = self.clone(source, passive=False, size=SIZE)
+            for what, path in (('logical volume', lv.path),
+                               ('linear handle', names.path()),
+                               ('clone', clone.path())):
+                for mode in ('none', 'writeback', 'writethrough'):
+                    for flush in (0, 1):
+                        self._measure_qemu(what, path, mode, flush)
+
+    def _measure_qemu(self, what, path, mode, flush, count=300):
+        before = self._flushes()
+        out = base.run(
+            'qemu-img', 'bench', '-f', 'raw', '-w', '-t', mode, '-d', '1',
+            '-s', '4096', '-S', '65536', '-c', str(count),
+            *(['--flush-interval=1'] if flush else []), path)
+        seconds = float(out.split('Run completed in ')[1].split()[0])
+        tell(what=what, mode=mode, flush=bool(flush), iops=count / seconds,
+             flushes=(self._flushes() - before) / count)
+
+    @staticmethod
+    def _flushes():
+        """Return how many flushes the disk of the data has completed.
+
+        The 16th field of the kernel's admin-guide/iostats.rst.
+        """
+        with open('/sys/block/%s/stat' % DISK) as stream:
+            return int(stream.read().split()[15])
+
+    # Volumes in memory
+
+    def ram(self, kind):
+        """Make a logical volume in memory; tells its path."""
+        self.use(STORES[kind][0], RAM)
+        group = self.metadata.group_name
+        base.run('lvcreate', '--yes', '--wipesignatures', 'n', '--extents',
+                 '100%FREE', '--name', 'bench', group)
+        tell(path='/dev/%s/bench' % group)
+
+    def give_back(self, kind):
+        """Remove it, and give the memory back."""
+        self.use(STORES[kind][0], RAM)
+        base.run('lvremove', '--yes', self.metadata.group_name + '/bench')
+        self.metadata.give_back()
+
+    @staticmethod
+    def mix(path):
+        """Read four fifths and write one, at random for four fifths."""
+        for depth in (1, 16):
+            report = fio(path, '--rw=randrw', '--rwmixread=80',
+                         '--percentage_random=80', '--ioengine=libaio',
+                         '--iodepth=%d' % depth, '--size=%dm' % (RAM - 2))
+            for way in ('read', 'write'):
+                tell(depth=depth, way=way, iops=report[way]['iops'],
+                     latency=report[way]['clat_ns']['mean'] / 1000)
+
+
+def main():
+    what, *arguments = sys.argv[1:]
+    bench = Bench()
+    if what == 'metadata':
+        bench.metadata_costs(arguments)
+    else:
+        getattr(bench, what.replace('-', '_'))(*arguments)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rates of several interleaved rounds, as ratios to one of them."""
+
+import json
+import statistics
+
+
+class Ratios:
+    """What was measured, in order of appearance; {name: [value, ...]}.
+
+    A value's ratio is to the base's of the same round.
+    """
+
+    def __init__(self):
+        self.values = {}
+
+    def note(self, name, value):
+        """Keep and tell a measurement."""
+        self.values.setdefault(name, []).append(value)
+        print('  %-66s %10.1f' % (name, value), flush=True)
+
+    def of(self, name, base):
+        """Return (median, least, most) of the ratios to a base."""
+        ratios = [one / other for one, other in zip(self.values[name],
+                                                    self.values[base])]
+        return statistics.median(ratios), min(ratios), max(ratios)
+
+    def report(self, base_of):
+        """Print a line for each name.
+
+        :param base_of: function of a name that returns its base, or None
+        """
+        print('\n%-66s %10s %20s' % ('', 'median', 'ratio (least, most)'))
+        for name, values in self.values.items():
+            base = base_of(name)
+            ratio = '%.2f (%.2f, %.2f)' % self.of(name, base) if base else ''
+            print('%-66s %10.1f %20s' % (name, statistics.median(values),
+                                         ratio))
+
+    def save(self, path, base_of):
+        """Write what a plot needs."""
+        rows = [{'name': name, 'values': values, 'ratio': self.of(
+            name, base_of(name)) if base_of(name) else None}
+            for name, values in self.values.items()]
+        with open(path, 'w') as stream:
+            json.dump(rows, stream, indent=1)

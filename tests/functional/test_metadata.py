@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every kind of metadata on a real kernel, and how much of it is needed."""
+
+import errno
+import fcntl
+import os
+import struct
+from unittest import mock
+import uuid
+
+from oslo_concurrency import processutils
+
+from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver import exception
+from dmclone_driver import handles
+from dmclone_driver.metadata import brd
+from dmclone_driver.metadata import device
+from dmclone_driver.metadata import sizing
+from dmclone_driver.metadata import tmpfs
+from dmclone_driver.metadata import zram
+from dmclone_driver.names import GATE
+from dmclone_driver.names import HANDLE
+from dmclone_driver.names import Names
+from dmclone_driver.names import SOURCE
+from dmclone_driver.privsep import block
+from dmclone_driver.privsep import ram_disks
+from dmclone_driver import volume_groups
+from tests.functional import base
+
+GIB, TIB = 2 ** 30, 2 ** 40
+# Bits in a block of the bitmap, of which each is copied when one changes.
+BITS = 4096 * 8
+# From linux/fs.h.
+BLKDISCARD = 0x1277
+
+
+class KindTest(base.FunctionalTest):
+    """What holds for a place for metadata, whatever it is made of."""
+
+    def use(self, kind, **options):
+        """Do what a start of the service does with an option's kind."""
+        self.metadata = kind(base.Configuration(**options),
+                             processutils.execute)
+        self.metadata.check()
+
+    def check_clone(self):
+        """Use it for a clone, with a start of the service in its middle."""
+        source, path, data = self.exported_source()
+        names, lv = self.clone(path)
+        found = self.metadata.find(names)
+        self.assertIn('/%s/' % self.metadata.group_name, found[0])
+        handles.open_gate(names)
+        base.write(names.path(), 0, b'x' * 4096)
+        self.metadata.check()
+        self.assertEqual(found, self.metadata.find(names))
+        handles.remove(names, HANDLE, GATE, SOURCE)
+        self.build(names, lv, path, passive=False)
+        self.assertEqual(b'x' * 4096 + data[4096:],
+                         base.read(names.path(), 0, len(data)))
+
+
+class VolatileTest(KindTest):
+    """Memory is taken when it is needed, up to a limit, and given back."""
+
+    def use(self, kind, memory=64):
+        super().use(kind, dmclone_volatile_metadata=True,
+                    dmclone_metadata_memory=memory)
+        self.addCleanup(self.metadata.give_back)
+
+    def check_memory(self, kind):
+        """Fill metadata; what is removed leaves its memory to others."""
+        self.use(kind)
+        names = Names(str(uuid.uuid4()))
+        path, region = self.metadata.create(names, 8 * TIB, 128)
+        size = block.size(path)
+        before = ram_disks.available_memory()
+        base.write(path, 0, os.urandom(size))
+        taken = before - ram_disks.available_memory()
+        self.assertGreater(taken, size // 2)
+        self.metadata.remove(names)
+        given_back = taken - (before - ram_disks.available_memory())
+        self.assertGreater(given_back, size // 2)
+        self._check_limits()
+
+    def _check_limits(self):
+        with self.assertRaises(exception.NoRoomForMetadata):
+            self.metadata.create(Names(str(uuid.uuid4())), 64 * TIB, 64)
+        group = self.metadata.group_name
+        self.use(type(self.metadata), memory=32)
+        self.assertEqual(31 * base.MIB, volume_groups.find(group).size)
+        self.metadata.give_back()
+        self.assertIsNone(volume_groups.find(group))
+
+    def test_clone_brd(self):
+        self.use(brd.BrdMetadata)
+        self.check_clone()
+
+    def test_clone_zram(self):
+        self.use(zram.ZramMetadata)
+        self.check_clone()
+
+    def test_clone_tmpfs(self):
+        self.use(tmpfs.TmpfsMetadata)
+        self.check_clone()
+
+    def test_memory_brd(self):
+        self.check_memory(brd.BrdMetadata)
+
+    def test_memory_zram(self):
+        self.check_memory(zram.ZramMetadata)
+
+    def test_memory_tmpfs(self):
+        self.check_memory(tmpfs.TmpfsMetadata)
+
+    def test_brd_of_somebody_else(self):
+        base.run('modprobe', 'brd', 'rd_nr=1', 'rd_size=65536')
+        self.addCleanup(base.run, 'modprobe', '-r', 'brd')
+        with self.assertRaises(exception.BadConfiguration):
+            self.use(brd.BrdMetadata)
+        self.assertTrue(os.path.exists('/dev/ram0'))
+
+
+class DeviceTest(KindTest):
+    """A blank disk is divided; one with something on it stays as it is."""
+
+    def setUp(self):
+        super().setUp()
+        base.run('truncate', '--size', '64M', '/run/disk-of-test')
+        self.addCleanup(os.unlink, '/run/disk-of-test')
+        self.disk = base.run('losetup', '--find', '--show',
+                             '/run/disk-of-test').strip()
+        self.addCleanup(base.run, 'losetup', '--detach', self.disk)
+
+    def use(self):
+        super().use(device.DeviceMetadata,
+                    dmclone_metadata_device=self.disk)
+
+    def assertRefused(self, text):
+        with self.assertRaises(exception.BadConfiguration) as caught:
+            self.use()
+        self.assertIn(text, caught.exception.msg)
+
+    def test_blank_disk(self):
+        self.use()
+        self.addCleanup(volume_groups.remove, self.metadata.group_name)
+        self.check_clone()
+
+    def test_disk_with_a_file_system(self):
+        base.run('mkfs.ext4', '-q', self.disk)
+        self.assertRefused('wipefs')
+        self.assertIn('ext4', base.run('blkid', self.disk))
+
+    def test_disk_of_another_group(self):
+        base.run('vgcreate', 'somebody', self.disk)
+        self.addCleanup(base.run, 'vgremove', 'somebody')
+        self.assertRefused('belongs to volume group somebody')
+
+
+class SizingTest(base.FunctionalTest):
+    """The computed size is enough when everything changes at once.
+
+    The kernel copies each block of its bitmap of which a bit changes, and
+    frees the old ones when the transaction ends: a bit a block is the worst.
+    """
+
+    def after_the_worst(self, size, region=0):
+        """Make a clone of nothing into nothing, and discard all over it.
+
+        :returns: its status then, and how many regions should be there
+        """
+        names = Names(str(uuid.uuid4()))
+        path, region = self.metadata.create(
+            names, size, sizing.region(size, region))
+        self.addCleanup(self.metadata.remove, names)
+        zero = self.raw('0 %d zero' % (size // 512))
+        clone = self.raw(
+            '0 %d clone %s %s %s %d 2 no_hydration no_discard_passdown' % (
+                size // 512, path, zero, zero, region))
+        step = min(BITS * region * 512, size)
+        with open(clone, 'wb') as stream:
+            for offset in range(0, size, step):
+                fcntl.ioctl(stream, BLKDISCARD, struct.pack(
+                    'QQ', offset, region * 512))
+        try:
+            block.flush_disk(clone)
+        except OSError as error:
+            self.assertEqual(errno.EIO, error.errno)
+        return dmsetup.clone(os.path.basename(clone)), -(-size // step)
+
+    def assertEnough(self, size, region=0):
+        status, hydrated = self.after_the_worst(size, region)
+        self.assertEqual(('rw', hydrated), (status.mode, status.hydrated))
+
+    def test_automatic_regions(self):
+        for size in (GIB, 64 * GIB, TIB, 16 * TIB, 64 * TIB):
+            with self.subTest(size=size):
+                self.assertEnough(size)
+
+    def test_smallest_regions(self):
+        self.assertEnough(TIB, 4)
+
+    def test_less_is_too_little(self):
+        needed = sizing.metadata_size
+        with mock.patch.object(sizing, 'metadata_size',
+                               lambda count: needed(count) * 3 // 4):
+            status, hydrated = self.after_the_worst(TIB, 4)
+        # The kernel has gone back to what was recorded before.
+        self.assertEqual(('ro', 0), (status.mode, status.hydrated))

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What metadata stores of pretended machines are made with."""
+
+import types
+
+from cinder import exception as cinder_exception
+
+from tests.unit.fakes import storage
+
+
+def configuration(**options):
+    """Make a backend's configuration."""
+    made = types.SimpleNamespace(**dict(
+        volume_group='volumes', config_group='here',
+        dmclone_metadata_volume_group=None, dmclone_metadata_device=None,
+        dmclone_volatile_metadata=True, dmclone_metadata_memory=64)
+        | options)
+    made.safe_get = lambda name: getattr(made, name, None)
+    return made
+
+
+def use_groups(test):
+    """Let Cinder's object of a volume group see a test's machine."""
+    def group(name, helper, executor):
+        if name not in test.lvm.groups:
+            raise cinder_exception.VolumeGroupNotFound(vg_name=name)
+        return storage.Group(test.lvm, name)
+
+    test.patch('cinder.brick.local_dev.lvm.LVM', new=group)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metadata in memory: allowed knowingly, within a limit, and given back."""
+
+import ddt
+import fixtures
+from oslo_concurrency import processutils
+
+from dmclone_driver import exception
+from dmclone_driver.metadata import brd
+from dmclone_driver.metadata import tmpfs
+from dmclone_driver.metadata import volatile
+from dmclone_driver.metadata import zram
+from dmclone_driver.privsep import ram_disks
+from tests.unit import base
+from tests.unit.metadata import stores
+
+MIB = 2 ** 20
+GROUP = 'clone-metadata-pretended'
+
+
+class Pretended(volatile.VolatileMetadata):
+    """A RAM disk of a test."""
+
+    kind = 'pretended'
+    lvm = None
+    disks = 0
+
+    def make_disk(self, size):
+        type(self).disks += 1
+        self.lvm.sizes['/dev/ram-of-test'] = size
+        return '/dev/ram-of-test'
+
+    def remove_disk(self):
+        type(self).disks -= 1
+        self.lvm.disks.clear()
+
+
+class VolatileTestCase(base.MachineTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MonkeyPatch(
+            'tests.unit.metadata.test_volatile.Pretended.disks', 0))
+        self.names, self.lv = self.logical_volume()
+        Pretended.lvm = self.lvm
+        stores.use_groups(self)
+        self.memory = self.patch(
+            'dmclone_driver.privsep.ram_disks.available_memory',
+            return_value=2 ** 30)
+
+    def start(self, memory=64, **options):
+        store = Pretended(stores.configuration(
+            dmclone_metadata_memory=memory, **options), None)
+        store.check()
+        return store
+
+    def create(self, store, region=128):
+        return store.create(self.names, self.lv.size, region)
+
+    def test_not_without_being_allowed(self):
+        error = self.assertRaises(exception.BadConfiguration, self.start,
+                                  dmclone_volatile_metadata=False)
+        for part in ('dmclone_metadata_backend', 'lost', 'hydrating',
+                     'dmclone_volatile_metadata'):
+            self.assertIn(part, error.msg)
+        self.assertEqual(0, Pretended.disks)
+
+    def test_found_again_by_the_next_start(self):
+        found = self.create(self.start())
+        self.assertEqual(found, self.start().find(self.names))
+        self.assertEqual(1, Pretended.disks)
+        self.assertEqual(63 * MIB, self.lvm.groups[GROUP])
+
+    def test_removed_volume_is_discarded(self):
+        store = self.start()
+        self.create(store)
+        self.steps.start()
+        store.remove(self.names)
+        self.assertIn('devices/issue_discards=1', self.steps.log[-1])
+        self.assertNotIn(self.names.metadata, self.lvm.names())
+
+    def test_another_limit(self):
+        self.start()
+        self.start(128)
+        self.assertEqual((1, 127 * MIB),
+                         (Pretended.disks, self.lvm.groups[GROUP]))
+
+    def test_another_limit_waits_while_clones_are_there(self):
+        found = self.create(self.start())
+        store = self.start(128)
+        self.assertEqual(found, store.find(self.names))
+        self.assertEqual(63 * MIB, self.lvm.groups[GROUP])
+
+    def test_given_back(self):
+        store = self.start()
+        self.create(store)
+        store.give_back()
+        self.assertEqual(1, Pretended.disks)
+        store.remove(self.names)
+        for _ in range(2):
+            store.give_back()
+            self.assertEqual(0, Pretended.disks)
+            self.assertNotIn(GROUP, self.lvm.groups)
+
+    def test_never_more_than_the_limit(self):
+        store = self.start(8)
+        error = self.assertRaises(exception.NoRoomForMetadata,
+                                  store.create, self.names, 2 ** 42, 128)
+        self.assertIn('7 MiB are left', error.msg)
+
+    def test_short_of_memory(self):
+        store = self.start()
+        self.memory.return_value = 4 * MIB
+        error = self.assertRaises(exception.NoRoomForMetadata, self.create,
+                                  store)
+        self.assertIn('the node has only 4 MiB of memory left', error.msg)
+        self.assertNotIn(self.names.metadata, self.lvm.names())
+
+    def test_disk_can_not_be_made(self):
+        self.patch('tests.unit.metadata.test_volatile.Pretended.make_disk',
+                   side_effect=processutils.ProcessExecutionError(
+                       stderr='no module'))
+        error = self.assertRaises(exception.BadConfiguration, self.start)
+        self.assertIn('no module', error.msg)
+
+
+@ddt.ddt
+class KindsTestCase(base.PlainTestCase):
+
+    @ddt.data(brd.BrdMetadata, zram.ZramMetadata, tmpfs.TmpfsMetadata)
+    def test_group_of_its_own(self, kind):
+        store = kind(stores.configuration(), None)
+        self.assertFalse(store.persistent)
+        self.assertEqual('clone-metadata-' + store.kind, store.group_name)
+
+    def test_brd_of_somebody_else(self):
+        load = self.patch('dmclone_driver.privsep.command.modprobe')
+        self.patch('dmclone_driver.privsep.ram_disks.is_loaded',
+                   return_value=True)
+        store = brd.BrdMetadata(stores.configuration(), None)
+        error = self.assertRaises(exception.BadConfiguration,
+                                  store.make_disk, MIB)
+        self.assertIn('unload it', error.msg)
+        load.assert_not_called()
+
+    def test_available_memory(self):
+        with open('/proc/meminfo') as stream:
+            total = int(stream.readline().split()[1]) * 1024
+        self.assertTrue(0 < ram_disks.available_memory() < total)
