@@ -2,8 +2,8 @@
 """Draw what a benchmark has kept: tox -e plots -- RESULTS.json FIGURE.
 
 Makes FIGURE.png and FIGURE.svg: a bar for the median of each ratio, a line
-from the least to the most. Measurements whose name begins with another word,
-such as randread and randwrite, get an axis each.
+from the least to the most. Measurements whose name, "randread, what" or
+"read, what: microseconds", begins or ends with other words get an axis each.
 """
 
 import json
@@ -12,8 +12,15 @@ import sys
 from matplotlib import pyplot
 
 
+def _parts(name):
+    """Return (what an axis shows, what a bar of it is)."""
+    way, _, rest = name.partition(', ')
+    what, _, unit = rest.partition(': ')
+    return '%s, %s' % (way, unit) if unit else way, what
+
+
 def _axis(axis, rows, title):
-    names = [row['name'].partition(', ')[2] for row in rows][::-1]
+    names = [_parts(row['name'])[1] for row in rows][::-1]
     median, least, most = zip(*[row['ratio'] for row in rows[::-1]])
     axis.barh(names, median, color='#4c72b0', xerr=(
         [one - low for one, low in zip(median, least)],
@@ -30,7 +37,7 @@ def draw(rows):
     rows = [row for row in rows if row['ratio']]
     groups = {}
     for row in rows:
-        groups.setdefault(row['name'].partition(',')[0], []).append(row)
+        groups.setdefault(_parts(row['name'])[0], []).append(row)
     figure, axes = pyplot.subplots(
         len(groups), squeeze=False, layout='constrained',
         figsize=(9, 1 + sum(0.28 * len(group) + 0.8
@@ -43,6 +50,8 @@ def draw(rows):
 
 def main():
     source, target = sys.argv[1:]
+    # Text that stays text, and files that stay the same.
+    pyplot.rcParams.update({'svg.fonttype': 'none', 'svg.hashsalt': 'dmclone'})
     with open(source) as stream:
         figure = draw(json.load(stream))
     for kind in ('png', 'svg'):
