@@ -16,7 +16,7 @@ class LostDeletionTest(base.OneServerTest):
         self.user.detach(attachment['id'])
 
     def test_the_api_is_down_and_the_volume_is_detached(self):
-        with self.slow_network(self.new, mbit=40):
+        with self.slow_network(self.new, mbit=100):
             self.begin_migration(self.server_id, self.new)
             self.lab.control.stop('cinder-api')
             try:
