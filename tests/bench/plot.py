@@ -1,26 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draw what a benchmark has kept: tox -e plots -- RESULTS.json FIGURE.
 
-Makes FIGURE.png and FIGURE.svg: a bar for the median of each ratio, a line
-from the least to the most. Measurements whose name, "randread, what" or
-"read, what: microseconds", begins or ends with other words get an axis each.
+Makes FIGURE.png and FIGURE.svg, with a bar for the median of each ratio and a
+line from the least to the most, and FIGURE.csv, a table of the same.
 """
 
+import csv
 import json
 import sys
 
 from matplotlib import pyplot
 
-
-def _parts(name):
-    """Return (what an axis shows, what a bar of it is)."""
-    way, _, rest = name.partition(', ')
-    what, _, unit = rest.partition(': ')
-    return '%s, %s' % (way, unit) if unit else way, what
+from tests.bench import ratios
 
 
 def _axis(axis, rows, title):
-    names = [_parts(row['name'])[1] for row in rows][::-1]
+    names = [ratios.parts(row['name'])[1] for row in rows][::-1]
     median, least, most = zip(*[row['ratio'] for row in rows[::-1]])
     axis.barh(names, median, color='#4c72b0', xerr=(
         [one - low for one, low in zip(median, least)],
@@ -37,7 +32,7 @@ def draw(rows):
     rows = [row for row in rows if row['ratio']]
     groups = {}
     for row in rows:
-        groups.setdefault(_parts(row['name'])[0], []).append(row)
+        groups.setdefault(ratios.parts(row['name'])[0], []).append(row)
     figure, axes = pyplot.subplots(
         len(groups), squeeze=False, layout='constrained',
         figsize=(9, 1 + sum(0.28 * len(group) + 0.8
@@ -53,7 +48,11 @@ def main():
     # Text that stays text, and files that stay the same.
     pyplot.rcParams.update({'svg.fonttype': 'none', 'svg.hashsalt': 'dmclone'})
     with open(source) as stream:
-        figure = draw(json.load(stream))
+        rows = json.load(stream)
+    with open(target + '.csv', 'w') as stream:
+        csv.writer(stream, lineterminator='\n').writerows(
+            ratios.table(rows))
+    figure = draw(rows)
     for kind in ('png', 'svg'):
         figure.savefig('%s.%s' % (target, kind), dpi=110,
                        metadata={'Date': None} if kind == 'svg' else None)

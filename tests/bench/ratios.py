@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rates of several interleaved rounds, as ratios to one of them."""
+"""Measurements of several interleaved rounds, as ratios to one of them.
+
+A name is "way, what" or "way, what: unit", such as "randread, clone, zram".
+"""
 
 import json
 import statistics
@@ -44,3 +47,26 @@ class Ratios:
             for name, values in self.values.items()]
         with open(path, 'w') as stream:
             json.dump(rows, stream, indent=1)
+
+
+def parts(name):
+    """Return (way and unit, what) of a name."""
+    way, _, rest = name.partition(', ')
+    what, _, unit = rest.partition(': ')
+    return '%s, %s' % (way, unit) if unit else way, what
+
+
+def table(rows):
+    """Return the lines of a table: a column for each way, a row for what.
+
+    :param rows: as :meth:`Ratios.save` writes them
+    """
+    cells = {}
+    for row in rows:
+        way, what = parts(row['name'])
+        cells.setdefault(what, {})[way] = (
+            '%.2f (%.2f to %.2f)' % tuple(row['ratio']) if row['ratio'] else
+            '%.2f' % statistics.median(row['values']))
+    ways = list(dict.fromkeys(parts(row['name'])[0] for row in rows))
+    return [['', *ways], *([what, *(found.get(way, '') for way in ways)]
+                           for what, found in cells.items())]
