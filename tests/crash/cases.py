@@ -77,8 +77,8 @@ class Case:
     def order(self):
         """When its turn is, so that none waits for one that is stopped.
 
-        The peer's watcher commits by itself, and waits no longer than the
-        database: nothing else is looked at then.
+        Where the peer's watcher commits by itself it is the watcher that is
+        stopped: whatever needs it has to be at its step before.
         """
         return (self.prepares, self.FLOW == LiveMigration.FLOW and
                 self.step is Step.COMMITTED)
@@ -200,9 +200,12 @@ class DeletionOfClone(Deletion):
         self.detach(self.peer)
 
     def act(self):
-        """Delete the volume; the source is closed, so that it can go."""
-        super().act()
+        """Delete the volume; the source is closed, so that it can go.
+
+        Before: a source that is found open is left for minutes.
+        """
         self.home.run('kill $(cat /run/open-%s) || true' % self.volume_id)
+        super().act()
 
 
 class Extension(Case):
