@@ -12,13 +12,11 @@ from cinder import rpc
 from cinder import utils
 from cinder import version
 from cinder.volume import configuration
-from cinder.volume import manager
 import os_brick
 from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_privsep import priv_context
 
-from dmclone_driver import driver
 from dmclone_driver import exception
 from dmclone_driver import reconciler
 
@@ -33,13 +31,24 @@ OPTIONS = [
 ]
 
 
+def load_driver():
+    """Return the driver's module, and Cinder's options of a backend.
+
+    Both name Cinder's objects as soon as they are imported.
+    """
+    objects.register_all()
+    from cinder.volume import manager
+    from dmclone_driver import driver
+    return driver, manager.volume_backend_opts
+
+
 def _open_backend(name):
     os_brick.setup(CONF)
     priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
-    objects.register_all()
+    driver, options = load_driver()
     rpc.init(CONF)
     coordination.COORDINATOR.start()
-    configured = configuration.Configuration(manager.volume_backend_opts,
+    configured = configuration.Configuration(options,
                                              config_group=name)
     host = configured.safe_get('backend_host') or CONF.host
     return driver.DMCloneVolumeDriver(
@@ -51,7 +60,12 @@ def main():
     CONF.register_cli_opts(OPTIONS)
     logging.register_options(CONF)
     CONF(sys.argv[1:], project='cinder', version=version.version_string())
+    # To whom has called this, not into the service's log.
+    CONF.set_override('log_file', None)
+    CONF.set_override('log_dir', None)
+    CONF.set_override('use_stderr', True)
     logging.setup(CONF, 'cinder')
+    logging.getLogger(None).logger.setLevel(logging.WARNING)
     try:
         backend = _open_backend(CONF.backend)
     except exception.BadConfiguration as error:

@@ -32,10 +32,11 @@ class ReconcileTest(base.E2ETest):
     def reconcile(self, node, *options):
         """Return its exit code, and what it prints."""
         code, out, err = node.try_run(
-            '. /lab/node.env; cd $CHECKOUT; PYTHONDONTWRITEBYTECODE=1 '
-            'PATH=$VENV/bin:$PATH python -W ignore -m '
+            '. /lab/node.env; PYTHONPATH=$CHECKOUT PYTHONWARNINGS=ignore '
+            'PYTHONDONTWRITEBYTECODE=1 PATH=$VENV/bin:$PATH python -m '
             'dmclone_driver.cmd.reconcile --config-file '
             '/etc/cinder/cinder.conf dmclone ' + ' '.join(options))
+        self.assertNotIn('Traceback', err)
         return code, sorted(out.splitlines())
 
     def test_row_is_deleted_and_comes_back(self):
