@@ -12,9 +12,9 @@ class MetadataStore(abc.ABC):
     #: The value of dmclone_metadata_backend that asks for it.
     kind = None
 
-    #: The smallest regions to choose, in KiB. Where each change costs a
-    #: disk's flush, those of 64 KiB let most writes beside an earlier one go
-    #: without.
+    #: The smallest regions to choose, in KiB. A commit costs flushes, on a
+    #: disk twice as many as in memory: with 64 KiB most writes beside an
+    #: earlier one go without.
     smallest_region = 64
 
     #: Whether what it holds survives a power cut.

@@ -30,8 +30,7 @@ class VolatileMetadata(lvm.LogicalVolumeMetadata):
     """A volume group in memory, for all clones of this node."""
 
     persistent = False
-    # A change costs next to nothing, and no write that covers a page of a
-    # file system waits for the source.
+    # No write that covers a page of a file system waits for the source.
     smallest_region = 4
 
     def __init__(self, configuration, executor):

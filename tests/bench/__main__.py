@@ -7,6 +7,7 @@ import importlib
 _MODULES = {'transfer': 'tests.bench.transfer',
             'live-migration': 'tests.bench.live_migration',
             'metadata': 'tests.bench.metadata',
+            'metadata-fast': 'tests.bench.metadata_fast',
             'barriers': 'tests.bench.barriers',
             'ramdisk': 'tests.bench.ramdisk'}
 

@@ -58,12 +58,16 @@ class Bench(base.E2ETest):
         self.other_node.run('lvcreate --yes --size %db --name %s %s' % (
             size + 2 * MIB, names[1], names[0]))
         try:
-            with slow_disks.on(self.node), remote_disk.served(
+            with self.disks(), remote_disk.served(
                     self.other_node, '/dev/%s/%s' % names,
                     self.node) as disk:
-                self.measure('metadata', disk)
+                self.measure(self.WHAT, disk)
         finally:
             self.other_node.run('lvremove --yes %s/%s' % names)
+
+    def disks(self):
+        """Have the disks that are measured."""
+        return slow_disks.on(self.node)
 
     def measure(self, *arguments):
         """Run measurements on the node and note what they print."""
