@@ -93,12 +93,13 @@ def activate(lv):
                      '%s/%s' % (lv.group, lv.name)])
 
 
-def remove(lv, discard=False):
+def remove(lv):
     """Delete a logical volume, wherever it is.
 
-    :param discard: tell the disk, which may be memory, to forget it
+    Its disk, which may be memory, is told to forget it.
+
     :raises: ProcessExecutionError if it is open
     """
     command.lvm(['lvremove', '--yes', '--config',
-                 'devices/issue_discards=%d' % discard,
+                 'devices/issue_discards=1',
                  '%s/%s' % (lv.group, lv.name)])

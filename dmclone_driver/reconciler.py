@@ -129,7 +129,7 @@ class Reconciler:
         bitmap = logical_volumes.find(names.metadata)
         if bitmap is not None:
             if remove and data is None:
-                logical_volumes.remove(bitmap)
+                self._backend.metadata.remove(names)
             yield Leftover(
                 _('logical volume %(group)s/%(name)s') % {
                     'group': bitmap.group, 'name': bitmap.name},

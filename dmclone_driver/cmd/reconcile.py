@@ -48,8 +48,7 @@ def _open_backend(name):
     driver, options = load_driver()
     rpc.init(CONF)
     coordination.COORDINATOR.start()
-    configured = configuration.Configuration(options,
-                                             config_group=name)
+    configured = configuration.Configuration(options, config_group=name)
     host = configured.safe_get('backend_host') or CONF.host
     return driver.DMCloneVolumeDriver(
         configuration=configured, host='%s@%s' % (host, name)).open_backend()

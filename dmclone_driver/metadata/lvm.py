@@ -85,4 +85,4 @@ class LogicalVolumeMetadata(base.MetadataStore):
     def remove(self, names):
         found = logical_volumes.find(names.metadata)
         if found:
-            logical_volumes.remove(found, discard=True)
+            logical_volumes.remove(found)
