@@ -14,8 +14,6 @@ import contextlib
 import json
 import sys
 
-from oslo_concurrency import processutils
-
 from dmclone_driver import handles
 from dmclone_driver.metadata import brd
 from dmclone_driver.metadata import lvm
@@ -75,12 +73,10 @@ class Bench(base.FunctionalTest):
         finally:
             self.doCleanups()
 
-    def use(self, kind, memory, **options):
-        """Have metadata of a kind."""
-        self.metadata = kind(base.Configuration(
-            dmclone_volatile_metadata=True, dmclone_metadata_memory=memory,
-            **options), processutils.execute)
-        self.metadata.check()
+    def use_any(self, kind, memory=32, **options):
+        """Have metadata of a kind, with as much memory in MiB."""
+        self.use(kind, dmclone_volatile_metadata=True,
+                 dmclone_metadata_memory=memory, **options)
 
     # What a clone's metadata costs
 
@@ -105,7 +101,7 @@ class Bench(base.FunctionalTest):
 
     def _measure_clone(self, store, where, source, region):
         kind, options = STORES[store]
-        self.use(kind, 32, **options)
+        self.use_any(kind, **options)
         self.addCleanup(self.metadata.give_back)
         if source is None:
             source = self._local_source()
@@ -115,10 +111,8 @@ class Bench(base.FunctionalTest):
             region // 2, where), store, names.path())
 
     def _local_source(self):
-        names, lv = self.logical_volume(SIZE)
-        handles.ensure_linear(names, lv)
+        names, lv = self.linear_volume(SIZE)
         handles.ensure_export(names, SIZE)
-        self.addCleanup(handles.remove, names, base.EXPORT, base.HANDLE)
         return names.path(base.EXPORT)
 
     @staticmethod
@@ -135,10 +129,8 @@ class Bench(base.FunctionalTest):
         """Let QEMU write with each cache mode; count the disk's flushes."""
         with self.step():
             source = self._local_source()
-            names, lv = self.logical_volume(SIZE)
-            handles.ensure_linear(names, lv)
-            self.addCleanup(handles.remove, names, base.HANDLE)
-            clone, lv = self.clone(source, passive=False, size=SIZE)
+            names, lv = self.linear_volume(SIZE)
+            clone, destination = self.clone(source, passive=False, size=SIZE)
             for what, path in (('logical volume', lv.path),
                                ('linear handle', names.path()),
                                ('clone', clone.path())):
@@ -169,7 +161,7 @@ class Bench(base.FunctionalTest):
 
     def ram(self, kind):
         """Make a logical volume in memory; tells its path."""
-        self.use(STORES[kind][0], RAM)
+        self.use_any(STORES[kind][0], RAM)
         group = self.metadata.group_name
         base.run('lvcreate', '--yes', '--wipesignatures', 'n', '--extents',
                  '100%FREE', '--name', 'bench', group)
@@ -177,7 +169,7 @@ class Bench(base.FunctionalTest):
 
     def give_back(self, kind):
         """Remove it, and give the memory back."""
-        self.use(STORES[kind][0], RAM)
+        self.use_any(STORES[kind][0], RAM)
         base.run('lvremove', '--yes', self.metadata.group_name + '/bench')
         self.metadata.give_back()
 

@@ -59,11 +59,14 @@ class FunctionalTest(unittest.TestCase):
     def setUp(self):
         super().setUp()
         privsep.dmclone_context.set_client_mode(False)
-        from oslo_concurrency import processutils
-        self.metadata = lvm_metadata.LogicalVolumeMetadata(
-            Configuration(), processutils.execute)
-        self.metadata.check()
+        self.use(lvm_metadata.LogicalVolumeMetadata)
         self.addCleanup(self._check_nothing_left)
+
+    def use(self, kind, **options):
+        """Have metadata of a kind, as a start of the service does."""
+        from oslo_concurrency import processutils
+        self.metadata = kind(Configuration(**options), processutils.execute)
+        self.metadata.check()
 
     def _check_nothing_left(self):
         left = [name for name in dmsetup.devices() if 'dmclone' in name]
@@ -80,6 +83,13 @@ class FunctionalTest(unittest.TestCase):
         lv = logical_volumes.find('volume-' + names.name_id, GROUP)
         if content is not None:
             write(lv.path, 0, content)
+        return names, lv
+
+    def linear_volume(self, size=8 * MIB, content=None):
+        """Make a volume that is in one place; see logical_volume."""
+        names, lv = self.logical_volume(size, content)
+        handles.ensure_linear(names, lv)
+        self.addCleanup(handles.remove, names, EXPORT, HANDLE)
         return names, lv
 
     def clone(self, source, passive=True, size=8 * MIB, region=128,
@@ -108,10 +118,8 @@ class FunctionalTest(unittest.TestCase):
     def exported_source(self, size=8 * MIB, seed=1):
         """Make a volume as a source is seen; returns (Names, path, data)."""
         data = pattern(size, seed)
-        names, lv = self.logical_volume(size, data)
-        handles.ensure_linear(names, lv)
+        names, lv = self.linear_volume(size, data)
         handles.ensure_export(names, size)
-        self.addCleanup(handles.remove, names, EXPORT, HANDLE)
         return names, names.path(EXPORT), data
 
 

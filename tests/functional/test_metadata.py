@@ -8,8 +8,6 @@ import struct
 from unittest import mock
 import uuid
 
-from oslo_concurrency import processutils
-
 from dmclone_driver.devicemapper import dmsetup
 from dmclone_driver import exception
 from dmclone_driver import handles
@@ -37,12 +35,6 @@ BLKDISCARD = 0x1277
 class KindTest(base.FunctionalTest):
     """What holds for a place for metadata, whatever it is made of."""
 
-    def use(self, kind, **options):
-        """Do what a start of the service does with an option's kind."""
-        self.metadata = kind(base.Configuration(**options),
-                             processutils.execute)
-        self.metadata.check()
-
     def check_clone(self):
         """Use it for a clone, with a start of the service in its middle."""
         source, path, data = self.exported_source()
@@ -62,14 +54,14 @@ class KindTest(base.FunctionalTest):
 class VolatileTest(KindTest):
     """Memory is taken when it is needed, up to a limit, and given back."""
 
-    def use(self, kind, memory=64):
-        super().use(kind, dmclone_volatile_metadata=True,
-                    dmclone_metadata_memory=memory)
+    def use_memory(self, kind, memory=64):
+        self.use(kind, dmclone_volatile_metadata=True,
+                 dmclone_metadata_memory=memory)
         self.addCleanup(self.metadata.give_back)
 
     def check_memory(self, kind):
         """Fill metadata; what is removed leaves its memory to others."""
-        self.use(kind)
+        self.use_memory(kind)
         names = Names(str(uuid.uuid4()))
         path, region = self.metadata.create(names, 8 * TIB, 128)
         size = block.size(path)
@@ -86,21 +78,21 @@ class VolatileTest(KindTest):
         with self.assertRaises(exception.NoRoomForMetadata):
             self.metadata.create(Names(str(uuid.uuid4())), 64 * TIB, 64)
         group = self.metadata.group_name
-        self.use(type(self.metadata), memory=32)
+        self.use_memory(type(self.metadata), memory=32)
         self.assertEqual(31 * base.MIB, volume_groups.find(group).size)
         self.metadata.give_back()
         self.assertIsNone(volume_groups.find(group))
 
     def test_clone_brd(self):
-        self.use(brd.BrdMetadata)
+        self.use_memory(brd.BrdMetadata)
         self.check_clone()
 
     def test_clone_zram(self):
-        self.use(zram.ZramMetadata)
+        self.use_memory(zram.ZramMetadata)
         self.check_clone()
 
     def test_clone_tmpfs(self):
-        self.use(tmpfs.TmpfsMetadata)
+        self.use_memory(tmpfs.TmpfsMetadata)
         self.check_clone()
 
     def test_memory_brd(self):
@@ -116,7 +108,7 @@ class VolatileTest(KindTest):
         base.run('modprobe', 'brd', 'rd_nr=1', 'rd_size=65536')
         self.addCleanup(base.run, 'modprobe', '-r', 'brd')
         with self.assertRaises(exception.BadConfiguration):
-            self.use(brd.BrdMetadata)
+            self.use_memory(brd.BrdMetadata)
         self.assertTrue(os.path.exists('/dev/ram0'))
 
 
@@ -131,17 +123,16 @@ class DeviceTest(KindTest):
                              '/run/disk-of-test').strip()
         self.addCleanup(base.run, 'losetup', '--detach', self.disk)
 
-    def use(self):
-        super().use(device.DeviceMetadata,
-                    dmclone_metadata_device=self.disk)
+    def use_disk(self):
+        self.use(device.DeviceMetadata, dmclone_metadata_device=self.disk)
 
     def assertRefused(self, text):
         with self.assertRaises(exception.BadConfiguration) as caught:
-            self.use()
+            self.use_disk()
         self.assertIn(text, caught.exception.msg)
 
     def test_blank_disk(self):
-        self.use()
+        self.use_disk()
         self.addCleanup(volume_groups.remove, self.metadata.group_name)
         self.check_clone()
 
