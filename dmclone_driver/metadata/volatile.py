@@ -15,7 +15,6 @@ from oslo_utils import units
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.metadata import lvm
-from dmclone_driver.metadata import sizing
 from dmclone_driver.privsep import ram_disks
 from dmclone_driver import volume_groups
 
@@ -94,12 +93,13 @@ class VolatileMetadata(lvm.LogicalVolumeMetadata):
         if group is not None and not group.volumes:
             self._remove_pool()
 
-    def create(self, names, size, region):
-        """Make metadata as :meth:`MetadataStore.create`.
+    def _refuse_without_room(self, names, needed):
+        """Refuse as any logical volume, and if memory is short.
 
-        :raises: NoRoomForMetadata, also if memory is short
+        :param needed: bytes
+        :raises: NoRoomForMetadata
         """
-        needed = sizing.metadata_size(sizing.regions(size, region))
+        super()._refuse_without_room(names, needed)
         available = ram_disks.available_memory()
         if available < MARGIN * needed:
             raise exception.NoRoomForMetadata(
@@ -107,4 +107,3 @@ class VolatileMetadata(lvm.LogicalVolumeMetadata):
                 group=self.group_name, reason=_(
                     'the node has only %d MiB of memory left') % (
                         available // units.Mi))
-        return super().create(names, size, region)

@@ -63,8 +63,7 @@ class Case:
         """Delete the volume when all has been looked at."""
         if self.GOES:
             return
-        for attachment in self.user.attachments(self.volume_id):
-            self.user.detach(attachment['id'])
+        self.user.detach_all(self.volume_id)
         self.user.delete_volume(self.volume_id)
 
     @property

@@ -397,8 +397,7 @@ class Story:
                      'ended.')
             wait.until(lambda: not self.is_open(), 'the volume to be closed',
                        _TIMEOUT)
-            for attachment in self.user.attachments(volume_id):
-                self.user.detach(attachment['id'])
+            self.user.detach_all(volume_id)
             self.user.settled(volume_id, 'available')
             self.user.delete_volume(volume_id)
             self.until_none(self.ours)

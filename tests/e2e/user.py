@@ -158,6 +158,11 @@ class User:
         """Delete an attachment."""
         self.request('DELETE', '/attachments/' + attachment_id)
 
+    def detach_all(self, volume_id):
+        """Delete whatever attachments a volume has."""
+        for attachment in self.attachments(volume_id):
+            self.detach(attachment['id'])
+
     def attachments(self, volume_id):
         """Return a volume's attachments."""
         return self.request('GET', '/attachments?volume_id=' + volume_id)[

@@ -77,6 +77,5 @@ class LostNovaTest(base.OneServerTest):
         self.new.run('virsh destroy $(virsh list --name) && '
                      'virsh undefine $(virsh list --name --all)')
         self.hydrated(self.volume_id)
-        for attachment in self.user.attachments(self.volume_id):
-            self.user.detach(attachment['id'])
+        self.user.detach_all(self.volume_id)
         self.check_records(self.volume_id, self.console)

@@ -39,9 +39,7 @@ class MetadataTest(base.SetupTest):
         self.fast()
         self.hydrated(volume_id, timeout=180)
         self.assertEqual(expected, self.checksum(node, path))
-        for attachment in self.user.attachments(volume_id):
-            self.user.detach(attachment['id'])
-        self.user.delete_volume(volume_id)
+        self.end(volume_id)
 
     def check_memory_is_lost(self):
         """Nobody guesses: the volume is in error, and can be deleted."""
@@ -55,9 +53,7 @@ class MetadataTest(base.SetupTest):
         self.assertTrue(self.placeholders(volume_id))
         self.assertEqual('', node.run('dmsetup ls | grep %s; true'
                                       % path.rpartition('/')[2]))
-        for attachment in self.user.attachments(volume_id):
-            self.user.detach(attachment['id'])
-        self.user.delete_volume(volume_id, timeout=120)
+        self.end(volume_id, timeout=120)
 
     def check_disk_is_kept(self):
         """A clone goes on where it was."""
@@ -68,9 +64,7 @@ class MetadataTest(base.SetupTest):
         self.fast()
         self.hydrated(volume_id, timeout=180)
         self.assertEqual(expected, self.checksum(node, path))
-        for attachment in self.user.attachments(volume_id):
-            self.user.detach(attachment['id'])
-        self.user.delete_volume(volume_id)
+        self.end(volume_id)
 
     def check_kind(self, kind, group, then, **options):
         nodes = list(self.lab.nodes.values())

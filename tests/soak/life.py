@@ -111,8 +111,7 @@ class Life:
         self._read(node, block)
 
     def _detach(self, node, block):
-        for attachment in self._user.attachments(self.volume_id):
-            self._user.detach(attachment['id'])
+        self._user.detach_all(self.volume_id)
         self.node = self.path = None
         self._settled()
 
@@ -223,8 +222,7 @@ class Life:
                 return True
             return False
         try:
-            for attachment in self._user.attachments(self.volume_id):
-                self._user.detach(attachment['id'])
+            self._user.detach_all(self.volume_id)
             for snapshot in self._snapshots():
                 self._user.request('DELETE', '/snapshots/' + snapshot['id'])
             return self._is_free(volume) and not self._snapshots()

@@ -116,6 +116,12 @@ class VolatileTestCase(base.MachineTestCase):
         self.assertIn('the node has only 4 MiB of memory left', error.msg)
         self.assertNotIn(self.names.metadata, self.lvm.names())
 
+    def test_short_of_memory_with_metadata_there(self):
+        store = self.start()
+        found = self.create(store)
+        self.memory.return_value = 0
+        self.assertEqual(found, self.create(store))
+
     def test_disk_can_not_be_made(self):
         self.patch('tests.unit.metadata.test_volatile.Pretended.make_disk',
                    side_effect=processutils.ProcessExecutionError(
