@@ -47,6 +47,8 @@ class Life:
         #: {block: texts that may be there}: the one that was acknowledged
         #: last, and all that were begun since.
         self._expected = {}
+        #: Whether it may be lost: not created yet, or to be deleted.
+        self._may_go = True
         #: How often it was found in a state that Cinder does not end.
         self._stuck = 0
 
@@ -83,8 +85,10 @@ class Life:
         volume = self._settled()
         if volume['status'] != 'available':
             raise Cut(volume['status'])
+        self._may_go = False
 
     def _delete(self, node, block):
+        self._may_go = True
         self._user.request('DELETE', '/volumes/' + self.volume_id)
         wait.until(self._is_over, 'volume %s to be deleted' % self.volume_id,
                    PATIENCE)
@@ -164,7 +168,7 @@ class Life:
     def _write(self, node, block):
         """Write a block; whether it came through may stay open."""
         self._number += 1
-        text = 'write-%d' % self._number
+        text = '%s-%d' % (self.volume_id, self._number)
         known = self._expected.setdefault(block, [''])
         known.append(text)
         code, out, err = self.node.try_run(_WRITE.format(
@@ -218,6 +222,7 @@ class Life:
             volume = self._user.volume(self.volume_id)
         except user_module.ApiError as error:
             if error.status == 404:
+                assert self._may_go, '%s is gone' % self.volume_id
                 self._begin()
                 return True
             return False
@@ -231,9 +236,10 @@ class Life:
 
     def _is_free(self, volume):
         if volume['status'] == 'available':
+            self._may_go = False
             return True
         if volume['status'] in ('error', 'error_deleting'):
-            # Its creation or deletion was cut off: nothing else sets these.
+            assert self._may_go, volume
             self._user.request('DELETE', '/volumes/' + self.volume_id)
         elif volume['status'] in ('extending', 'error_extending',
                                   'attaching', 'detaching', 'reserved'):

@@ -22,7 +22,9 @@ STORIES = os.environ.get('DMCLONE_TEST_LOGS') or 'test-logs'
 LIVES = 4
 #: Seconds between the end of one trouble and the next, at most.
 QUIET = 30
-OPTIONS = {'volume_driver': 'tests.soak.driver.SmallVolumes'}
+# Each is cleared whole, so that the next shows nothing but its own data.
+OPTIONS = {'volume_driver': 'tests.soak.driver.SmallVolumes',
+           'volume_clear_size': '0'}
 
 
 class SoakTest(base.SetupTest):
