@@ -13,8 +13,7 @@ import os
 import pathlib
 
 #: MiB of a volume that stand for each GiB, so that a copy takes a moment.
-#: Not below volume_clear_size, which a deletion writes.
-MIB = 64
+MIB = 16
 #: Where the nodes see it.
 ON_NODE = pathlib.Path('/run/crash')
 

@@ -38,7 +38,9 @@ TO_STOP = 120
 TO_CONVERGE = 420
 # Longer than volumes are stopped, so that the cut itself is what is seen.
 OPTIONS = {'volume_driver': 'tests.crash.driver.StoppingDriver',
-           'dmclone_prepare_timeout': '150'}
+           'dmclone_prepare_timeout': '150',
+           # What a deletion clears may not be more than such a volume.
+           'volume_clear_size': '0'}
 
 # Prints the checksums of what lies before, in, and after the guest's block.
 _PARTS = r"""
