@@ -13,10 +13,31 @@ from dmclone_driver.privsep import command
 
 LOG = logging.getLogger(__name__)
 
+# How often to look at all devices, if one goes while they are looked at.
+ATTEMPTS = 10
+
 
 def _run(*arguments, segments=()):
     text = table.text(*segments) if segments else None
     return command.dmsetup(list(arguments), text)
+
+
+def _run_for_all(*arguments):
+    """Run what asks the kernel for its devices, and then for each.
+
+    It fails, with an answer for the others, if one goes in between
+    (dmsetup's _process_all).
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            return _run(*arguments)
+        except processutils.ProcessExecutionError as error:
+            if not _is_gone(error) or attempt == ATTEMPTS - 1:
+                raise
+
+
+def _is_gone(error):
+    return 'does not exist' in error.stderr or 'not found' in error.stderr
 
 
 def devices():
@@ -24,8 +45,8 @@ def devices():
 
     :returns: dict of :class:`status.Device` by name
     """
-    out = _run('info', '-c', '--noheadings', '--separator', '|',
-               '-o', status.Device.COLUMNS)
+    out = _run_for_all('info', '-c', '--noheadings', '--separator', '|',
+                       '-o', status.Device.COLUMNS)
     found = [status.device(line.strip()) for line in out.splitlines()
              if '|' in line]
     return {device.name: device for device in found}
@@ -37,7 +58,7 @@ def device(name):
         out = _run('info', '-c', '--noheadings', '--separator', '|',
                    '-o', status.Device.COLUMNS, name)
     except processutils.ProcessExecutionError as error:
-        if 'does not exist' in error.stderr or 'not found' in error.stderr:
+        if _is_gone(error):
             return None
         raise
     return status.device(out.strip())
@@ -64,7 +85,7 @@ def clones():
 
     :returns: dict of :class:`status.CloneStatus` by name
     """
-    out = _run('status', '--noflush', '--target', 'clone')
+    out = _run_for_all('status', '--noflush', '--target', 'clone')
     found = {}
     for line in out.splitlines():
         name, separator, text = line.partition(': ')

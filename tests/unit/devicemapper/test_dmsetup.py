@@ -39,6 +39,24 @@ class DmsetupTestCase(base.PlainTestCase):
                                      found['two'].suspended))
         self.assertEqual(1, len(self.run))
 
+    def test_device_that_goes_while_all_are_looked_at(self):
+        gone = processutils.ProcessExecutionError(
+            stdout='one|U1|0|L--w\n',
+            stderr='Device does not exist.\nCommand failed.\n')
+        for look in (dmsetup.devices, dmsetup.clones):
+            run = self.patch('dmclone_driver.privsep.command.dmsetup',
+                             side_effect=[gone, gone, ''])
+            self.assertEqual({}, look())
+            self.assertEqual(3, run.call_count)
+            run.side_effect = gone
+            self.assertRaises(processutils.ProcessExecutionError, look)
+
+    def test_other_failures_of_a_look_at_all(self):
+        self.fail('Permission denied')
+        self.assertRaises(processutils.ProcessExecutionError,
+                          dmsetup.devices)
+        self.assertEqual(1, len(self.run))
+
     def test_no_devices(self):
         self.answer = 'No devices found\n'
         self.assertEqual({}, dmsetup.devices())
