@@ -39,8 +39,8 @@ TO_CONVERGE = 420
 # Longer than volumes are stopped, so that the cut itself is what is seen.
 OPTIONS = {'volume_driver': 'tests.crash.driver.StoppingDriver',
            'dmclone_prepare_timeout': '150',
-           # What a deletion clears may not be more than such a volume.
-           'volume_clear_size': '0'}
+           # A deletion would clear more than there is.
+           'volume_clear_size': str(stops.MIB)}
 
 # Prints the checksums of what lies before, in, and after the guest's block.
 _PARTS = r"""

@@ -2,13 +2,11 @@
 """The driver with small volumes, so that much happens in little time."""
 
 from dmclone_driver import driver
-
-#: MiB that stand for each GiB.
-MIB = 256
+from tests.soak import life
 
 
 class SmallVolumes(driver.DMCloneVolumeDriver):
     """In nothing but size not the real one."""
 
     def _sizestr(self, size_in_g):
-        return '%dm' % (MIB * int(size_in_g))
+        return '%dm' % (life.MIB * int(size_in_g))

@@ -8,8 +8,10 @@ from tests.e2e import user as user_module
 from tests.lab import errors
 from tests.lab import wait
 
+#: MiB of a volume that stand for each GiB.
+MIB = 256
 #: Blocks of 4 KiB that a guest writes, spread over the volume.
-BLOCKS = range(0, 65536, 4096)
+BLOCKS = range(0, MIB * 256, 4096)
 #: Seconds that a request may take, a reboot of both nodes included.
 PATIENCE = 300
 

@@ -22,9 +22,9 @@ STORIES = os.environ.get('DMCLONE_TEST_LOGS') or 'test-logs'
 LIVES = 4
 #: Seconds between the end of one trouble and the next, at most.
 QUIET = 30
-# Each is cleared whole, so that the next shows nothing but its own data.
+# All that is written is cleared, so that the next shows only its own data.
 OPTIONS = {'volume_driver': 'tests.soak.driver.SmallVolumes',
-           'volume_clear_size': '0'}
+           'volume_clear_size': str(life.MIB)}
 
 
 class SoakTest(base.SetupTest):
