@@ -228,7 +228,7 @@ class Destination:
         :param passive: make it with its gate shut
         :raises: MetadataUnusable
         """
-        if dmsetup.device(names.of(HANDLE)):
+        if handles.exists(names):
             if names.of(HANDLE) in dmsetup.clones():
                 # A crash may have come before it was forbidden.
                 block.forbid_discard(names.path())

@@ -338,7 +338,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def initialize_connection(self, volume, connector):
         """Make a volume usable on the connector's host.
 
-        :raises: NoPeer, TransferRefused, TransferFailed, EncryptionRefused
+        :raises: NoPeer, TransferRefused, TransferFailed, HandleMissing,
+            EncryptionRefused
         """
         context = backend_module.context_of(volume)
         with self._backend.lock(volume.id):
@@ -351,7 +352,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             if peer is None:
                 return self._connect_remote(context, volume, connector)
             if peer.backend_host == self.host:
-                return self._connect_local(volume, _names(volume).path())
+                return self._connect_at_home(volume)
             return self._connect_local(volume, self._move(
                 context, volume, peer, connector))
 
@@ -387,6 +388,14 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             backend_module.tell_user(volume)
             raise
 
+    def _connect_at_home(self, volume):
+        names = _names(volume)
+        if not handles.exists(names):
+            backend_module.tell_user(volume)
+            raise exception.HandleMissing(
+                volume=volume.id, host=volume.host, path=names.path())
+        return self._connect_local(volume, names.path())
+
     @staticmethod
     def _connect_local(volume, path):
         return {'driver_volume_type': 'local',
@@ -397,7 +406,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         if attachments.attached_on(connector, self._backend.node) or (
                 connector.get('initiator') ==
                 self._backend.importer.initiator()):
-            return self._connect_local(volume, _names(volume).path())
+            return self._connect_at_home(volume)
         transfer.refuse_while_moving(context, volume, _('copy'))
         return self._connect_remote(context, volume, connector)
 

@@ -43,6 +43,14 @@ class NotWhileMoving(exception.InvalidVolume):
                 "is complete, then try again.")
 
 
+class HandleMissing(exception.VolumeDriverException):
+    """A volume that could not be brought back after a start."""
+
+    message = _("Volume %(volume)s can't be attached on %(host)s: its device "
+                "%(path)s could not be made there. The log of cinder-volume "
+                "says why, and it is tried again until it works.")
+
+
 class EncryptionRefused(exception.VolumeDriverException):
     """os-brick would lay a link to the decrypted device over the handle."""
 

@@ -60,6 +60,11 @@ class Tuning:
                      for kib in (self.threshold, self.batch))
 
 
+def exists(names):
+    """Whether a volume has its handle on this node."""
+    return dmsetup.device(names.of(HANDLE)) is not None
+
+
 def ensure_linear(names, lv, read_only=False):
     """Make the handle of a volume that is complete on this node.
 
@@ -67,7 +72,7 @@ def ensure_linear(names, lv, read_only=False):
 
     :param read_only: it is a source, which nobody may write
     """
-    if not dmsetup.device(names.of(HANDLE)):
+    if not exists(names):
         dmsetup.create(names.of(HANDLE), names.uuid(HANDLE),
                        table.Linear(table.sectors(lv.size), lv.path),
                        read_only=read_only)
@@ -266,13 +271,13 @@ def never_written(names):
 
 def allow_writes(names):
     """Take back that a handle refuses writes."""
-    if dmsetup.device(names.of(HANDLE)):
+    if exists(names):
         block.set_read_only(names.path(), False)
 
 
 def maybe_written(names):
     """Return whether a write to a passive clone is done, or waits."""
-    if not dmsetup.device(names.of(HANDLE)):
+    if not exists(names):
         return False
     status = dmsetup.clone(names.of(HANDLE))
     return status is not None and status.written
@@ -284,7 +289,7 @@ def never_acknowledged(names):
     True while its gate was never open: a write may wait there, but none has
     come back from the disk, and nothing was copied.
     """
-    if not dmsetup.device(names.of(HANDLE)):
+    if not exists(names):
         return True
     status = dmsetup.clone(names.of(HANDLE))
     if status is None or status.hydrated or status.hydration:
@@ -315,7 +320,7 @@ def seal(names, flush=True):
     :param flush: not at a start, which waits for no disk
     :returns: whether nobody has it open, who might have a write under way
     """
-    if not dmsetup.device(names.of(HANDLE)):
+    if not exists(names):
         return False
     # First: a flush may take long, or fail.
     block.set_read_only(names.path(), True)

@@ -10,7 +10,9 @@ import ddt
 from oslo_config import cfg
 
 from dmclone_driver import exception
+from dmclone_driver import handles
 from dmclone_driver import identity
+from dmclone_driver.names import HANDLE
 from dmclone_driver.names import Names
 from tests.unit import base
 from tests.unit.fakes import cloud
@@ -336,6 +338,17 @@ class ConnectionTestCase(DriverTestCase):
                                                  self.a.connector)
         self.assertEqual('local', data['driver_volume_type'])
         self.assertEqual(self.names.path(), data['data']['device_path'])
+
+    def test_without_handle(self):
+        """Nobody is sent to a device that is not there."""
+        handles.remove(self.names, HANDLE)
+        for users in (0, 1):
+            error = self.assertRaises(
+                exception.HandleMissing, self.driver.initialize_connection,
+                self.row(), self.a.connector)
+            self.assertIn(self.names.path(), error.msg)
+            self.cloud.attachment(self.volume, self.a, connected=False)
+        self.assertEqual(2, len(self.cloud.messages()))
 
     def test_no_peer(self):
         """Its user is told, and nothing is changed."""

@@ -10,7 +10,7 @@ from tests.unit import base
 VALUES = {key: 'the-' + key for key in (
     'volume', 'host', 'reason', 'placeholder', 'backend', 'address',
     'action', 'source', 'destination', 'lv', 'option', 'value', 'section',
-    'call', 'seconds')}
+    'call', 'seconds', 'path')}
 
 
 @ddt.ddt
@@ -22,6 +22,7 @@ class ExceptionTestCase(base.PlainTestCase):
         (exception.TransferFailed, 'volume host reason'),
         (exception.TransferGone, 'volume placeholder reason'),
         (exception.NotWhileMoving, 'action volume source destination'),
+        (exception.HandleMissing, 'volume host path'),
         (exception.MetadataUnusable, 'volume lv source reason'),
         (exception.BadConfiguration, 'option value section reason'),
         (peer_api.PeerUnreachable, 'host call seconds'),
