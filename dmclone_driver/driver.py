@@ -14,6 +14,7 @@ from cinder import objects
 from cinder.volume.drivers import lvm
 from cinder.volume import volume_types
 from cinder.volume import volume_utils
+from oslo_concurrency import processutils
 from oslo_log import log as logging
 from oslo_utils import importutils
 
@@ -26,6 +27,7 @@ from dmclone_driver import hydration
 from dmclone_driver.i18n import _
 from dmclone_driver import identity
 from dmclone_driver import importer
+from dmclone_driver import logical_volumes
 from dmclone_driver.metadata import stores
 from dmclone_driver.names import HANDLE
 from dmclone_driver.names import Names
@@ -215,9 +217,17 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         if self.vg.lv_has_snapshot(volume.name):
             # LVM has to deactivate the origin for that.
             handles.remove(names, HANDLE)
-        self.vg.extend_volume(volume.name, self._sizestr(new_size))
+        try:
+            self.vg.extend_volume(volume.name, self._sizestr(new_size))
+        except processutils.ProcessExecutionError as error:
+            # Since an extension that was cut off.
+            if 'matches existing size' not in error.stderr:
+                raise
+        finally:
+            # Cinder leaves it inactive if that fails.
+            logical_volumes.activate(self._backend.logical_volume(names))
+            self._ensure_handle(volume)
         steps.reached(Step.EXTENDED, names.name_id)
-        self._ensure_handle(volume)
         handles.grow(names, self._backend.logical_volume(names))
         steps.reached(Step.SHOWN, names.name_id)
 

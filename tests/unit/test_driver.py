@@ -7,6 +7,7 @@ from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.tests.unit import utils
 import ddt
+from oslo_concurrency import processutils
 from oslo_config import cfg
 
 from dmclone_driver import exception
@@ -110,6 +111,7 @@ class StartTestCase(DriverTestCase):
         self.assertNotEqual(pool['location_info'], other['location_info'])
 
 
+@ddt.ddt
 class VolumesTestCase(DriverTestCase):
 
     def test_create(self):
@@ -198,17 +200,26 @@ class VolumesTestCase(DriverTestCase):
     def test_extend_with_snapshots(self):
         """LVM deactivates the volume: the handle may not hold it open."""
         self.driver.create_snapshot(self.snapshot())
-        extend = storage.Group.extend_volume
-
-        def deactivate_first(group, name, size):
-            group.deactivate_lv(name)
-            extend(group, name, size)
-            group.activate_lv(name)
-
-        self.patch('tests.unit.fakes.storage.Group.extend_volume',
-                   new=deactivate_first)
         self.driver.extend_volume(self.row(), 3)
         self.assertEqual(3 * storage.GIB, self.handle().size)
+
+    @ddt.data(False, True)
+    def test_extend_after_a_crash(self, with_snapshot):
+        """LVM refuses the size that the volume has got already."""
+        self.driver.vg.extend_volume(self.volume.name, '3g')
+        if with_snapshot:
+            self.driver.create_snapshot(self.snapshot())
+        self.driver.extend_volume(self.row(), 3)
+        self.assertEqual(3 * storage.GIB, self.handle().size)
+
+    @ddt.data(False, True)
+    def test_extend_without_room(self, with_snapshot):
+        if with_snapshot:
+            self.driver.create_snapshot(self.snapshot())
+        error = self.assertRaises(processutils.ProcessExecutionError,
+                                  self.driver.extend_volume, self.row(), 9999)
+        self.assertIn('Insufficient', error.stderr)
+        self.assertEqual(storage.GIB, self.handle().size)
 
     def test_snapshot_flushes_what_was_cached(self):
         flushed = []

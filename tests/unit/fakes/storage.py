@@ -183,8 +183,20 @@ class Group:
                    for volume in self._lvm.volumes.values())
 
     def extend_volume(self, name, new_size):
-        self._lvm.volumes[self._path(name)]['size'] = (
-            int(new_size[:-1]) * UNITS[new_size[-1]])
+        """Do as Cinder: what fails leaves an origin inactive."""
+        origin = self.lv_has_snapshot(name)
+        if origin:
+            self.deactivate_lv(name)
+        volume = self._lvm.volumes[self._path(name)]
+        size = int(new_size[:-1]) * UNITS[new_size[-1]]
+        if volume['size'] == size:
+            raise kernel.error('  New size (768 extents) matches existing '
+                               'size (768 extents).')
+        if size - volume['size'] > self._lvm.free(self.vg_name):
+            raise kernel.error('  Insufficient free space')
+        volume['size'] = size
+        if origin:
+            self.activate_lv(name)
 
     def rename_volume(self, name, new_name):
         self._lvm.volumes[self._path(new_name)] = (
