@@ -7,6 +7,7 @@ is back, and is repeated until it succeeds.
 """
 
 import dataclasses
+import enum
 
 from dmclone_driver.names import Names
 from dmclone_driver.steps import Step
@@ -26,6 +27,15 @@ _WRITE = (
     'touch {folder}/{id}.durable) > /dev/null 2>&1 &')
 
 
+class Stage(enum.IntEnum):
+    """The order in which volumes are brought to their steps."""
+
+    FIRST = 0
+    PREPARES = 1
+    COPIES = 2
+    WATCHER_STOPS = 3
+
+
 @dataclasses.dataclass(eq=False)
 class Case:
     """A volume that is stopped at a step."""
@@ -38,10 +48,14 @@ class Case:
     volume_id: str = None
     #: What was asked for before the cut has succeeded.
     answered: bool = False
+    #: All that Nova and the user do has been done.
+    over: bool = False
     #: An operator has had to help Cinder, not this driver.
     by_hand: bool = False
     #: Seconds from the cut until all was well again.
     took: float = None
+    #: It was cut off at its step, and nothing was wrong afterwards.
+    proven: bool = False
     instance: str = dataclasses.field(default_factory=user_module.uuid4)
     #: Attachments that were answered, {node: id}.
     attachments: dict = dataclasses.field(default_factory=dict)
@@ -59,6 +73,9 @@ class Case:
     def afterwards(self):
         """End what is half done; raises an ApiError to be called again."""
 
+    def check(self):
+        """Look at more than a volume's data; raises an AssertionError."""
+
     def leave(self):
         """Delete the volume when all has been looked at."""
         if self.GOES:
@@ -73,14 +90,19 @@ class Case:
                 (self.side, self.step) in flows.PREPARE)
 
     @property
-    def order(self):
+    def stage(self):
         """When its turn is, so that none waits for one that is stopped.
 
-        Where the peer's watcher commits by itself it is the watcher that is
-        stopped: whatever needs it has to be at its step before.
+        Those that wait for a preparation have little time, those that copy
+        still less. Where the peer's watcher commits by itself it is the
+        watcher that is stopped: whatever needs it has to be at its step
+        before.
         """
-        return (self.prepares, self.FLOW == LiveMigration.FLOW and
-                self.step is Step.COMMITTED)
+        if self.FLOW == LiveMigration.FLOW and self.step is Step.COMMITTED:
+            return Stage.WATCHER_STOPS
+        if self.step is Step.HYDRATING:
+            return Stage.COPIES
+        return Stage.PREPARES if self.prepares else Stage.FIRST
 
     @property
     def name(self):
@@ -155,6 +177,21 @@ class LiveMigration(Case):
         self.detach(self.peer if self.prepares else self.home)
 
 
+class OldAttachmentGoes(Case):
+    FLOW = 'old attachment goes'
+
+    def before(self):
+        self.attach(self.home)
+        self.path = self.attach(self.peer)
+
+    def act(self):
+        self.detach(self.home)
+        self.write(self.path)
+
+    def afterwards(self):
+        self.detach(self.home)
+
+
 class RollBack(Case):
     FLOW = 'roll back'
 
@@ -183,6 +220,7 @@ class Deletion(Case):
         except (AssertionError, errors.LabError):
             self._reset_status('error')
             self.act()
+            self.user.wait_gone(self.volume_id, _PATIENCE)
 
 
 class DeletionOfClone(Deletion):
@@ -220,11 +258,19 @@ class Extension(Case):
             self.user.settled(self.volume_id, 'available', timeout=_PATIENCE)
         except (AssertionError, errors.LabError):
             self._reset_status('available')
+        if self.user.volume(self.volume_id)['size'] == 1:
+            self.act()
+            self.user.settled(self.volume_id, 'available', timeout=_PATIENCE)
+
+    def check(self):
+        size = int(self.home.run('blockdev --getsize64 ' + Names(
+            self.volume_id).path()))
+        assert size == 2 * stops.MIB << 20, size
 
 
 _OF = {case.FLOW: case for case in (
-    AttachAway, Completion, LiveMigration, RollBack, Deletion,
-    DeletionOfClone, Extension)}
+    AttachAway, Completion, LiveMigration, OldAttachmentGoes, RollBack,
+    Deletion, DeletionOfClone, Extension)}
 
 
 def all_of(user, home, peer):

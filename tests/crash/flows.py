@@ -18,8 +18,10 @@ _FORGET = ((PEER, Step.FORGOTTEN),)
 _REMOVE_SOURCE = ((PEER, Step.RELEASED), (HOME, Step.CUT_LOOSE),
                   (HOME, Step.DELETED), (HOME, Step.GONE))
 
-#: Attached on a peer, or the old attachment of a live migration goes.
-ATTACH_AWAY = (*PREPARE, (HOME, Step.COMMITTED), *_START)
+#: The old attachment of a live migration goes.
+MOVE = ((HOME, Step.COMMITTED), *_START)
+#: Attached on a peer.
+ATTACH_AWAY = (*PREPARE, *MOVE)
 #: The guest of a live migration writes on the peer.
 MIGRATE = (*PREPARE, (PEER, Step.COMMITTED), *_START)
 #: All is copied.
@@ -37,6 +39,7 @@ DELETE = ((HOME, Step.CUT_LOOSE), (HOME, Step.DELETED))
 EXTEND = ((HOME, Step.EXTENDED), (HOME, Step.SHOWN))
 
 FLOWS = {'attach away': ATTACH_AWAY, 'live migration': MIGRATE,
-         'roll back': ROLL_BACK, 'completion': COMPLETE,
+         'old attachment goes': MOVE, 'roll back': ROLL_BACK,
+         'completion': COMPLETE,
          'deletion of a clone': DELETE_CLONE, 'deletion': DELETE,
          'extension': EXTEND}

@@ -27,6 +27,12 @@ def stop_at(folder, volume_id, step, node):
     (folder / _order(volume_id, step, node)).touch()
 
 
+def anybody_told(folder):
+    """Whether any volume has to stop anywhere."""
+    return folder.exists() and any(not name.endswith('.durable')
+                                   for name in os.listdir(folder))
+
+
 def stop_if_told(folder, volume_id, step, node):
     """Say that a volume has come to a step; returns whether it is stopped."""
     if _order(volume_id, step, node) in os.listdir(folder):

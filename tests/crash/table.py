@@ -13,14 +13,14 @@ def _cell(found):
     if found is None:
         return '-'
     seconds, by_hand = found
-    return 'FAILED' if seconds is None else '%d%s' % (
+    return 'FAILED' if seconds is False else '%d%s' % (
         seconds, '*' if by_hand else '')
 
 
 def lines(times):
     """Return the lines of the table.
 
-    :param times: {cut: {case: [seconds or None, whether by hand]}}
+    :param times: {cut: {case: [seconds or False, whether by hand]}}
     """
     names = list(dict.fromkeys(name for by_case in times.values()
                                for name in by_case))

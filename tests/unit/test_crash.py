@@ -37,10 +37,14 @@ class StopsTestCase(base.PlainTestCase):
         return stops.stop_if_told(self.folder, volume_id, step, node)
 
     def test_nobody_is_told(self):
+        self.assertFalse(stops.anybody_told(self.folder / 'not mounted'))
+        (self.folder / 'x.durable').touch()
+        self.assertFalse(stops.anybody_told(self.folder))
         self.assertFalse(self.comes_to(Step.BEGUN, 'a'))
 
     def test_all_stop_from_the_step_on(self):
         stops.stop_at(self.folder, 'x', Step.SEALED, 'a')
+        self.assertTrue(stops.anybody_told(self.folder))
         self.assertFalse(self.comes_to(Step.SEALED, 'b'))
         self.assertFalse(self.comes_to(Step.OPENED, 'a'))
         self.assertFalse(self.comes_to(Step.SEALED, 'a', 'y'))
@@ -67,5 +71,5 @@ class TableTestCase(base.PlainTestCase):
             '3 cells; seconds from the cut until all was well; *: an '
             'operator reset the state that Cinder had left',
         ], list(table.lines({
-            'peer off': {'a': [17, False], 'bb': [None, False]},
+            'peer off': {'a': [17, False], 'bb': [False, False]},
             'mariadb': {'a': [3, True]}})))
