@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A volume's random life, and what has to be on it."""
 
+import collections
+import hashlib
 import random
 import time
 
@@ -10,16 +12,27 @@ from tests.lab import wait
 
 #: MiB of a volume that stand for each GiB.
 MIB = 256
-#: Blocks of 4 KiB that a guest writes, spread over the volume.
-BLOCKS = range(0, MIB * 256, 4096)
+BLOCK = 4096
+#: Blocks that a guest writes, spread over the volume.
+BLOCKS = range(0, (MIB << 20) // BLOCK, 4096)
 #: Seconds that a request may take, a reboot of both nodes included.
 PATIENCE = 300
 
 _WRITE = ('yes {text} | head -c 4096 | timeout -s KILL 100 dd of={path} '
-          'bs=4096 seek={block} count=1 iflag=fullblock oflag=direct '
+          'bs=4096 seek={at} count=1 iflag=fullblock oflag=direct '
           'conv=notrunc,fsync status=none')
-_READ = ('timeout -s KILL 100 dd if={path} bs=4096 skip={block} count=1 '
-         'iflag=direct status=none | head -n 1')
+_READ = ('set -o pipefail; timeout -s KILL 100 dd if={path} bs={size} '
+         'skip={at} count={count} iflag=direct status=none | sha256sum')
+
+
+def _block(text):
+    """Return what is in a block where a text was written, or nothing."""
+    line = text.encode() + b'\n' if text else b'\0'
+    return (line * BLOCK)[:BLOCK]
+
+
+def _checksum(data):
+    return hashlib.sha256(data).hexdigest()
 
 
 class Cut(Exception):
@@ -39,6 +52,8 @@ class Life:
         self._random = random.Random(seed)
         self._say = say
         self._number = 0
+        #: How often each thing was done to its end.
+        self.done = collections.Counter()
         self._begin()
 
     def _begin(self):
@@ -67,6 +82,7 @@ class Life:
         self._say(what.__name__.strip('_'), self.volume_id, node.name)
         try:
             what(node, block)
+            self.done[what.__name__.strip('_')] += 1
         except (Cut, user_module.ApiError, errors.LabError) as error:
             self._say('cut off: %s' % str(error)[:300], self.volume_id)
             self.recover()
@@ -90,6 +106,8 @@ class Life:
         self._may_go = False
 
     def _delete(self, node, block):
+        self.read_all()
+        self._detach(node, block)
         self._may_go = True
         self._user.request('DELETE', '/volumes/' + self.volume_id)
         wait.until(self._is_over, 'volume %s to be deleted' % self.volume_id,
@@ -143,11 +161,15 @@ class Life:
         snapshot = self._user.request('POST', '/snapshots', {'snapshot': {
             'volume_id': self.volume_id}})['snapshot']
         path = '/snapshots/' + snapshot['id']
-        wait.until(lambda: self._user.request('GET', path)['snapshot'][
-            'status'] != 'creating', 'a snapshot', PATIENCE)
+        status = wait.until(lambda: self._user.request('GET', path)[
+            'snapshot']['status'].replace('creating', ''), 'a snapshot',
+            PATIENCE)
         self._user.request('DELETE', path)
         wait.until(lambda: not self._snapshots(), 'a snapshot to go',
                    PATIENCE)
+        if status != 'available':
+            # Refused while the volume is in two places.
+            raise Cut(status)
 
     def _snapshots(self):
         return self._user.request(
@@ -155,10 +177,12 @@ class Life:
                 'snapshots']
 
     def _extend(self, node, block):
-        size = self._user.volume(self.volume_id)['size']
+        size = self._user.volume(self.volume_id)['size'] + 1
         self._user.request('POST', '/volumes/%s/action' % self.volume_id,
-                           {'os-extend': {'new_size': size + 1}})
-        self._settled()
+                           {'os-extend': {'new_size': size}})
+        volume = self._settled()
+        if (volume['status'], volume['size']) != ('available', size):
+            raise Cut(volume['status'])
 
     def _settled(self):
         return wait.until(
@@ -174,21 +198,31 @@ class Life:
         known = self._expected.setdefault(block, [''])
         known.append(text)
         code, out, err = self.node.try_run(_WRITE.format(
-            text=text, path=self.path, block=block), timeout=120)
+            text=text, path=self.path, at=block), timeout=120)
         if code:
             raise Cut('write of block %d: %s' % (block, err))
         self._expected[block] = [text]
 
     def _read(self, node, block):
-        """Read a block; it has to be what was written last."""
-        code, out, err = self.node.try_run(
-            _READ.format(path=self.path, block=block), timeout=120)
-        if code or err:
-            raise Cut('read of block %d: %s' % (block, err))
-        found, expected = out.strip('\0\n'), self._expected.get(block, [''])
-        assert found in expected, (
-            'block %d of volume %s is %r instead of %r' % (
-                block, self.volume_id, found, expected))
+        """Read a block; it has to be what was written last.
+
+        :returns: the text that was found
+        """
+        found = self._checksum_of(BLOCK, block, 1)
+        texts = {_checksum(_block(text)): text
+                 for text in self._expected.get(block, [''])}
+        assert found in texts, (
+            'block %d of volume %s is none of %s' % (
+                block, self.volume_id, list(texts.values())))
+        return texts[found]
+
+    def _checksum_of(self, size, at, count):
+        """Return the checksum of some blocks of a size in bytes."""
+        code, out, err = self.node.try_run(_READ.format(
+            path=self.path, size=size, at=at, count=count), timeout=120)
+        if code:
+            raise Cut('read at %d: %s' % (at, err))
+        return out.split()[0]
 
     def read_all(self):
         """Attach the volume where it is, and compare all of it."""
@@ -198,8 +232,13 @@ class Life:
             home = self._user.as_admin('GET', '/volumes/' + self.volume_id)[
                 'volume']['os-vol-host-attr:host'].partition('@')[0]
             self._attach(self._lab.node(home), BLOCKS[0])
+        # Not what was added to it: LVM clears nothing.
+        expected = hashlib.sha256()
         for block in BLOCKS:
-            self._read(self.node, block)
+            expected.update(_block(self._read(self.node, block)))
+            expected.update(bytes((BLOCKS.step - 1) * BLOCK))
+        assert expected.hexdigest() == self._checksum_of(1 << 20, 0, MIB), (
+            'volume %s is not zero between its blocks' % self.volume_id)
 
     # After something has died
 
@@ -240,7 +279,8 @@ class Life:
         if volume['status'] == 'available':
             self._may_go = False
             return True
-        if volume['status'] in ('error', 'error_deleting'):
+        assert volume['status'] != 'error_deleting', volume
+        if volume['status'] == 'error':
             assert self._may_go, volume
             self._user.request('DELETE', '/volumes/' + self.volume_id)
         elif volume['status'] in ('extending', 'error_extending',

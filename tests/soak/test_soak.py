@@ -4,6 +4,7 @@
 DMCLONE_SOAK_SECONDS says how long, DMCLONE_SOAK_SEED repeats what was tried.
 """
 
+import collections
 import concurrent.futures
 import os
 import random
@@ -16,7 +17,11 @@ from tests.soak import life
 
 SECONDS = int(os.environ.get('DMCLONE_SOAK_SECONDS') or 1800)
 SEED = int(os.environ.get('DMCLONE_SOAK_SEED') or 1)
-#: Where the story of a failed run goes.
+#: What has to be done at least once, and in half an hour.
+WANTED = {'create', 'attach', 'write', 'read', 'migrate'}
+if SECONDS >= 1800:
+    WANTED |= {'detach', 'abort', 'snapshot', 'extend', 'delete'}
+#: Where the story of a run goes.
 STORIES = os.environ.get('DMCLONE_TEST_LOGS') or 'test-logs'
 #: Volumes that live at a time.
 LIVES = 4
@@ -32,6 +37,7 @@ class SoakTest(base.SetupTest):
 
     def test_soak(self):
         nodes = list(self.lab.nodes.values())
+        self.assertGreaterEqual(len(nodes), 3)
         self.said, self.begun = [], time.monotonic()
         self.over = threading.Event()
         with self.configured(OPTIONS, *nodes):
@@ -40,15 +46,20 @@ class SoakTest(base.SetupTest):
                      for number in range(LIVES)]
             try:
                 self.live(lives)
-            except BaseException:
+                for each in lives:
+                    each.recover()
+                    each.read_all()
+                self.say('done: %s' % self.done(lives))
+                # While volumes are still small.
+                self._clean_up()
+            finally:
                 self.keep_story()
-                raise
-            for each in lives:
-                each.recover()
-                each.read_all()
-            self.assertGreater(len(self.said), 5 * LIVES)
-            # While volumes are still small.
-            self._clean_up()
+        self.assertEqual(set(), WANTED - set(self.done(lives)))
+
+    @staticmethod
+    def done(lives):
+        """Return how often each thing has been done."""
+        return sum((each.done for each in lives), collections.Counter())
 
     def live(self, lives):
         with concurrent.futures.ThreadPoolExecutor(
@@ -88,7 +99,7 @@ class SoakTest(base.SetupTest):
             time.monotonic() - self.begun, volume_id or '-', node, what))
 
     def keep_story(self):
-        """Write down what has happened up to a failure."""
+        """Write down what has happened."""
         path = os.path.join(STORIES, 'soak-%d.txt' % SEED)
         os.makedirs(STORIES, exist_ok=True)
         with open(path, 'w') as stream:
