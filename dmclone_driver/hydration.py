@@ -388,8 +388,8 @@ class Watcher:
         self._report(
             context, names, status.mode, 'The metadata of clone %(name)s is '
             'in mode %(mode)s: its device has failed or is full. Nothing is '
-            'lost, but writes fail until it works again and the volume is '
-            'detached.', {'name': names.name_id, 'mode': status.mode})
+            'lost, but writes fail until it works again and the node has been '
+            'restarted.', {'name': names.name_id, 'mode': status.mode})
 
     def _report(self, context, names, trouble, text, values):
         """Say once, in the log and to the user, that a clone is in trouble.

@@ -6,8 +6,10 @@ any moment the power may go: built again from what the disks hold for sure,
 the volume has all that was acknowledged.
 """
 
+import contextlib
 import random
 import threading
+from unittest import mock
 
 from dmclone_driver.devicemapper import dmsetup
 from dmclone_driver import handles
@@ -62,6 +64,9 @@ class LostCachesTest(base.FunctionalTest):
         self.acknowledged = 0
         #: {mark: (acknowledged before it, begun after it)}
         self.moments = {}
+        #: The marks while the volume became linear.
+        self.switch = []
+        self.looking = threading.Lock()
 
     def id_of_a_volume(self):
         return self.logical_volume(SIZE)[0].name_id
@@ -102,12 +107,28 @@ class LostCachesTest(base.FunctionalTest):
             self.write(chance, WRITES // 2)
             base.wait_until(lambda: dmsetup.clone(
                 self.names.of(HANDLE)).complete, 'complete clone')
-            self.assertTrue(handles.make_linear(self.names, lv))
+            self.become_linear(disks, lv, chance)
             self.write(chance, WRITES // 4)
         finally:
             over.set()
             cuts.join()
         handles.remove(self.names, HANDLE, GATE, SOURCE)
+
+    def become_linear(self, disks, lv, chance):
+        """Look after each thing that is done, while the guest writes."""
+        def looking(function):
+            def act(*args, **kwargs):
+                function(*args, **kwargs)
+                self.switch.append(self.look(disks))
+            return act
+        guest = threading.Thread(target=self.write, args=(chance, 3))
+        with contextlib.ExitStack() as stack:
+            for name in ('suspend', 'load', 'resume'):
+                stack.enter_context(mock.patch.object(
+                    dmsetup, name, looking(getattr(dmsetup, name))))
+            guest.start()
+            self.assertTrue(handles.make_linear(self.names, lv))
+        guest.join()
 
     def write(self, chance, times):
         """Write and flush some blocks."""
@@ -126,21 +147,27 @@ class LostCachesTest(base.FunctionalTest):
         self.look(disks)
 
     def look(self, disks):
-        text = 'moment-%d' % len(self.moments)
-        acknowledged = self.acknowledged
-        for disk in disks:
-            disk.mark(text)
-        self.moments[text] = acknowledged, len(self.begun)
+        """Remember this moment; returns its mark."""
+        with self.looking:
+            text = 'moment-%d' % len(self.moments)
+            acknowledged = self.acknowledged
+            for disk in disks:
+                disk.mark(text)
+            self.moments[text] = acknowledged, len(self.begun)
+            return text
 
     def expect_all(self, states):
         """Build the volume again from what was there in each moment."""
         self.assertGreater(len(self.moments), 5)
+        self.assertEqual(3, len(self.switch))
         names, lv = self.logical_volume(SIZE)
         bitmap = self.logical_volume(SIZE)[1].path
         # A look at one takes a second.
         every = -(-len(self.moments) // LOOKS)
-        for mark, (acknowledged, begun) in reversed(
-                list(reversed(self.moments.items()))[::every]):
+        chosen = {*list(reversed(self.moments))[::every], *self.switch}
+        for mark, (acknowledged, begun) in self.moments.items():
+            if mark not in chosen:
+                continue
             base.write(lv.path, 0, states[mark][0])
             base.write(bitmap, 0, states[mark][1])
             try:

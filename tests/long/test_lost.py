@@ -28,6 +28,7 @@ class LostSourceTest(base.LiveTest):
         server_id, console, volume_id, old, new = self.move_and_cut_power()
         # A little longer than any timeout on the way would be.
         time.sleep(150)
+        self.assertTrue(self.user.messages(volume_id))
         stopped_at = console.last(volume_id)
         self.switch_on(old)
         wait.until(lambda: console.last(volume_id) > stopped_at,

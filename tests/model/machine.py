@@ -270,8 +270,8 @@ class Kernel(kernel.Kernel):
 
     def flush_disk(self, path):
         super().flush_disk(path)
-        self.get(path).flushed = True
         self.flush(path)
+        self.get(path).flushed = True
 
     def fail_waiting(self):
         for device in self.devices.values():
