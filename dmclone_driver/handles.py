@@ -62,7 +62,12 @@ class Tuning:
 
 def exists(names):
     """Whether a volume has its handle on this node."""
-    return dmsetup.device(names.of(HANDLE)) is not None
+    return _is_there(names, HANDLE)
+
+
+def _is_there(names, role):
+    device = dmsetup.device(names.of(role))
+    return device is not None and device.live
 
 
 def ensure_linear(names, lv, read_only=False):
@@ -105,7 +110,8 @@ def build_clone(names, lv, metadata, region, tuning, disk=None,
     :param passive: keep the gate shut
     """
     length = table.sectors(lv.size)
-    present = dmsetup.devices()
+    present = {name: device for name, device in dmsetup.devices().items()
+               if device.live}
     if names.of(GATE) not in present:
         dmsetup.create(names.of(GATE), names.uuid(GATE),
                        table.Linear(length, lv.path), suspended=passive)
@@ -253,7 +259,7 @@ def never_written(names):
     opened after the commit.
     """
     device = dmsetup.device(names.of(HANDLE))
-    if not device:
+    if not device or not device.live:
         return True
     if device.open_count:
         # Whoever it is must not see its writes refused: it is not proven
@@ -352,7 +358,7 @@ def ensure_export(names, size):
     :param size: of the volume, in bytes
     """
     block.flush_buffers(names.path())
-    if not dmsetup.device(names.of(EXPORT)):
+    if not _is_there(names, EXPORT):
         dmsetup.create(names.of(EXPORT), names.uuid(EXPORT),
                        table.Zero(MARGIN),
                        table.Linear(table.sectors(size), names.path()),

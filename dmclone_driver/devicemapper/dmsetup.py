@@ -109,9 +109,20 @@ def target_versions():
 
 
 def create(name, uuid, *segments, read_only=False, suspended=False):
-    """Make a device; with ``suspended`` its requests wait from the start."""
-    _run('create', name, '--uuid', uuid, *_mode(read_only),
-         segments=segments)
+    """Make a device; with ``suspended`` its requests wait from the start.
+
+    dmsetup creates it, loads its table, and resumes it. What is left of one
+    that was killed in between is removed.
+    """
+    arguments = ['create', name, '--uuid', uuid, *_mode(read_only)]
+    try:
+        _run(*arguments, segments=segments)
+    except processutils.ProcessExecutionError:
+        present = device(name)
+        if present is None or present.live:
+            raise
+        remove(name)
+        _run(*arguments, segments=segments)
     if suspended:
         suspend(name)
 

@@ -12,6 +12,8 @@ class Device:
     uuid: str
     open_count: int
     suspended: bool
+    #: It has a table: it has not if whoever made it was killed meanwhile.
+    live: bool = True
 
     #: The columns that :func:`device` expects, in this order.
     COLUMNS = 'name,uuid,open,attr'
@@ -23,7 +25,7 @@ def device(line):
     # The attributes are those of dmsetup(8): live table, inactive table,
     # suspended, read-write.
     return Device(name=name, uuid=uuid, open_count=int(open_count),
-                  suspended=attributes[2] == 's')
+                  suspended=attributes[2] == 's', live=attributes[0] == 'L')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -510,6 +510,30 @@ class CrashTestCase(RecoveryTestCase):
         self.assertEqual({self.a.pool, self.b.pool}, ends)
 
     @ddt.data(False, True)
+    def test_start_of_a_new_home(self, after):
+        """A device without a table is not taken for a complete volume."""
+        def before(volume):
+            self.b.kernel.write(self.cloud.attach(volume, self.b))
+            self.b.reboot()
+
+        seen = []
+        for step, volume, error in self.each_step(
+                lambda volume: self.b.start(), before, after=after,
+                killed=True):
+            seen.append(step)
+            self.b.stop()
+            self.cloud.locks.clear()
+            self.b.start()
+            clone = self.b.kernel.get(
+                Names(self.cloud.row(volume.id).name_id).path()).clone
+            self.assertIsNotNone(clone, step)
+            self.assertEqual(1, clone.bitmap['hydrated'], step)
+            self.cloud.settle()
+            self.cloud.watch(3)
+            self.assertEqual([], self.cloud.leftovers(), step)
+        self.assertTrue(any('table of' in step for step in seen))
+
+    @ddt.data(False, True)
     def test_end_of_a_migration(self, reboot):
         def before(volume):
             self.cloud.attach(volume, self.a)

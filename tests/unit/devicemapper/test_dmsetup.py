@@ -57,6 +57,25 @@ class DmsetupTestCase(base.PlainTestCase):
                           dmsetup.devices)
         self.assertEqual(1, len(self.run))
 
+    def test_device_without_a_table(self):
+        """Whoever made it was killed before it had one."""
+        self.answer = 'one|U1|0|---w\n'
+        self.assertFalse(dmsetup.device('one').live)
+        busy = processutils.ProcessExecutionError(
+            stderr='Device or resource busy')
+        for left, removed in (('one|U1|0|---w', True),
+                              ('one|U1|0|-I-w', True),
+                              ('one|U1|0|L--w', False)):
+            run = self.patch('dmclone_driver.privsep.command.dmsetup',
+                             side_effect=[busy, left, '', ''])
+            if removed:
+                dmsetup.create('one', 'U1', table.Zero(8))
+                self.assertEqual(['create', 'info', 'remove', 'create'], [
+                    call.args[0][0] for call in run.call_args_list])
+            else:
+                self.assertRaises(processutils.ProcessExecutionError,
+                                  dmsetup.create, 'one', 'U1', table.Zero(8))
+
     def test_no_devices(self):
         self.answer = 'No devices found\n'
         self.assertEqual({}, dmsetup.devices())

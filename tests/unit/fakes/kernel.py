@@ -218,10 +218,10 @@ class Kernel:
 
     def _line(self, name):
         device = self._named(name)
-        return '%s|%s|%d|L%s%s%s\n' % (
+        return '%s|%s|%d|%s%s%s%s\n' % (
             name, device.uuid, self.users(MAPPER + name),
-            'I' if device.loaded else '-', 's' if device.suspended else '-',
-            'r' if device.read_only else 'w')
+            'L' if device.table else '-', 'I' if device.loaded else '-',
+            's' if device.suspended else '-', 'r' if device.read_only else 'w')
 
     def _info(self, arguments, table):
         if arguments[:6] != ['-c', '--noheadings', '--separator', '|', '-o',
@@ -279,9 +279,16 @@ class Kernel:
         name, option, uuid, *mode = arguments
         if name in self.devices or option != '--uuid':
             raise error('Device or resource busy')
-        device = Device(uuid, mode == ['--readonly'])
+        device = self.devices[name] = Device(uuid, mode == ['--readonly'])
+        try:
+            self.steps.run('%s: table of %s' % (self.node, name),
+                           error('injected'), self._use, device, table)
+        except (processutils.ProcessExecutionError, OSError):
+            del self.devices[name]
+            raise
+
+    def _use(self, device, table):
         self._switch(device, self._parse(table, device))
-        self.devices[name] = device
 
     def _load(self, arguments, table):
         name, *mode = arguments
