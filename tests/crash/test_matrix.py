@@ -234,7 +234,7 @@ class MatrixTest(base.SetupTest):
         if case.step is Step.HYDRATING:
             path = Names(self.name_ids()[case.volume_id]).path()
             clone = status.clone(self.clone_status(self.peer, path))
-            return clone.hydration and 0 < clone.hydrated < clone.total
+            return clone.hydration and clone.hydrated < clone.total
         return (not isinstance(case, cases.Completion) or
                 stops.durable(FOLDER, case.volume_id))
 
