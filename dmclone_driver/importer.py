@@ -115,9 +115,17 @@ class Importer:
 
         The session is cut: there is nothing to flush on a disk that is
         read-only, and os-brick would wait for a source that is down.
+
+        :raises: VolumeDriverException if the session is still there: it
+            would be taken for that of a later transfer of the same volume
         """
-        if location and auth:
-            self.cut(location)
-            self._connector.disconnect_volume(
-                properties(location, auth), None, force=True,
-                ignore_errors=True)
+        if not (location and auth):
+            return
+        self.cut(location)
+        self._connector.disconnect_volume(
+            properties(location, auth), None, force=True, ignore_errors=True)
+        iqn = location.split()[1]
+        if iqn in self.targets():
+            raise cinder_exception.VolumeDriverException(message=_(
+                'The iSCSI session to %s could not be ended; the log of '
+                'cinder-volume says why.') % iqn)

@@ -46,7 +46,7 @@ class ImporterTestCase(base.PlainTestCase):
         self.limit = self.patch(
             'dmclone_driver.privsep.block.set_recovery_timeout')
         self.iscsiadm = self.patch(
-            'dmclone_driver.privsep.command.iscsiadm')
+            'dmclone_driver.privsep.command.iscsiadm', return_value='')
         self.importer = importer.Importer(7, 30)
 
     def _factory(self, protocol, helper, device_scan_attempts):
@@ -70,10 +70,25 @@ class ImporterTestCase(base.PlainTestCase):
 
     def test_session_is_cut_before_os_brick_could_wait_for_its_source(self):
         self.importer.connect(LOCATION, AUTH)
-        self.iscsiadm.side_effect = lambda words: self.assertEqual(
-            [PROPERTIES], self.brick.sessions)
+        seen = []
+
+        def iscsiadm(words):
+            if '--logout' in words:
+                seen.extend(self.brick.sessions)
+            return ''
+        self.iscsiadm.side_effect = iscsiadm
         self.importer.disconnect(LOCATION, AUTH)
-        self.iscsiadm.assert_called_once()
+        self.assertEqual([PROPERTIES], seen)
+
+    def test_session_that_does_not_end(self):
+        """Nobody believes that it has."""
+        self.importer.connect(LOCATION, AUTH)
+        self.iscsiadm.return_value = (
+            'tcp: [1] 192.0.2.1:3260,1 %s (non-flash)\n'
+            % PROPERTIES['target_iqn'])
+        error = self.assertRaises(cinder_exception.VolumeDriverException,
+                                  self.importer.disconnect, LOCATION, AUTH)
+        self.assertIn(PROPERTIES['target_iqn'], error.msg)
 
     def test_limit_of_each_session(self):
         for _ in range(2):
