@@ -19,7 +19,6 @@ to a driver without replication.
 import dataclasses
 import functools
 import json
-import uuid
 
 from cinder.db import api as db_api
 from cinder.db import models
@@ -211,14 +210,14 @@ def _prepared(session, volume_id, placeholder_id):
 
 
 @_transaction(Step.BEGUN)
-def begin(session, volume, peer, initiator, node):
+def begin(session, volume, placeholder_id, peer, initiator, node):
     """Write down that a volume is being moved to a peer; nobody else may.
 
     :param volume: the user's volume, freshly read by its home
+    :param placeholder_id: that the placeholder is to have
     :param peer: :class:`dmclone_driver.peers.Peer`
     :param initiator: the peer's iSCSI name
     :param node: the peer's name in connectors
-    :returns: the placeholder's id
     :raises: TransferRefused if the volume is not as it was read
     """
     row, = _lock(session, volume.id)
@@ -235,7 +234,6 @@ def begin(session, volume, peer, initiator, node):
             volume=volume.id, host=peer.host,
             reason=_('what is left there of an earlier attempt has to be '
                      'removed first; try again when that node is well'))
-    placeholder_id = str(uuid.uuid4())
     session.add(models.Volume(
         id=placeholder_id, host=peer.host, service_uuid=peer.service_uuid,
         availability_zone=peer.availability_zone, size=row.size,
@@ -247,7 +245,6 @@ def begin(session, volume, peer, initiator, node):
         replication_driver_data=Record(
             PREPARED, initiator, node).text()))
     row.replication_driver_data = placeholder_id
-    return placeholder_id
 
 
 @_transaction()

@@ -12,6 +12,8 @@
 See the documentation, "How a volume moves".
 """
 
+import uuid
+
 from cinder.scheduler.filters import extra_specs_ops
 from oslo_concurrency import processutils
 from oslo_log import log as logging
@@ -57,9 +59,11 @@ class Transfer:
             description = self._check(context, volume, peer)
         except (processutils.ProcessExecutionError, OSError) as error:
             raise self._refused(volume, peer, str(error))
-        placeholder_id = identity.begin(context, volume, peer,
-                                        description['initiator'], node)
+        placeholder_id = str(uuid.uuid4())
+        # First: the database's answer may be lost, and it is an orphan then.
         self.prepared[volume.id] = placeholder_id
+        identity.begin(context, volume, placeholder_id, peer,
+                       description['initiator'], node)
         try:
             self._source.export(context, volume, description['initiator'])
             path = self._backend.client.prepare(
@@ -81,9 +85,11 @@ class Transfer:
         except Exception as error:
             with excutils.save_and_reraise_exception() as reraise:
                 volume.refresh()
-                self.roll_back(context, volume, placeholder_id)
+                stays = self.roll_back(context, volume, placeholder_id)
                 if not isinstance(error, exception.TransferRefused):
                     reraise.reraise = False
+            if not stays:
+                raise self._has_moved(volume, node, peer.host)
             raise exception.TransferFailed(
                 volume=volume.id, host=peer.host,
                 reason=getattr(error, 'msg', None) or str(error))
@@ -105,11 +111,14 @@ class Transfer:
                          'has not ended; finish or abort that first')
                 % placeholder.host)
         if not self.roll_back(context, volume):
-            raise exception.TransferRefused(
-                volume=volume.id, host=node,
-                reason=_('it has just moved to %s; try again')
-                % placeholder.host)
+            raise self._has_moved(volume, node, placeholder.host)
         volume.refresh()
+
+    @staticmethod
+    def _has_moved(volume, node, host):
+        return exception.TransferRefused(
+            volume=volume.id, host=node,
+            reason=_('it has just moved to %s; try again') % host)
 
     @staticmethod
     def _wanted(volume, placeholder):
@@ -183,9 +192,12 @@ class Transfer:
         placeholder_id = identity.prepared_transfer(volume)
         placeholder = identity.get(context, placeholder_id)
         names = Names(volume.name_id)
-        identity.commit(context, volume.id, placeholder_id)
+        first = identity.commit(context, volume.id, placeholder_id)
         self.prepared.pop(volume.id, None)
         volume.refresh()
+        if not first:
+            # The peer has, since its guest writes, and goes on by itself.
+            return
         sealed = False
         try:
             # Before the other gate opens: there is only one writer.
@@ -208,6 +220,12 @@ class Transfer:
         if placeholder_id is None:
             return True
         placeholder = identity.get(context, placeholder_id)
+        if placeholder is not None and identity.state(placeholder) in (
+                identity.COMMITTED, identity.RELEASED):
+            # The answer was lost: it stands for the source by now.
+            self.prepared.pop(volume.id, None)
+            volume.refresh()
+            return False
         gone = placeholder is None or self._discard(context, placeholder)
         if gone is False:
             if identity.prepared_transfer(volume) == placeholder_id:
@@ -301,7 +319,8 @@ def refuse_while_moving(context, volume, action):
     """
     other = identity.placeholder(
         context, identity.prepared_transfer(volume) or volume.name_id)
-    if other is None:
+    if other is None or identity.state(other) == identity.RELEASED:
+        # The volume does not need its source any more.
         return
     ends = [other.host.partition('@')[0], volume.host.partition('@')[0]]
     if identity.prepared_transfer(volume):

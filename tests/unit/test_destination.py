@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The new home's side: what a destination is made of, and thrown away on."""
 
+import uuid
+
 from cinder import exception as cinder_exception
 import ddt
 
@@ -28,8 +30,9 @@ class DestinationTestCase(base.CloudTestCase):
 
     def begin(self):
         peer = peers.Peer(self.b.host, self.b.pool, None, 'zone')
-        self.placeholder_id = identity.begin(
-            self.context, self.row(), peer, self.b.initiator, self.b.name)
+        self.placeholder_id = str(uuid.uuid4())
+        identity.begin(self.context, self.row(), self.placeholder_id, peer,
+                       self.b.initiator, self.b.name)
         self.names = Names(self.placeholder_id)
         with self.cloud.on(self.a):
             self.a.source.export(self.context, self.row(), self.b.initiator)
@@ -179,8 +182,8 @@ class ActivateTestCase(DestinationTestCase):
         self.commit()
         handles.seal(self.names)
         peer = peers.Peer('c@backend', 'c@backend#pool', None, 'zone')
-        next_id = identity.begin(self.context, self.row(), peer, 'iqn.c',
-                                 'c')
+        next_id = str(uuid.uuid4())
+        identity.begin(self.context, self.row(), next_id, peer, 'iqn.c', 'c')
         identity.commit(self.context, self.volume.id, next_id)
         self.activate()
         self.assertFalse(self.device('gate').suspended)

@@ -43,8 +43,11 @@ class IdentityTestCase(base.DatabaseTestCase):
                             self.volume.id, 'where', 'secret')
 
     def begin(self, host=B, row=None):
-        return identity.begin(self.context, row or self.read(self.volume.id),
-                              peer(host), 'iqn.of.' + host, 'nova-name')
+        placeholder_id = str(uuid.uuid4())
+        identity.begin(self.context, row or self.read(self.volume.id),
+                       placeholder_id, peer(host), 'iqn.of.' + host,
+                       'nova-name')
+        return placeholder_id
 
     def read(self, volume_id):
         return identity.get(self.context, volume_id)

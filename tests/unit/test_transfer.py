@@ -450,6 +450,53 @@ class FailureTestCase(TransferTestCase):
             self.assertIn(part, error.msg)
         self.assertIdle(self.a)
 
+    def lose_answer(self, function):
+        """Let the database do something, and its answer be lost."""
+        real = getattr(identity, function)
+
+        def lose(*args, **kwargs):
+            real(*args, **kwargs)
+            raise RuntimeError('lost')
+        return mock.patch('dmclone_driver.identity.' + function, new=lose)
+
+    def test_answer_to_the_beginning_is_lost(self):
+        """Nobody waits for what has begun: it is an orphan."""
+        with self.lose_answer('begin'):
+            self.assertRaises(RuntimeError, self.cloud.attach, self.volume,
+                              self.b)
+        self.assertEqual([identity.PREPARED], self.cloud.states())
+        for attachment in self.row().volume_attachment:
+            attachment.destroy()
+        self.cloud.watch(2)
+        self.assertIdle(self.a)
+
+    def test_answer_to_the_commit_is_lost(self):
+        """The volume has moved, and that is what its user is told."""
+        self.cloud.steps.start()
+        with self.lose_answer('commit'):
+            error = self.attach_error()
+        self.assertIsInstance(error, exception.TransferRefused)
+        self.assertIn('it has just moved to ' + self.b.pool, error.msg)
+        self.assertNotAskedItself()
+        self.cloud.watch(4)
+        self.assertIdle(self.b)
+
+    def test_peer_commits_at_the_same_moment(self):
+        self.migrate()
+        real = identity.commit
+        self.cloud.steps.start()
+        with mock.patch('dmclone_driver.identity.commit',
+                        new=lambda *args: real(*args) and real(*args)):
+            self.cloud.detach(self.volume, self.a)
+        self.assertNotAskedItself()
+        self.assertEqual({}, self.a.teardown.pending)
+        self.cloud.watch(4)
+        self.assertIdle(self.b)
+
+    def assertNotAskedItself(self):
+        self.assertEqual([], [step for step in self.cloud.steps.log
+                              if step.startswith('node1: ask node1')])
+
     def test_export_that_could_not_be_ended_is_needed_again(self):
         self.migrate()
         unexport = self.a.backend.target.unexport
@@ -595,4 +642,12 @@ class WhileMovingTestCase(TransferTestCase):
     def test_complete(self):
         self.cloud.attach(self.volume, self.b)
         self.cloud.watch(3)
+        self.refuse()
+
+    def test_complete_but_the_old_home_is_away(self):
+        """What it has left is nobody's data any more."""
+        self.cloud.attach(self.volume, self.b)
+        self.a.stop()
+        self.cloud.watch(3)
+        self.assertEqual([identity.RELEASED], self.cloud.states())
         self.refuse()
