@@ -81,7 +81,7 @@ class Cloud(fake_cloud.Cloud):
         for path, new in self.database.patches.items():
             patch('dmclone_driver.' + path, new=new)
         self.new_id()
-        patch('dmclone_driver.identity.uuid',
+        patch('dmclone_driver.transfer.uuid',
               new=types.SimpleNamespace(uuid4=self.new_id))
 
     def _make_context(self):

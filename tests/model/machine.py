@@ -152,7 +152,8 @@ class Kernel(kernel.Kernel):
         """Write a block; returns a :class:`Write`, done or not."""
         write = Write(path, block, value)
         device = self.get(path)
-        if device is None or device.sealed or device.read_only:
+        if (device is None or not device.table or device.sealed or
+                device.read_only):
             write.failed = True
             return write
         (device.clone.writes if device.clone else device.parked).append(write)
@@ -174,7 +175,7 @@ class Kernel(kernel.Kernel):
 
     def _let_go(self):
         for device in self.devices.values():
-            if device.suspended:
+            if device.suspended or not device.table:
                 continue
             for write in device.parked:
                 self._put(write.path, {write.block: write.value})
