@@ -49,6 +49,8 @@ class Recovery:
         #: What volumes were before their metadata was lost, {id: status}.
         self._lost = {}
         self._rows = []
+        #: Ids of prepared destinations whose metadata went with the node.
+        self._without_metadata = set()
         watcher.recovery = self
 
     def run(self, context):
@@ -95,8 +97,11 @@ class Recovery:
         names = Names(row.name_id)
         if not lv.active:
             logical_volumes.activate(lv)
-        if (_prepared_here(row) or
-                lv.tagged(logical_volumes.DELETED_TAG) is not None):
+        if _prepared_here(row):
+            if (not handles.exists(names) and
+                    self._backend.metadata.find(names) is None):
+                self._without_metadata.add(row.id)
+        elif lv.tagged(logical_volumes.DELETED_TAG) is not None:
             pass
         elif lv.tagged(logical_volumes.METADATA_TAG) is not None:
             self._recover_clone(row, names, lv)
@@ -171,6 +176,9 @@ class Recovery:
                 self._teardown.ask(
                     context, row, teardown.RELEASE if identity.record(
                         row).state == identity.RELEASED else teardown.DISCARD)
+            for row in self._rows:
+                if identity.state(row) == identity.COMMITTED:
+                    self._teardown.ask_to_activate(context, row)
         except Exception:
             LOG.exception('What the start has left to do is tried again in '
                           '%d seconds.', PAUSE)
@@ -256,9 +264,12 @@ class Recovery:
         """Remove what is over; these take the lock themselves."""
         if identity.state(row) == identity.RELEASED:
             self._source.release(context, row.id)
-        elif identity.state(row) == identity.ABANDONED:
+        elif (identity.state(row) == identity.ABANDONED or
+              row.id in self._without_metadata):
+            # Without its bitmap it can't become the volume's home.
             if self._destination.discard(context, row.id):
                 identity.destroy(context, row.id)
+            self._without_metadata.discard(row.id)
 
 
 def _prepared_here(row):

@@ -134,6 +134,18 @@ class Teardown:
             identity.volume_of(placeholder))
         self._ask(context, placeholder.id, sealed)
 
+    def ask_to_activate(self, context, source):
+        """Ask the home of what was committed; it may not know of that yet.
+
+        :param source: its row, after the commit
+        """
+        owner = identity.owner_row(context, source.id)
+        if owner is not None:
+            self.pending[source.id] = Wanted(
+                identity.backend_of(owner), ACTIVATE,
+                identity.volume_of(source))
+            self._ask(context, source.id)
+
     def ask_again(self, context, volume_id=None):
         """Ask the nodes that have not done what they were asked.
 

@@ -11,6 +11,7 @@ from dmclone_driver import identity
 from dmclone_driver.names import Names
 from dmclone_driver import peer_api
 from tests.unit import base
+from tests.unit.fakes import steps
 
 
 class RecoveryTestCase(base.CloudTestCase):
@@ -442,6 +443,32 @@ class PreparedTestCase(RecoveryTestCase):
         self.cloud.detach(self.volume, self.a)
         self.cloud.watch(4)
         self.assertIdle(self.b)
+
+    def test_peer_reboots_with_its_metadata_in_memory(self):
+        """It can't become the volume's home: the transfer is taken back."""
+        self.b.kernel.reboot()
+        self.b.lvm.drop('/dev/volumes/' + Names(
+            identity.prepared_transfer(self.row())).metadata)
+        self.restart(self.b, reboot=True)
+        self.cloud.detach(self.volume, self.a)
+        self.cloud.watch()
+        self.assertIdle(self.a)
+        self.assertEqual('available', self.row().status)
+
+    def test_peer_reboots_and_home_dies_after_the_commit(self):
+        """Nobody but the old home knows that the new one has nothing."""
+        self.restart(self.b, reboot=True)
+        with mock.patch('dmclone_driver.handles.seal',
+                        side_effect=steps.Killed('seal')):
+            self.assertRaises(steps.Killed, self.cloud.detach, self.volume,
+                              self.a)
+        self.assertEqual([identity.COMMITTED], self.cloud.states())
+        self.assertIsNone(self.handle(self.b))
+        self.cloud.locks.clear()
+        self.restart(self.a)
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
+        self.assertIsNotNone(self.handle(self.b))
 
     def test_service_of_the_home(self):
         """It finds what is prepared, and the orphans among it."""
