@@ -28,10 +28,11 @@ class Backend:
     :ivar client: :class:`dmclone_driver.peer_api.PeerClient`
     :ivar delete_volume: function that clears and deletes the logical volume
         of a row, with its handle
+    :ivar delete_snapshot: the same of a snapshot, by ``name`` and ``size``
     """
 
     def __init__(self, host, configuration, group, metadata, target,
-                 importer, client, delete_volume):
+                 importer, client, delete_volume, delete_snapshot):
         self.host = host
         self.configuration = configuration
         self.group = group
@@ -40,6 +41,7 @@ class Backend:
         self.importer = importer
         self.client = client
         self.delete_volume = delete_volume
+        self.delete_snapshot = delete_snapshot
         self._getting_lock = threading.Lock()
 
     @property

@@ -8,6 +8,7 @@ users open and the moves between nodes.
 import functools
 
 from cinder import context as cinder_context
+from cinder import coordination
 from cinder import exception as cinder_exception
 from cinder import interface
 from cinder import objects
@@ -118,7 +119,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             stores.open_store(self.configuration, self._execute), target,
             importer.Importer(self.configuration.num_volume_device_scan_tries,
                               self.configuration.dmclone_source_timeout),
-            peer_api.PeerClient(), super().delete_volume)
+            peer_api.PeerClient(), super().delete_volume,
+            super().delete_snapshot)
 
     def _assemble(self):
         """Make the parts, recover, and only then answer peers."""
@@ -317,18 +319,29 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 backend_module.tell_user(volume)
                 raise
 
+    @classmethod
+    def clean_volume_file_locks(cls, volume_id):
+        """Remove the files of a lock that nobody needs any more."""
+        coordination.synchronized_remove('dmclone-*-%s' % volume_id)
+
     def ensure_export(self, context, volume):
         """Do nothing: :mod:`recovery` has rebuilt all handles."""
 
     def remove_export(self, context, volume):
-        """End a remote connection; transfers look after their own."""
+        """End what nobody is connected to; transfers look after their own.
+
+        Cinder also calls this when another attachment could not be made.
+        """
         # Cinder passes its database's own row here and there.
         volume = identity.get(context, volume.id)
         if volume is not None and self._backend.holds(volume) and (
-                self._remote(volume)):
-            self.target_driver.remove_export(context, volume)
-            identity.set_export(context, volume.id, volume.name_id, None,
-                                None)
+                self._remote(volume) and
+                not attachments.elsewhere(volume, self._backend.node)):
+            self._end_export(context, volume)
+
+    def _end_export(self, context, volume):
+        self.target_driver.remove_export(context, volume)
+        identity.set_export(context, volume.id, volume.name_id, None, None)
 
     def _remote(self, volume):
         """Whether a volume is exported for use where it is."""
@@ -445,5 +458,14 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 return self._transfer.end_attachment(context, volume,
                                                      connector)
             if self._remote(volume) and connector:
-                self.target_driver.terminate_connection(volume, connector)
+                self._end_remote(context, volume, connector)
             return len(volume.volume_attachment) > 1
+
+    def _end_remote(self, context, volume, connector):
+        """End a remote connection, and with the last one the export."""
+        self.target_driver.terminate_connection(volume, connector)
+        if all(attachments.attached_on(record.connector,
+                                       connector.get('host'))
+               for record in attachments.elsewhere(volume,
+                                                   self._backend.node)):
+            self._end_export(context, volume)

@@ -81,6 +81,8 @@ class Watcher:
         self._teardown = teardown
         self._pauses = Pauses()
         self._reported = {}
+        #: Names of the clones of the last look.
+        self._seen = set()
         self._working = set()
         #: How far clones have come, and since when: {names: (regions, time)}.
         self._progress = {}
@@ -118,10 +120,13 @@ class Watcher:
         :returns: seconds until the next look, unless there is an event
         """
         context = cinder_context.get_admin_context()
-        passive, waiting = False, False
+        passive, waiting, present = False, False, set()
         for device, status in dmsetup.clones().items():
             parsed = names_module.parse(device)
-            if not parsed or parsed[0] in self._destination.busy:
+            if not parsed:
+                continue
+            present.add(parsed[0])
+            if parsed[0] in self._destination.busy:
                 continue
             try:
                 state = self._look_at(context, parsed[0], status)
@@ -130,6 +135,9 @@ class Watcher:
                 state = 'waiting'
             passive |= state == 'passive'
             waiting |= state == 'waiting'
+        for names in self._seen - present:
+            self._forget(names)
+        self._seen = present
         self._look_after_the_rest(context)
         if passive:
             return GATE_INTERVAL
@@ -230,6 +238,13 @@ class Watcher:
     def _forget_passive(self, names):
         self._pauses.forget(names.name_id)
         self._pauses.forget('w' + names.name_id)
+
+    def _forget(self, names):
+        """Keep nothing about what is no clone any more."""
+        self._forget_passive(names)
+        self._pauses.forget('h' + names.name_id)
+        self._reported.pop(names.name_id, None)
+        self._progress.pop(names, None)
 
     def _take_write(self, context, names, placeholder):
         """Take a write that waits for the sign that the guest has come.
@@ -380,9 +395,7 @@ class Watcher:
         logical_volumes.untag(lv.group, lv.name,
                               logical_volumes.COMPLETE_TAG)
         self.unfinished.discard(names)
-        self._pauses.forget('h' + names.name_id)
-        self._reported.pop(names.name_id, None)
-        self._progress.pop(names, None)
+        self._forget(names)
 
     def _report_metadata(self, context, names, status):
         self._report(

@@ -10,11 +10,11 @@ nothing.
 import dataclasses
 import re
 
-_UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
+UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 _DEVICE = re.compile('dmclone-(?P<name_id>%s)(?:-(?P<role>gate|source|export'
-                     '))?' % _UUID)
+                     '))?' % UUID)
 
-_VOLUME = re.compile('(?:volume|dmclone-metadata)-(?P<name_id>%s)' % _UUID)
+_VOLUME = re.compile('(?:volume|dmclone-metadata)-(?P<name_id>%s)' % UUID)
 
 HANDLE, GATE, SOURCE, EXPORT = 'handle', 'gate', 'source', 'export'
 

@@ -6,12 +6,14 @@ service nor the others. What needs a peer is left to the watcher, which finds
 it in the kernel.
 """
 
+import re
 import threading
 import time
 
 from cinder.message import message_field
 from cinder.objects import fields
 from oslo_log import log as logging
+from oslo_utils import units
 
 from dmclone_driver import backend as backend_module
 from dmclone_driver.devicemapper import dmsetup
@@ -31,6 +33,8 @@ LOG = logging.getLogger(__name__)
 # Seconds until what a start has left to do is tried again as a whole.
 PAUSE = 10
 STATUS = fields.VolumeStatus
+# The name that Cinder's driver gives to what it copies a volume from.
+_COPY = re.compile('clone-snap-' + names_module.UUID)
 
 
 class Recovery:
@@ -49,6 +53,8 @@ class Recovery:
         #: What volumes were before their metadata was lost, {id: status}.
         self._lost = {}
         self._rows = []
+        #: Snapshots that were being copied when the service ended.
+        self._copies = []
         #: Ids of prepared destinations whose metadata went with the node.
         self._without_metadata = set()
         watcher.recovery = self
@@ -58,6 +64,8 @@ class Recovery:
         self._resume_handles()
         volumes = {lv.name: lv for lv in logical_volumes.find_all(
             self._backend.group.vg_name)}
+        self._copies = [lv for lv in volumes.values()
+                        if _COPY.fullmatch(lv.name)]
         rows = identity.on_host(context, self._backend.host)
         for row in rows:
             try:
@@ -158,10 +166,11 @@ class Recovery:
     def _go_on_alone(self, context):
         """What takes time, but needs neither peers nor a message bus."""
         self._backend.warm_up()
-        try:
-            self._end_exports(context)
-        except Exception:
-            LOG.exception('Exports that nobody needs could not be found.')
+        for end in (self._end_exports, self._end_copies):
+            try:
+                end(context)
+            except Exception:
+                LOG.exception('What nobody needs could not be removed.')
         self._go_on(context, self._rows)
 
     def _meet_peers(self, context):
@@ -220,6 +229,19 @@ class Recovery:
                 self.failed[row.id] = row
                 LOG.exception('Volume %s, or its transfer, could not be '
                               'recovered yet; it is tried again.', row.id)
+
+    def _end_copies(self, context):
+        """Remove the snapshots that Cinder copies volumes from.
+
+        Where the service was killed while it copied, nobody else does, and
+        the origin could be neither moved nor deleted
+        (cinder/volume/drivers/lvm.py, create_cloned_volume).
+        """
+        for lv in self._copies:
+            LOG.warning('Removing %s: the copy of a volume was cut off.',
+                        lv.name)
+            self._backend.delete_snapshot({
+                'name': lv.name, 'id': lv.name, 'size': lv.size // units.Gi})
 
     def _end_exports(self, context):
         """End the exports of volumes that nobody imports any more."""

@@ -6,6 +6,7 @@ import contextlib
 from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.tests.unit import utils
+from cinder import utils as cinder_utils
 import ddt
 from oslo_concurrency import processutils
 from oslo_config import cfg
@@ -441,6 +442,34 @@ class ConnectionTestCase(DriverTestCase):
         self.assertEqual('iscsi', data['driver_volume_type'])
         self.assertEqual(1, len(self.cloud.rows()))
 
+    def test_remote_attachment_and_one_that_fails(self):
+        """Cinder asks to end the export then; a guest still uses it."""
+        self.override('dmclone_remote_attach', True)
+        self.driver.target_driver = Remote()
+        self.connect(host='laptop', ip='198.51.100.1')
+        self.cloud.attachment(self.volume, self.b, host='laptop')
+        self.assertRaises(exception.TransferRefused,
+                          self.driver.initialize_connection, self.row(),
+                          self.b.connector)
+        self.driver.remove_export(self.context, self.row())
+        self.assertIsNotNone(self.driver.target_driver.path)
+        self.assertEqual('where', self.row().provider_location)
+
+    def test_last_remote_attachment_goes(self):
+        """While the volume is attached at home, too."""
+        self.override('dmclone_remote_attach', True)
+        self.driver.target_driver = Remote()
+        self.connect(host='laptop', ip='198.51.100.1')
+        laptop = self.cloud.attachment(self.volume, self.b, host='laptop')
+        self.cloud.attachment(self.volume, self.a)
+        self.assertTrue(self.driver.terminate_connection(
+            self.row(), self.a.connector))
+        self.assertIsNotNone(self.driver.target_driver.path)
+        self.assertTrue(self.driver.terminate_connection(
+            self.row(), laptop.connector))
+        self.assertIsNone(self.driver.target_driver.path)
+        self.assertIsNone(self.row().provider_location)
+
     def test_remove_export_leaves_a_transfer_alone(self):
         self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b)
@@ -489,6 +518,12 @@ class TerminateTestCase(DriverTestCase):
 
 
 class LockTestCase(DriverTestCase):
+
+    def test_files_of_a_deleted_volume(self):
+        remove = self.patch('cinder.coordination.COORDINATOR.remove_lock')
+        cinder_utils.clean_volume_file_locks(self.volume.id, self.driver)
+        self.assertIn('dmclone-*-' + self.volume.id,
+                      [call.args[0] for call in remove.call_args_list])
 
     def test_lock(self):
         """One a volume and node; free again after an error."""

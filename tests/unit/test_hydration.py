@@ -122,6 +122,35 @@ class CostTestCase(WatcherTestCase):
         self.assertEqual([], queries)
 
 
+class MemoryTestCase(WatcherTestCase):
+    """What is known about clones goes with them."""
+
+    def assertForgotten(self, names):
+        watcher = self.b.watcher
+        self.assertEqual([], [key for key in watcher._pauses._next
+                              if names.name_id in key])
+        self.assertEqual(({}, {}, set()), (
+            watcher._progress, watcher._reported, watcher._seen))
+
+    def test_old_attachment_goes(self):
+        names, handle, gate = self.migrate()
+        self.look()
+        self.assertNotEqual({}, self.b.watcher._pauses._next)
+        self.cloud.detach(self.volume, self.a)
+        self.cloud.watch(4)
+        self.assertForgotten(names)
+
+    def test_volume_is_deleted(self):
+        self.cloud.attach(self.volume, self.b)
+        names = Names(self.row().name_id)
+        self.cloud.detach(self.volume, self.b)
+        self.look()
+        self.assertNotEqual({}, self.b.watcher._progress)
+        self.delete(self.volume)
+        self.cloud.watch(2)
+        self.assertForgotten(names)
+
+
 class PassiveTestCase(WatcherTestCase):
 
     def setUp(self):

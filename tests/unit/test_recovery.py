@@ -3,6 +3,7 @@
 
 import contextlib
 from unittest import mock
+import uuid
 
 import ddt
 
@@ -81,6 +82,17 @@ class VolumesTestCase(RecoveryTestCase):
                                  if name.endswith('-export')]))
         self.restart(self.a)
         self.assertEqual([], self.cloud.leftovers())
+
+    def test_copy_that_was_cut_off(self):
+        """Its snapshot would keep the volume here for ever."""
+        name = 'clone-snap-' + str(uuid.uuid4())
+        with self.cloud.on(self.a):
+            self.a.driver.vg.create_lv_snapshot(name, self.volume.name)
+            self.a.driver.vg.create_lv_snapshot('clone-snap-of-mine',
+                                                self.volume.name)
+        self.restart(self.a)
+        self.assertEqual({self.volume.name, 'clone-snap-of-mine'},
+                         set(self.a.lvm.names()))
 
     def test_logical_volume_is_gone(self):
         other = self.a.create()
