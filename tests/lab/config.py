@@ -110,6 +110,8 @@ def _cinder(log_file, state_path):
             'transport_url': TRANSPORT,
             'rpc_response_timeout': '60',
             'report_interval': '5', 'service_down_time': '30',
+            # Else a start clears volumes before it serves.
+            'volume_service_inithost_offload': 'True',
             'default_volume_type': 'dmclone',
             'glance_api_servers': GLANCE,
             'allowed_direct_url_schemes': '',
