@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metadata in compressed memory."""
 
+from oslo_concurrency import processutils
+from oslo_utils import excutils
+
 from dmclone_driver.devicemapper import dmsetup
 from dmclone_driver.devicemapper import table
 from dmclone_driver.metadata import volatile
@@ -23,8 +26,12 @@ class ZramMetadata(volatile.VolatileMetadata):
         self.remove_disk()
         command.modprobe('zram', 'num_devices=0')
         disk = ram_disks.make_zram(size)
-        dmsetup.create(MAPPING, MAPPING,
-                       table.Linear(table.sectors(size), disk))
+        try:
+            dmsetup.create(MAPPING, MAPPING,
+                           table.Linear(table.sectors(size), disk))
+        except processutils.ProcessExecutionError:
+            with excutils.save_and_reraise_exception():
+                ram_disks.remove_zram(disk)
         return '/dev/mapper/' + MAPPING
 
     def remove_disk(self):

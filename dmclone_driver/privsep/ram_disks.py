@@ -30,6 +30,21 @@ def is_loaded(module):
     return os.path.isdir('/sys/module/' + module)
 
 
+@privsep.dmclone_context.entrypoint
+def brd_holds_nothing():
+    """Return whether brd has one disk, with nothing or LVM's label on it.
+
+    So it looks if its maker was cut off before there was a volume group, or
+    after there was none any more.
+    """
+    if os.path.exists('/sys/block/ram1'):
+        return False
+    with open(BRD, 'rb') as stream:
+        start = stream.read(units.Mi)
+    # The label is in one of the first four sectors (lib/label/label.h).
+    return b'LABELONE' in start[:4 * 512] or not any(start)
+
+
 def _write(path, value):
     with open(path, 'w') as stream:
         stream.write(str(value))
@@ -45,7 +60,12 @@ def make_zram(size):
     """
     with open('/sys/class/zram-control/hot_add') as stream:
         name = 'zram' + stream.read().strip()
-    _write('/sys/block/%s/disksize' % name, size)
+    try:
+        _write('/sys/block/%s/disksize' % name, size)
+    except OSError:
+        _write('/sys/class/zram-control/hot_remove',
+               name.removeprefix('zram'))
+        raise
     return '/dev/' + name
 
 

@@ -104,9 +104,28 @@ class VolatileTest(KindTest):
     def test_memory_tmpfs(self):
         self.check_memory(tmpfs.TmpfsMetadata)
 
+    def check_cut_off(self, kind):
+        """A disk without a group is what a crash leaves: made again."""
+        self.use_memory(kind)
+        for memory in (64, 32):
+            volume_groups.remove(self.metadata.group_name)
+            self.use_memory(kind, memory)
+            self.assertEqual((memory - 1) * base.MIB, volume_groups.find(
+                self.metadata.group_name).size)
+
+    def test_cut_off_brd(self):
+        self.check_cut_off(brd.BrdMetadata)
+
+    def test_cut_off_zram(self):
+        self.check_cut_off(zram.ZramMetadata)
+
+    def test_cut_off_tmpfs(self):
+        self.check_cut_off(tmpfs.TmpfsMetadata)
+
     def test_brd_of_somebody_else(self):
         base.run('modprobe', 'brd', 'rd_nr=1', 'rd_size=65536')
         self.addCleanup(base.run, 'modprobe', '-r', 'brd')
+        base.write('/dev/ram0', 0, b'mine' * 1024)
         with self.assertRaises(exception.BadConfiguration):
             self.use_memory(brd.BrdMetadata)
         self.assertTrue(os.path.exists('/dev/ram0'))

@@ -139,15 +139,54 @@ class KindsTestCase(base.PlainTestCase):
         self.assertFalse(store.persistent)
         self.assertEqual('clone-metadata-' + store.kind, store.group_name)
 
-    def test_brd_of_somebody_else(self):
-        load = self.patch('dmclone_driver.privsep.command.modprobe')
+    def brd_is_loaded(self, holds_nothing, group):
         self.patch('dmclone_driver.privsep.ram_disks.is_loaded',
                    return_value=True)
-        store = brd.BrdMetadata(stores.configuration(), None)
+        self.patch('dmclone_driver.privsep.ram_disks.brd_holds_nothing',
+                   return_value=holds_nothing)
+        self.patch('dmclone_driver.volume_groups.of_device',
+                   return_value=group)
+        self.patch('time.sleep')
+        self.modprobe = self.patch('dmclone_driver.privsep.command.modprobe')
+        return brd.BrdMetadata(stores.configuration(), None)
+
+    @ddt.data((False, None), (True, 'group'))
+    @ddt.unpack
+    def test_brd_of_somebody_else(self, holds_nothing, group):
+        store = self.brd_is_loaded(holds_nothing, group)
         error = self.assertRaises(exception.BadConfiguration,
                                   store.make_disk, MIB)
         self.assertIn('unload it', error.msg)
-        load.assert_not_called()
+        self.modprobe.assert_not_called()
+
+    def test_brd_that_a_crash_has_left(self):
+        store = self.brd_is_loaded(True, None)
+        busy = processutils.ProcessExecutionError(stderr='in use')
+        self.modprobe.side_effect = [busy, busy, None, None]
+        self.assertEqual('/dev/ram0', store.make_disk(MIB))
+        self.assertEqual(['--remove'] * 3 + ['brd'], [
+            call.args[0] for call in self.modprobe.call_args_list])
+
+    def test_brd_in_use(self):
+        store = self.brd_is_loaded(True, None)
+        self.modprobe.side_effect = processutils.ProcessExecutionError(
+            stderr='in use')
+        self.assertRaises(processutils.ProcessExecutionError,
+                          store.remove_disk)
+
+    def test_zram_without_a_mapping(self):
+        self.patch('dmclone_driver.privsep.command.modprobe')
+        self.patch('dmclone_driver.privsep.ram_disks.make_zram',
+                   return_value='/dev/zram3')
+        remove = self.patch('dmclone_driver.privsep.ram_disks.remove_zram')
+        self.patch('dmclone_driver.devicemapper.dmsetup.device',
+                   return_value=None)
+        self.patch('dmclone_driver.devicemapper.dmsetup.create',
+                   side_effect=processutils.ProcessExecutionError)
+        store = zram.ZramMetadata(stores.configuration(), None)
+        self.assertRaises(processutils.ProcessExecutionError,
+                          store.make_disk, MIB)
+        remove.assert_called_once_with('/dev/zram3')
 
     def test_available_memory(self):
         with open('/proc/meminfo') as stream:
