@@ -50,7 +50,7 @@ def check_kernel(configuration):
                 option='volume_driver', value=configuration.volume_driver,
                 section=configuration.config_group,
                 reason=_('this kernel has no %(module)s (%(error)s); it '
-                         'needs Linux 5.4 or later with DM_CLONE and '
+                         'needs Linux 5.11 or later with DM_CLONE and '
                          'DM_ZERO') % {
                              'module': module,
                              'error': getattr(error, 'stderr', error)})

@@ -78,7 +78,7 @@ class SetupCheckTestCase(base.MachineTestCase):
         self.kernel.targets.discard('clone')
         self.missing = 'dm-clone'
         self.assertRefused(self.check_kernel, 'dm-clone', 'not found',
-                           'Linux 5.4')
+                           'Linux 5.11')
 
     def test_no_dmsetup(self):
         self.patch('dmclone_driver.privsep.command.dmsetup',
