@@ -323,6 +323,17 @@ class DiscardTestCase(DestinationTestCase):
         self.assertEqual(CLONE, self.b.kernel.roles(self.names))
         self.assertFalse(self.device().sealed)
 
+    def test_open_while_the_kernel_looks_idly(self):
+        """It counts that like a write, for a moment."""
+        self.device().opened = self.device().clone.waiting = 1
+
+        def end_of_look():
+            if 'status --noflush dm' in self.cloud.steps.log[-1]:
+                self.device().clone.waiting = 0
+        self.cloud.steps.observe = end_of_look
+        self.assertRaises(cinder_exception.VolumeDriverException,
+                          self.discard)
+
     def test_closed_after_a_moment(self):
         """Udev, or an instance that has just gone."""
         self.device().opened = 1
