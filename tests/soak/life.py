@@ -270,7 +270,7 @@ class Life:
         try:
             self._user.detach_all(self.volume_id)
             for snapshot in self._snapshots():
-                self._user.request('DELETE', '/snapshots/' + snapshot['id'])
+                self._end_snapshot(snapshot)
             return self._is_free(volume) and not self._snapshots()
         except user_module.ApiError:
             return False
@@ -285,10 +285,19 @@ class Life:
             self._user.request('DELETE', '/volumes/' + self.volume_id)
         elif volume['status'] in ('extending', 'error_extending',
                                   'attaching', 'detaching', 'reserved'):
-            # Cinder leaves these to an operator.
-            self._stuck += 1
-            if self._stuck % 12 == 0:
-                self._user.as_admin(
-                    'POST', '/volumes/%s/action' % self.volume_id,
-                    {'os-reset_status': {'status': 'available'}})
+            self._reset('/volumes/' + self.volume_id, 'available')
         return False
+
+    def _end_snapshot(self, snapshot):
+        path = '/snapshots/' + snapshot['id']
+        if snapshot['status'] == 'deleting':
+            self._reset(path, 'error')
+        else:
+            self._user.request('DELETE', path)
+
+    def _reset(self, path, status):
+        """End, after some time, a state that Cinder leaves to operators."""
+        self._stuck += 1
+        if self._stuck % 12 == 0:
+            self._user.as_admin('POST', path + '/action',
+                                {'os-reset_status': {'status': status}})
