@@ -162,6 +162,9 @@ class Destination:
         if placeholder is None:
             return
         volume_id = identity.volume_of(placeholder)
+        if identity.state(placeholder) == identity.RELEASED:
+            # All of it is here already.
+            return
         if identity.record(placeholder).state != identity.COMMITTED:
             raise exception.TransferGone(
                 volume=volume_id, placeholder=placeholder_id,
@@ -171,13 +174,13 @@ class Destination:
             answers = sealed or self._ask_to_seal(context, placeholder)
             with self._backend.lock(volume_id):
                 self.rebuild(names)
-                if (names.of(HANDLE) in dmsetup.clones() and
-                        dmsetup.is_suspended(names.of(GATE))):
+                clone = names.of(HANDLE) in dmsetup.clones()
+                if clone and dmsetup.is_suspended(names.of(GATE)):
                     owner = identity.get(context, volume_id)
                     handles.open_gate(names, writable=(
                         owner is not None and
                         owner.name_id == names.name_id))
-            if answers:
+            if answers and clone:
                 self.hydrate(context, names, placeholder)
 
     def _ask_to_seal(self, context, source):
@@ -306,7 +309,10 @@ class Destination:
             placeholder)
         with self._working(names), self._backend.lock(volume_id):
             self._abandon_if_early(context, placeholder, names)
-            placeholder.refresh()
+            placeholder = identity.placeholder(context, placeholder_id)
+            if placeholder is None:
+                # Another request has just done it.
+                return True
             if identity.state(placeholder) in (identity.COMMITTED,
                                                identity.RELEASED):
                 return False

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The new home's side: what a destination is made of, and thrown away on."""
 
+import contextlib
+from unittest import mock
 import uuid
 
 from cinder import exception as cinder_exception
@@ -156,6 +158,20 @@ class ActivateTestCase(DestinationTestCase):
         self.assertRaises(exception.TransferGone, self.activate)
         self.assertTrue(self.device('gate').suspended)
 
+    def test_complete(self):
+        """An old home that starts asks for what was done long ago."""
+        self.prepare()
+        self.commit()
+        self.activate()
+        self.b.hydrate()
+        with mock.patch.object(self.b.teardown, 'release'):
+            self.b.look()
+        self.assertEqual({'handle': 'linear'},
+                         self.b.kernel.roles(self.names))
+        self.activate()
+        identity.release(self.context, self.placeholder_id)
+        self.activate()
+
     def test_discards_are_forbidden_again(self):
         """A crash may have come between the clone and that."""
         self.prepare()
@@ -262,6 +278,19 @@ class DiscardTestCase(DestinationTestCase):
         for _ in range(2):
             self.assertTrue(self.discard())
             self.assertNothing()
+
+    def test_another_request_was_faster(self):
+        lock = self.b.backend.lock
+
+        @contextlib.contextmanager
+        def late(volume_id):
+            self.b.backend.lock = lock
+            self.assertTrue(self.discard())
+            identity.destroy(self.context, self.placeholder_id)
+            yield
+        self.b.backend.lock = late
+        self.assertTrue(self.discard())
+        self.assertNothing()
 
     def test_abandoned(self):
         """The session's address is in the placeholder then."""
