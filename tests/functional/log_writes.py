@@ -59,15 +59,17 @@ def entries(log):
                 yield Entry(start * sector, stream.read(length * sector))
 
 
-def states(log, content):
+def states(log, content, marks):
     """Return {mark: what the disk held}.
 
     :param content: of the disk before the first write
+    :param marks: those that are asked for: each takes as much memory as
+        the disk is large
     """
     found, now = {}, bytearray(content)
     for entry in entries(log):
         if entry.mark is None:
             now[entry.offset:entry.offset + len(entry.data)] = entry.data
-        else:
+        elif entry.mark in marks:
             found[entry.mark] = bytes(now)
     return found

@@ -44,11 +44,11 @@ class _Disk:
     def mark(self, text):
         log_writes.mark(self.path, text)
 
-    def states(self):
+    def states(self, marks):
         """Return {mark: content}; ends the log."""
         base.swap(self.path, '0 %d linear %s 0' % (self.sectors,
                                                    self.lv.path))
-        return log_writes.states(self._log, self.before)
+        return log_writes.states(self._log, self.before, marks)
 
 
 class LostCachesTest(base.FunctionalTest):
@@ -77,7 +77,7 @@ class LostCachesTest(base.FunctionalTest):
         bitmap = self.raw('0 %d linear %s %d' % (
             SIZE // 512, disk.path, SIZE // 512))
         self.live(data, bitmap, [disk])
-        states = disk.states()
+        states = disk.states(self.chosen())
         self.expect_all({mark: (state[:SIZE], state[SIZE:])
                          for mark, state in states.items()})
 
@@ -86,9 +86,10 @@ class LostCachesTest(base.FunctionalTest):
         bitmap = _Disk(self, SIZE, bytes(SIZE))
         # The bitmap first: what is newer on the other disk does no harm.
         self.live(data.path, bitmap.path, [bitmap, data])
-        states, bitmaps = data.states(), bitmap.states()
+        chosen = self.chosen()
+        states, bitmaps = data.states(chosen), bitmap.states(chosen)
         self.expect_all({mark: (states[mark], bitmaps[mark])
-                         for mark in self.moments})
+                         for mark in chosen})
 
     def live(self, data, bitmap, disks):
         """Let a guest write while its volume is copied, and afterwards."""
@@ -156,17 +157,19 @@ class LostCachesTest(base.FunctionalTest):
             self.moments[text] = acknowledged, len(self.begun)
             return text
 
-    def expect_all(self, states):
-        """Build the volume again from what was there in each moment."""
+    def chosen(self):
+        """Return the marks of some moments; a look at one takes a second."""
         self.assertGreater(len(self.moments), 5)
         self.assertEqual(3, len(self.switch))
+        every = -(-len(self.moments) // LOOKS)
+        return {*list(reversed(self.moments))[::every], *self.switch}
+
+    def expect_all(self, states):
+        """Build the volume again from what was there in each moment."""
         names, lv = self.logical_volume(SIZE)
         bitmap = self.logical_volume(SIZE)[1].path
-        # A look at one takes a second.
-        every = -(-len(self.moments) // LOOKS)
-        chosen = {*list(reversed(self.moments))[::every], *self.switch}
         for mark, (acknowledged, begun) in self.moments.items():
-            if mark not in chosen:
+            if mark not in states:
                 continue
             base.write(lv.path, 0, states[mark][0])
             base.write(bitmap, 0, states[mark][1])
