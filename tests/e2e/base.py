@@ -35,10 +35,10 @@ class E2ETest(unittest.TestCase):
                 "SELECT id FROM volumes WHERE deleted = 0 AND "
                 "(migration_status IS NULL OR migration_status NOT LIKE "
                 "'target:%')"):
-            self.end(volume_id)
+            self.end_volume(volume_id)
         self.nothing_left()
 
-    def end(self, volume_id, timeout=60):
+    def end_volume(self, volume_id, timeout=60):
         """Detach a volume from wherever it is, and delete it."""
         self.user.detach_all(volume_id)
         self.user.delete_volume(volume_id, timeout)

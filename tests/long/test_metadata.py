@@ -39,7 +39,7 @@ class MetadataTest(base.SetupTest):
         self.fast()
         self.hydrated(volume_id, timeout=180)
         self.assertEqual(expected, self.checksum(node, path))
-        self.end(volume_id)
+        self.end_volume(volume_id)
 
     def check_memory_is_lost(self):
         """Nobody guesses: the volume is in error, and can be deleted."""
@@ -53,7 +53,7 @@ class MetadataTest(base.SetupTest):
         self.assertTrue(self.placeholders(volume_id))
         self.assertEqual('', node.run('dmsetup ls | grep %s; true'
                                       % path.rpartition('/')[2]))
-        self.end(volume_id, timeout=120)
+        self.end_volume(volume_id, timeout=120)
 
     def check_disk_is_kept(self):
         """A clone goes on where it was."""
@@ -64,7 +64,7 @@ class MetadataTest(base.SetupTest):
         self.fast()
         self.hydrated(volume_id, timeout=180)
         self.assertEqual(expected, self.checksum(node, path))
-        self.end(volume_id)
+        self.end_volume(volume_id)
 
     def check_kind(self, kind, group, then, **options):
         nodes = list(self.lab.nodes.values())
