@@ -18,6 +18,8 @@ from dmclone_driver.privsep import command
 # Of iscsiadm: ISCSI_ERR_NO_OBJS_FOUND in open-iscsi's iscsi_err.h.
 NO_SESSION = 21
 
+SESSIONS = '/sys/class/iscsi_session/*/targetname'
+
 LOG = logging.getLogger(__name__)
 
 
@@ -92,6 +94,19 @@ class Importer:
         return [line.split()[3] for line in shown.splitlines()]
 
     @staticmethod
+    def _has_session(iqn):
+        """Ask the kernel, which knows even if the tools are not there."""
+        for path in glob.glob(SESSIONS):
+            try:
+                with open(path) as stream:
+                    if stream.read().strip() == iqn:
+                        return True
+            except OSError:
+                # It has just ended.
+                continue
+        return False
+
+    @staticmethod
     def in_use(iqn):
         """Whether a device of this node lies on a disk of a session."""
         return any(
@@ -125,7 +140,7 @@ class Importer:
         self._connector.disconnect_volume(
             properties(location, auth), None, force=True, ignore_errors=True)
         iqn = location.split()[1]
-        if iqn in self.targets():
+        if self._has_session(iqn):
             raise cinder_exception.VolumeDriverException(message=_(
                 'The iSCSI session to %s could not be ended; the log of '
                 'cinder-volume says why.') % iqn)

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What os-brick is told."""
 
+import pathlib
+
 from cinder import exception as cinder_exception
 import ddt
+import fixtures
 from oslo_concurrency import processutils
 
 from dmclone_driver import importer
@@ -47,6 +50,11 @@ class ImporterTestCase(base.PlainTestCase):
             'dmclone_driver.privsep.block.set_recovery_timeout')
         self.iscsiadm = self.patch(
             'dmclone_driver.privsep.command.iscsiadm', return_value='')
+        self.sessions = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path)
+        self.useFixture(fixtures.MonkeyPatch(
+            'dmclone_driver.importer.SESSIONS',
+            str(self.sessions / '*/targetname')))
         self.importer = importer.Importer(7, 30)
 
     def _factory(self, protocol, helper, device_scan_attempts):
@@ -83,9 +91,17 @@ class ImporterTestCase(base.PlainTestCase):
     def test_session_that_does_not_end(self):
         """Nobody believes that it has."""
         self.importer.connect(LOCATION, AUTH)
-        self.iscsiadm.return_value = (
-            'tcp: [1] 192.0.2.1:3260,1 %s (non-flash)\n'
-            % PROPERTIES['target_iqn'])
+        for name in (PROPERTIES['target_iqn'] + '2', None,
+                     PROPERTIES['target_iqn']):
+            session = self.sessions / str(name)
+            session.mkdir()
+            if name:
+                (session / 'targetname').write_text(name + '\n')
+            else:
+                # It ends while it is looked at.
+                (session / 'targetname').symlink_to('nowhere')
+            if name != PROPERTIES['target_iqn']:
+                self.importer.disconnect(LOCATION, AUTH)
         error = self.assertRaises(cinder_exception.VolumeDriverException,
                                   self.importer.disconnect, LOCATION, AUTH)
         self.assertIn(PROPERTIES['target_iqn'], error.msg)
