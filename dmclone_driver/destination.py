@@ -161,14 +161,14 @@ class Destination:
         placeholder = identity.placeholder(context, placeholder_id)
         if placeholder is None:
             return
-        volume_id = identity.volume_of(placeholder)
-        if identity.state(placeholder) == identity.RELEASED:
+        volume_id, state = (identity.volume_of(placeholder),
+                            identity.state(placeholder))
+        if state == identity.RELEASED:
             # All of it is here already.
             return
-        if identity.record(placeholder).state != identity.COMMITTED:
+        if state != identity.COMMITTED:
             raise exception.TransferGone(
-                volume=volume_id, placeholder=placeholder_id,
-                reason=identity.record(placeholder).state)
+                volume=volume_id, placeholder=placeholder_id, reason=state)
         names = Names(placeholder_id)
         with self._working(names):
             answers = sealed or self._ask_to_seal(context, placeholder)

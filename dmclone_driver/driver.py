@@ -227,10 +227,11 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 raise
         finally:
             # Cinder leaves it inactive if that fails.
-            logical_volumes.activate(self._backend.logical_volume(names))
-            self._ensure_handle(volume)
+            lv = self._backend.logical_volume(names)
+            logical_volumes.activate(lv)
+            handles.ensure_linear(names, lv)
         steps.reached(Step.EXTENDED, names.name_id)
-        handles.grow(names, self._backend.logical_volume(names))
+        handles.grow(names, lv)
         steps.reached(Step.SHOWN, names.name_id)
 
     def create_cloned_volume(self, volume, src_vref):
