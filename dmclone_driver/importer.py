@@ -3,6 +3,7 @@
 
 import glob
 import os
+import socket
 
 from cinder import exception as cinder_exception
 from cinder import utils
@@ -10,6 +11,7 @@ from cinder.volume import volume_utils
 from os_brick.initiator import connector
 from oslo_concurrency import processutils
 from oslo_log import log as logging
+from oslo_utils import netutils
 
 from dmclone_driver.i18n import _
 from dmclone_driver.privsep import block
@@ -19,6 +21,9 @@ from dmclone_driver.privsep import command
 NO_SESSION = 21
 
 SESSIONS = '/sys/class/iscsi_session/*/targetname'
+
+# Seconds that a portal has to accept a connection.
+PORTAL_TIMEOUT = 5
 
 LOG = logging.getLogger(__name__)
 
@@ -59,9 +64,10 @@ class Importer:
     def connect(self, location, auth):
         """Log in to a source; returns the path of its disk.
 
-        :raises: VolumeDriverException if it can't be said how long requests
-            to the disk wait for a source that does not answer
+        :raises: VolumeDriverException if the source does not answer, or if
+            it can't be said how long requests to the disk wait for it then
         """
+        self._reach(location)
         device = self._connector.connect_volume(properties(location, auth))
         try:
             block.set_recovery_timeout(device['path'], self._source_timeout)
@@ -72,6 +78,24 @@ class Importer:
                     'seconds': self._source_timeout, 'disk': device['path'],
                     'error': error})
         return device['path']
+
+    @staticmethod
+    def _reach(location):
+        """Find out whether there is anything to log in to.
+
+        os-brick does one thing at a time on a node (the lock
+        "connect_volume" of os_brick/initiator/connectors/iscsi.py), and
+        iscsid tries for two minutes: volumes of other nodes would wait.
+        """
+        portal = location.partition(',')[0]
+        try:
+            socket.create_connection(netutils.parse_host_port(portal),
+                                     PORTAL_TIMEOUT).close()
+        except OSError as error:
+            raise cinder_exception.VolumeDriverException(message=_(
+                'The iSCSI portal %(portal)s of the node that has the volume '
+                'cannot be reached from the node that needs it: '
+                '%(error)s') % {'portal': portal, 'error': error})
 
     def cut(self, location):
         """End a session at once, whatever waits for it gets an error.

@@ -18,8 +18,9 @@ from tests.lab import errors
 
 #: Where a guest writes one block, in blocks of 4 KiB.
 GUEST_BLOCK = 2048
-# Seconds until Cinder is taken to have given up.
-_PATIENCE = 60
+# Seconds until Cinder is taken to have given up: it looks the same while it
+# waits for its turn behind others.
+_PATIENCE = 120
 # In the background: it may have to wait at a gate.
 _WRITE = (
     '(yes {id} | head -c 4096 | dd of={path} bs=4096 seek={at} count=1 '

@@ -55,6 +55,7 @@ class ImporterTestCase(base.PlainTestCase):
         self.useFixture(fixtures.MonkeyPatch(
             'dmclone_driver.importer.SESSIONS',
             str(self.sessions / '*/targetname')))
+        self.portal = self.patch('socket.create_connection')
         self.importer = importer.Importer(7, 30)
 
     def _factory(self, protocol, helper, device_scan_attempts):
@@ -75,6 +76,20 @@ class ImporterTestCase(base.PlainTestCase):
         for _ in range(2):
             self.importer.disconnect(LOCATION, AUTH)
             self.assertEqual([], self.brick.sessions)
+
+    @ddt.data(('192.0.2.1:3260', ('192.0.2.1', 3260)),
+              ('[2001:db8::1]:3260', ('2001:db8::1', 3260)))
+    @ddt.unpack
+    def test_portal_does_not_answer(self, portal, address):
+        """iscsid would try for minutes, and os-brick for nobody else."""
+        self.portal.side_effect = TimeoutError('the-reason')
+        error = self.assertRaises(
+            cinder_exception.VolumeDriverException, self.importer.connect,
+            LOCATION.replace('192.0.2.1:3260', portal), AUTH)
+        for part in (portal, 'the-reason'):
+            self.assertIn(part, error.msg)
+        self.assertEqual([], self.brick.sessions)
+        self.portal.assert_called_once_with(address, importer.PORTAL_TIMEOUT)
 
     def test_session_is_cut_before_os_brick_could_wait_for_its_source(self):
         self.importer.connect(LOCATION, AUTH)
