@@ -107,28 +107,19 @@ class Importer:
 
     @staticmethod
     def targets():
-        """Return the iSCSI names of all targets with a session."""
-        try:
-            shown = command.iscsiadm(['-m', 'session'])
-        except processutils.ProcessExecutionError as error:
-            if error.exit_code != NO_SESSION:
-                raise
-            return []
-        # "tcp: [1] 192.0.2.1:3260,1 iqn.2010-10.org.openstack:x (non-flash)"
-        return [line.split()[3] for line in shown.splitlines()]
+        """Return the iSCSI names of all targets with a session.
 
-    @staticmethod
-    def _has_session(iqn):
-        """Ask the kernel, which knows even if the tools are not there."""
+        By the kernel: it knows even where iscsid does not answer.
+        """
+        found = []
         for path in glob.glob(SESSIONS):
             try:
                 with open(path) as stream:
-                    if stream.read().strip() == iqn:
-                        return True
+                    found.append(stream.read().strip())
             except OSError:
                 # It has just ended.
                 continue
-        return False
+        return found
 
     @staticmethod
     def in_use(iqn):
@@ -164,7 +155,7 @@ class Importer:
         self._connector.disconnect_volume(
             properties(location, auth), None, force=True, ignore_errors=True)
         iqn = location.split()[1]
-        if self._has_session(iqn):
+        if iqn in self.targets():
             raise cinder_exception.VolumeDriverException(message=_(
                 'The iSCSI session to %s could not be ended; the log of '
                 'cinder-volume says why.') % iqn)

@@ -2,6 +2,7 @@
 """What os-brick is told."""
 
 import pathlib
+import shutil
 
 from cinder import exception as cinder_exception
 import ddt
@@ -103,20 +104,28 @@ class ImporterTestCase(base.PlainTestCase):
         self.importer.disconnect(LOCATION, AUTH)
         self.assertEqual([PROPERTIES], seen)
 
+    def has_sessions(self, *targets):
+        for number, target in enumerate(targets):
+            session = self.sessions / ('session%d' % number)
+            session.mkdir()
+            (session / 'targetname').write_text(target + '\n')
+
+    def test_targets(self):
+        self.assertEqual([], self.importer.targets())
+        names = ['iqn.2001-04.com.example:y', PROPERTIES['target_iqn']]
+        self.has_sessions(*names)
+        ends_meanwhile = self.sessions / 'session7'
+        ends_meanwhile.mkdir()
+        (ends_meanwhile / 'targetname').symlink_to('nowhere')
+        self.assertEqual(names, sorted(self.importer.targets()))
+
     def test_session_that_does_not_end(self):
         """Nobody believes that it has."""
         self.importer.connect(LOCATION, AUTH)
-        for name in (PROPERTIES['target_iqn'] + '2', None,
-                     PROPERTIES['target_iqn']):
-            session = self.sessions / str(name)
-            session.mkdir()
-            if name:
-                (session / 'targetname').write_text(name + '\n')
-            else:
-                # It ends while it is looked at.
-                (session / 'targetname').symlink_to('nowhere')
-            if name != PROPERTIES['target_iqn']:
-                self.importer.disconnect(LOCATION, AUTH)
+        self.has_sessions(PROPERTIES['target_iqn'] + '2')
+        self.importer.disconnect(LOCATION, AUTH)
+        shutil.rmtree(self.sessions / 'session0')
+        self.has_sessions(PROPERTIES['target_iqn'])
         error = self.assertRaises(cinder_exception.VolumeDriverException,
                                   self.importer.disconnect, LOCATION, AUTH)
         self.assertIn(PROPERTIES['target_iqn'], error.msg)
@@ -159,27 +168,6 @@ class ImporterTestCase(base.PlainTestCase):
                       processutils.ProcessExecutionError(exit_code=8)):
             self.iscsiadm.side_effect = error
             self.importer.cut(LOCATION)
-
-    def test_targets(self):
-        self.iscsiadm.return_value = (
-            'tcp: [1] 192.0.2.1:3260,1 iqn.2010-10.org.openstack:dmclone-x '
-            '(non-flash)\n'
-            'tcp: [12] [2001:db8::1]:3260,1 iqn.2001-04.com.example:y '
-            '(non-flash)\n')
-        self.assertEqual(['iqn.2010-10.org.openstack:dmclone-x',
-                          'iqn.2001-04.com.example:y'],
-                         self.importer.targets())
-
-    def test_no_targets(self):
-        self.iscsiadm.side_effect = processutils.ProcessExecutionError(
-            exit_code=importer.NO_SESSION)
-        self.assertEqual([], self.importer.targets())
-
-    def test_targets_are_not_known(self):
-        self.iscsiadm.side_effect = processutils.ProcessExecutionError(
-            exit_code=1)
-        self.assertRaises(processutils.ProcessExecutionError,
-                          self.importer.targets)
 
     def test_in_use(self):
         link = '/dev/disk/by-path/ip-x-iscsi-iqn-lun-1'
