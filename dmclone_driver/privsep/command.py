@@ -28,11 +28,11 @@ def lvm(arguments):
 
 @privsep.dmclone_context.entrypoint
 def iscsiadm(arguments):
-    """Run iscsiadm and return what it prints.
+    """Run iscsiadm.
 
     :raises: ProcessExecutionError
     """
-    return processutils.execute('iscsiadm', *arguments)[0]
+    processutils.execute('iscsiadm', *arguments)
 
 
 @privsep.dmclone_context.entrypoint
