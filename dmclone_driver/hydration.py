@@ -212,7 +212,7 @@ class Watcher:
         placeholder = identity.placeholder(context, names.name_id)
         if placeholder is None:
             return 'passive'
-        state = identity.record(placeholder).state
+        state = identity.state(placeholder)
         if state == identity.ABANDONED:
             self._in_background(names.name_id, self._discard, context,
                                 placeholder)
@@ -228,7 +228,7 @@ class Watcher:
 
     def _discard(self, context, placeholder):
         if self._destination.discard(context, placeholder.id):
-            identity.destroy(context, placeholder.id)
+            self._teardown.forget_destination(context, placeholder)
             self._forget_passive(names_module.Names(placeholder.id))
 
     def _activate(self, context, names):

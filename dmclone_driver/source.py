@@ -97,30 +97,32 @@ class Source:
 
     def release(self, context, placeholder_id):
         """Delete a source that nobody needs any more, and its row."""
-        row = identity.get(context, placeholder_id)
-        if (row is None or not self._backend.holds(row) or
-                identity.state(row) != identity.RELEASED):
-            self.to_release.discard(placeholder_id)
-            return
         try:
-            with self._backend.lock(identity.volume_of(row)):
-                self._teardown.cut_loose(context, row)
-            # The volume may come back to this node while it is cleared.
-            with self._backend.lock(row.id):
-                if identity.get(context, row.id) is None:
-                    # Another request has just done it.
-                    return
-                self._teardown.delete_data(context, row)
-                identity.destroy(context, row.id)
-            LOG.info('Source %(name_id)s of volume %(volume)s is gone.',
-                     {'name_id': row.name_id,
-                      'volume': identity.volume_of(row)})
+            self._release(context, placeholder_id)
         except Exception:
             self.to_release.add(placeholder_id)
             LOG.exception('Source %s could not be deleted yet.',
-                          row.name_id)
+                          placeholder_id)
         else:
             self.to_release.discard(placeholder_id)
+
+    def _release(self, context, placeholder_id):
+        row = identity.get(context, placeholder_id)
+        if (row is None or not self._backend.holds(row) or
+                identity.state(row) != identity.RELEASED):
+            return
+        with self._backend.lock(identity.volume_of(row)):
+            self._teardown.cut_loose(context, row)
+        # The volume may come back to this node while it is cleared.
+        with self._backend.lock(row.id):
+            if identity.get(context, row.id) is None:
+                # Another request has just done it.
+                return
+            self._teardown.delete_data(context, row)
+            identity.destroy(context, row.id)
+        LOG.info('Source %(name_id)s of volume %(volume)s is gone.',
+                 {'name_id': row.name_id,
+                  'volume': identity.volume_of(row)})
 
     def release_again(self, context):
         """Try to delete the sources that could not be deleted."""

@@ -129,10 +129,23 @@ class Teardown:
             ACTIVATE a committed one
         :param sealed: for ACTIVATE, whether the source is sealed already
         """
+        self._remember(placeholder, what)
+        self._ask(context, placeholder.id, sealed)
+
+    def _remember(self, placeholder, what):
         self.pending[placeholder.id] = Wanted(
             identity.backend_of(placeholder), what,
             identity.volume_of(placeholder))
-        self._ask(context, placeholder.id, sealed)
+
+    def forget_destination(self, context, placeholder):
+        """Delete the row of a destination that its node has discarded.
+
+        If the database does not answer the node is asked again, and has
+        nothing left to do.
+        """
+        self._remember(placeholder, DISCARD)
+        identity.destroy(context, placeholder.id)
+        self.pending.pop(placeholder.id, None)
 
     def ask_to_activate(self, context, source):
         """Ask the home of what was committed; it may not know of that yet.

@@ -6,10 +6,10 @@
     attach on a peer      begin -> export -> prepare -> [commit -> activate]
     another attachment    ... stays prepared until one of the two goes:
       the home's goes     commit -> activate
-      the peer's goes     discard -> abandon -> unexport -> destroy
+      the peer's goes     discard (the peer abandons) -> unexport -> destroy
       a guest writes      the peer commits by itself
 
-See the documentation, "How a volume moves".
+See the documentation, "When something dies".
 """
 
 import uuid
@@ -237,7 +237,7 @@ class Transfer:
         self.prepared.pop(volume.id, None)
         self._source.unexport(Names(volume.name_id))
         if gone and placeholder is not None:
-            identity.destroy(context, placeholder_id)
+            self._teardown.forget_destination(context, placeholder)
         elif placeholder is not None:
             self._teardown.ask(context, placeholder, teardown.DISCARD)
         volume.refresh()
@@ -278,7 +278,7 @@ class Transfer:
         volume = identity.get(context, volume_id)
         if (volume is None or
                 identity.prepared_transfer(volume) != placeholder_id):
-            self._forget(volume_id, placeholder_id, volume)
+            self._forget(context, volume_id, placeholder_id, volume)
             return
         placeholder = identity.get(context, placeholder_id)
         if placeholder is None or not attachments.live(
@@ -288,8 +288,12 @@ class Transfer:
                      {'id': placeholder_id, 'volume': volume_id})
             self.roll_back(context, volume)
 
-    def _forget(self, volume_id, placeholder_id, volume):
+    def _forget(self, context, volume_id, placeholder_id, volume):
         """Forget a transfer that the peer has committed or abandoned."""
+        placeholder = identity.get(context, placeholder_id)
+        if (placeholder is not None and
+                identity.state(placeholder) == identity.ABANDONED):
+            self._teardown.ask(context, placeholder, teardown.DISCARD)
         if self.prepared.get(volume_id) == placeholder_id:
             self.prepared.pop(volume_id, None)
         if (volume is not None and self._backend.holds(volume) and
