@@ -24,7 +24,7 @@ _PATIENCE = 120
 # In the background: it may have to wait at a gate.
 _WRITE = (
     '(yes {id} | head -c 4096 | dd of={path} bs=4096 seek={at} count=1 '
-    'iflag=fullblock oflag=direct conv=notrunc,fsync && '
+    'iflag=fullblock oflag=direct conv=nocreat,notrunc,fsync && '
     'touch {folder}/{id}.durable) > /dev/null 2>&1 &')
 
 
@@ -53,6 +53,8 @@ class Case:
     over: bool = False
     #: An operator has had to help Cinder, not this driver.
     by_hand: bool = False
+    #: A guest has begun to write its block.
+    wrote: bool = False
     #: Seconds from the cut until all was well again.
     took: float = None
     #: It was cut off at its step, and nothing was wrong afterwards.
@@ -131,8 +133,14 @@ class Case:
             if attachment['id'] not in elsewhere:
                 self.user.detach(attachment['id'])
 
-    def _reset_status(self, status):
-        """Do by hand what Cinder leaves to operators."""
+    def _reset_status(self, status, *left):
+        """Do by hand what Cinder leaves to operators.
+
+        :param left: the states in which Cinder has left it, and not this
+            driver
+        """
+        found = self.user.volume(self.volume_id)['status']
+        assert found in left, found
         self.by_hand = True
         self.user.as_admin(
             'POST', '/volumes/%s/action' % self.volume_id,
@@ -143,6 +151,7 @@ class Case:
         self.peer.run(_WRITE.format(
             id=self.volume_id, path=path, at=GUEST_BLOCK,
             folder=stops.ON_NODE))
+        self.wrote = True
 
 
 class AttachAway(Case):
@@ -219,7 +228,7 @@ class Deletion(Case):
         try:
             self.user.wait_gone(self.volume_id, _PATIENCE)
         except (AssertionError, errors.LabError):
-            self._reset_status('error')
+            self._reset_status('error', 'deleting', 'error_deleting')
             self.act()
             self.user.wait_gone(self.volume_id, _PATIENCE)
 
@@ -258,7 +267,7 @@ class Extension(Case):
         try:
             self.user.settled(self.volume_id, 'available', timeout=_PATIENCE)
         except (AssertionError, errors.LabError):
-            self._reset_status('available')
+            self._reset_status('available', 'extending', 'error_extending')
         if self.user.volume(self.volume_id)['size'] == 1:
             self.act()
             self.user.settled(self.volume_id, 'available', timeout=_PATIENCE)

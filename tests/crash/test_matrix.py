@@ -14,12 +14,14 @@ import threading
 import time
 
 from dmclone_driver.devicemapper import status
+from dmclone_driver import logical_volumes
 from dmclone_driver.names import Names
 from dmclone_driver.steps import Step
 from tests.crash import cases
 from tests.crash import cuts
 from tests.crash import stops
 from tests.e2e import base
+from tests.e2e import leftovers
 from tests.lab import errors
 from tests.lab import paths
 from tests.lab import wait
@@ -59,6 +61,11 @@ parts() { echo $1 $(part $1 $2 0 {at}) $(part $1 $2 {at} 4096) \
     $(part $1 $2 $(({at} + 4096)) $(({size} - {at} - 4096))); }
 """.replace('{at}', str(4096 * cases.GUEST_BLOCK)).replace(
     '{size}', str(stops.MIB << 20))
+# Writes to each volume, and says which of them refuses that.
+_USE = r"""
+use() { dd if=/dev/zero of=$1 bs=4096 count=1 oflag=direct \
+    conv=nocreat,notrunc,fsync status=none || echo $1; }
+"""
 _FILL = r"""
 fill() { for id; do
     openssl enc -aes-128-ctr -nosalt -pbkdf2 -pass pass:$id -in /dev/zero \
@@ -130,9 +137,10 @@ class MatrixTest(base.SetupTest):
             finally:
                 stops.go_on(FOLDER)
                 self.cut_over.set()
-            self.converge(all_cases, begun)
+            self.converge(kind, all_cases, begun)
         try:
             self.compare(kind, all_cases, originals)
+            self.at_rest()
         finally:
             self.write_down(kind, all_cases)
         self.at_once(case.leave for case in all_cases)
@@ -170,17 +178,33 @@ class MatrixTest(base.SetupTest):
     def parts(self, all_cases):
         """Return {volume id: checksums of its parts}, where it lives."""
         found = {}
-        rows = self.lab.sql(
-            "SELECT id, COALESCE(_name_id, id), host FROM volumes "
-            "WHERE deleted = 0 AND migration_status IS NULL")
-        for node in (self.home, self.peer):
-            text = ''.join('parts %s %s\n' % (row[0], Names(row[1]).path())
-                           for row in rows
-                           if row[2].startswith(node.name + '@'))
+        for node, paths_of in self.paths():
+            text = ''.join('parts %s %s\n' % item for item in paths_of.items())
             for line in node.run(_PARTS + text, timeout=180).splitlines():
                 volume_id, *sums = line.split()
                 found[volume_id] = sums
         return found
+
+    def paths(self):
+        """Return pairs of a node and {volume id: path} of what lives there."""
+        rows = self.lab.sql(
+            "SELECT id, COALESCE(_name_id, id), host FROM volumes "
+            "WHERE deleted = 0 AND migration_status IS NULL")
+        return [(node, {row[0]: Names(row[1]).path() for row in rows
+                        if row[2].startswith(node.name + '@')})
+                for node in (self.home, self.peer)]
+
+    def at_rest(self):
+        """Volumes can be used, and have nothing that they do not need."""
+        with self.subTest('all volumes can be written'):
+            self.assertEqual('', ''.join(
+                node.run(_USE + '\n'.join(
+                    'use ' + path for path in paths_of.values()), timeout=180)
+                for node, paths_of in self.paths()))
+        with self.subTest('there is nothing beside volumes'):
+            wait.until(lambda: not leftovers.beside_volumes(self.lab),
+                       'volumes to be at rest', TO_PREPARE, log=lambda:
+                       '\n'.join(leftovers.beside_volumes(self.lab)))
 
     def stop(self, all_cases, pool, slow):
         """Begin all flows, and wait until each volume is at its step.
@@ -226,11 +250,17 @@ class MatrixTest(base.SetupTest):
     def is_at_its_step(self, case):
         """Whether a volume is where it is to be cut off.
 
-        Whoever copies has to be at it still, and what a guest has written to
-        a volume that was complete has to be on the disk.
+        Whoever copies has to be at it still, what a guest has written to a
+        volume that was complete has to be on the disk, and a clone that is
+        deleted must not have become complete before.
         """
         if not stops.stopped(FOLDER, case.volume_id):
             return False
+        if isinstance(case, cases.DeletionOfClone):
+            found = self.peer.run(
+                'lvs --noheadings -o lv_name,lv_tags -S lv_name=volume-%s' %
+                self.name_ids().get(case.volume_id)).strip()
+            return not found or logical_volumes.DELETED_TAG in found
         if case.step is Step.HYDRATING:
             path = Names(self.name_ids()[case.volume_id]).path()
             clone = status.clone(self.clone_status(self.peer, path))
@@ -266,13 +296,19 @@ class MatrixTest(base.SetupTest):
             print('%.1f' % time.monotonic(), case.name, case.volume_id,
                   *words, file=f)
 
-    def converge(self, all_cases, begun):
-        """Wait until each volume is in one place, and write down when."""
+    def converge(self, kind, all_cases, begun):
+        """Wait until each volume is in one place, and write down when.
+
+        What a guest has begun to write has to be acknowledged, unless the
+        guest has died.
+        """
         def converged():
             states = self.states()
             for case in all_cases:
                 if (case.took is None and case.over and
-                        self.is_well(case, states)):
+                        self.is_well(case, states) and
+                        (kind == 'peer off' or not case.wrote or
+                         stops.durable(FOLDER, case.volume_id))):
                     case.took = time.monotonic() - begun
             return all(case.took for case in all_cases)
         try:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must not be there when all volumes are gone."""
+"""What must not be there when all volumes are gone, or beside them."""
+
+import re
 
 # One command, so that a look costs one round trip to a node. Each line that
 # it prints is one thing too many.
 _NODE = r"""
 dmsetup ls 2>/dev/null | grep -v 'No devices' | sed 's/^/mapping /'
-lvs --noheadings -o vg_name,lv_name 2>/dev/null | sed 's/^ */volume /'
+lvs --noheadings -o vg_name,lv_name,lv_tags 2>/dev/null | sed 's/^ */volume /'
 iscsiadm -m session 2>/dev/null | sed 's/^/session /'
 iscsiadm -m node 2>/dev/null | sed 's/^/iscsi node /'
 tgtadm --op show --mode target 2>/dev/null | grep '^Target' | sed 's/^/tgt /'
@@ -19,7 +21,8 @@ true
 
 _ROWS = {
     'volume row': "SELECT id, host, status, migration_status, "
-                  "replication_driver_data FROM volumes WHERE deleted = 0",
+                  "replication_driver_data, provider_location FROM volumes "
+                  "WHERE deleted = 0",
     'attachment row': "SELECT id, volume_id FROM volume_attachment "
                       "WHERE deleted = 0",
     'snapshot row': "SELECT id, volume_id FROM snapshots WHERE deleted = 0"}
@@ -46,3 +49,23 @@ def find(lab):
     for kind, statement in _ROWS.items():
         found += ['%s: %s' % (kind, row) for row in lab.sql(statement)]
     return found
+
+
+def beside_volumes(lab):
+    """Return a line for each thing that volumes at rest do not have.
+
+    They may be attached where they live.
+    """
+    expected = []
+    for volume_id, name_id, host in lab.sql(
+            "SELECT id, COALESCE(_name_id, id), host FROM volumes "
+            "WHERE deleted = 0 AND migration_status IS NULL"):
+        node = host.partition('@')[0]
+        expected += [
+            r"volume row: \('%s', .*, None, None, None\)" % volume_id,
+            r'%s: mapping dmclone-%s\s.*' % (node, name_id),
+            r'%s: mapping \S+-volume--%s\s.*' % (
+                node, name_id.replace('-', '--')),
+            r'%s: volume \S+ volume-%s' % (node, name_id)]
+    at_rest = re.compile('|'.join([*expected, 'attachment row: .*']))
+    return [line for line in find(lab) if not at_rest.fullmatch(line.strip())]
