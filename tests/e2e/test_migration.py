@@ -16,11 +16,10 @@ class TwoAttachmentsTest(base.TwoAttachmentsTest):
         self.user.detach(self.first['id'])
         self.assertEqual(self.new, self.home(self.volume_id))
         self.assertEqual(expected, self.checksum(self.new, self.new_path))
+        expected = self.checksum_with(self.new, self.new_path, 30, 'new')
         self.write(self.new, self.new_path, 30, 'new')
         self.hydrated(self.volume_id)
-        self.assertEqual(
-            self.checksum_with(self.new, self.new_path, 30, 'new'),
-            self.checksum(self.new, self.new_path))
+        self.assertEqual(expected, self.checksum(self.new, self.new_path))
 
     def test_new_attachment_goes(self):
         expected = self.checksum_with(self.old, self.old_path, 10, 'late')
