@@ -54,9 +54,10 @@ class PeerClient:
             raise PeerFailed(host=backend_host, reason=error.msg)
 
     def describe(self, context, backend_host):
-        """Ask a peer for its iSCSI initiator's name and free space in GiB.
+        """Ask a peer what :meth:`Destination.describe` tells.
 
-        :returns: dict with ``initiator`` and ``free_gb``
+        :returns: dict with ``initiator`` (its iSCSI name), ``free_gb`` (GiB)
+            and ``capabilities``
         """
         return self._call(context, backend_host, 'describe', 10)
 

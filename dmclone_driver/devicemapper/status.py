@@ -44,8 +44,6 @@ class CloneStatus:
     total: int = 0
     hydrating: int = 0
     hydration: bool = False
-    metadata_used: int = 0
-    metadata_total: int = 0
 
     @property
     def healthy(self):
@@ -78,11 +76,9 @@ def clone(text):
     length = int(words[1])
     if words[3] in ('Fail', 'Error'):
         return CloneStatus(length=length, mode=words[3])
-    used, metadata_total = words[4].split('/')
     hydrated, total = words[6].split('/')
     features = words[9:9 + int(words[8])]
     return CloneStatus(
         length=length, mode=words[-1], region=int(words[5]),
         hydrated=int(hydrated), total=int(total), hydrating=int(words[7]),
-        hydration='no_hydration' not in features,
-        metadata_used=int(used), metadata_total=int(metadata_total))
+        hydration='no_hydration' not in features)

@@ -12,7 +12,6 @@ from tests.lab import control
 from tests.lab import database
 from tests.lab import errors
 from tests.lab import inside
-from tests.lab import logs
 from tests.lab import network
 from tests.lab import node
 from tests.lab import paths
@@ -161,13 +160,9 @@ class Lab:
             self.control.program('tests.lab.guest_images')
         errors.say('the control plane serves')
 
-    # Health and logs
+    # Health
 
     def check(self):
         """Raise when the laboratory itself failed, whatever a test says."""
         for n in self.nodes.values():
             n.check()
-
-    def collect_logs(self, target):
-        """Copy all logs and settings into a folder."""
-        logs.collect(target)

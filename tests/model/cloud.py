@@ -14,8 +14,6 @@ from tests.model import machine
 from tests.unit.fakes import cloud as fake_cloud
 from tests.unit.fakes import steps as steps_module
 
-REGION_SECTORS = 128
-
 
 class Steps(steps_module.Steps):
     """Knows on which node it killed something."""

@@ -23,8 +23,7 @@ class CloneTestCase(base.PlainTestCase):
         self.assertEqual(
             status.CloneStatus(length=16384, mode='rw', region=128,
                                hydrated=0, total=128, hydrating=0,
-                               hydration=False, metadata_used=12,
-                               metadata_total=1024),
+                               hydration=False),
             status.clone(PASSIVE + ' \n'))
 
     def test_other_features(self):

@@ -83,7 +83,7 @@ class Kernel:
         #: Imported disks, {path: bytes}.
         self.disks = {}
         self.block_size = 512
-        self.targets = {'linear', 'zero', 'error', 'clone', 'striped'}
+        self.targets = {'linear', 'zero', 'error', 'clone'}
         self.flushed = []
         self.violations = []
 
