@@ -18,17 +18,20 @@ BLOCKS = range(0, (MIB << 20) // BLOCK, 4096)
 #: Seconds that a request may take, a reboot of both nodes included.
 PATIENCE = 300
 
+_FILL = ('yes {text} | head -c {size} | timeout -s KILL 100 dd of={path} '
+         'bs=1M iflag=fullblock oflag=direct conv=nocreat,notrunc,fsync '
+         'status=none')
 _WRITE = ('yes {text} | head -c 4096 | timeout -s KILL 100 dd of={path} '
           'bs=4096 seek={at} count=1 iflag=fullblock oflag=direct '
-          'conv=notrunc,fsync status=none')
+          'conv=nocreat,notrunc,fsync status=none')
 _READ = ('set -o pipefail; timeout -s KILL 100 dd if={path} bs={size} '
          'skip={at} count={count} iflag=direct status=none | sha256sum')
 
 
-def _block(text):
-    """Return what is in a block where a text was written, or nothing."""
-    line = text.encode() + b'\n' if text else b'\0'
-    return (line * BLOCK)[:BLOCK]
+def _lines(text, at, size):
+    """Return a part of what ``yes`` prints of a text, in bytes."""
+    line = text.encode() + b'\n'
+    return (line * (size // len(line) + 2))[at % len(line):][:size]
 
 
 def _checksum(data):
@@ -61,8 +64,11 @@ class Life:
         #: The node that the volume is used on, and its path there.
         self.node = self.path = None
         self._instance = user_module.uuid4()
+        #: Whether all of it has been written once, with its id.
+        self._filled = False
         #: {block: texts that may be there}: the one that was acknowledged
-        #: last, and all that were begun since.
+        #: last, and all that were begun since; None is what it was filled
+        #: with.
         self._expected = {}
         #: Whether it may be lost: not created yet, or to be deleted.
         self._may_go = True
@@ -90,6 +96,8 @@ class Life:
     def _choices(self):
         if self.volume_id is None:
             return [self._create]
+        if not self._filled:
+            return [self._fill]
         if self.node is None:
             return [self._attach] * 6 + [self._snapshot, self._extend,
                                          self._delete]
@@ -104,6 +112,15 @@ class Life:
         if volume['status'] != 'available':
             raise Cut(volume['status'])
         self._may_go = False
+
+    def _fill(self, node, block):
+        """Write all of a new volume, wherever it is used first."""
+        self._attach(node, block)
+        code, out, err = self.node.try_run(_FILL.format(
+            text=self.volume_id, size=MIB << 20, path=self.path), timeout=120)
+        if code:
+            raise Cut('filling: %s' % err)
+        self._filled = True
 
     def _delete(self, node, block):
         self.read_all()
@@ -132,7 +149,8 @@ class Life:
     def _attach(self, node, block):
         attachment = self._user.attach(self.volume_id, node, self._instance)
         self.node, self.path = node, user_module.path(attachment)
-        self._read(node, block)
+        if self._filled:
+            self._read(node, block)
 
     def _detach(self, node, block):
         self._user.detach_all(self.volume_id)
@@ -195,7 +213,7 @@ class Life:
         """Write a block; whether it came through may stay open."""
         self._number += 1
         text = '%s-%d' % (self.volume_id, self._number)
-        known = self._expected.setdefault(block, [''])
+        known = self._expected.setdefault(block, [None])
         known.append(text)
         code, out, err = self.node.try_run(_WRITE.format(
             text=text, path=self.path, at=block), timeout=120)
@@ -209,12 +227,17 @@ class Life:
         :returns: the text that was found
         """
         found = self._checksum_of(BLOCK, block, 1)
-        texts = {_checksum(_block(text)): text
-                 for text in self._expected.get(block, [''])}
+        texts = {_checksum(self._block(block, text)): text
+                 for text in self._expected.get(block, [None])}
         assert found in texts, (
             'block %d of volume %s is none of %s' % (
                 block, self.volume_id, list(texts.values())))
         return texts[found]
+
+    def _block(self, block, text):
+        """Return what is in a block where a text was written, or nothing."""
+        return (_lines(text, 0, BLOCK) if text else
+                _lines(self.volume_id, block * BLOCK, BLOCK))
 
     def _checksum_of(self, size, at, count):
         """Return the checksum of some blocks of a size in bytes."""
@@ -226,7 +249,7 @@ class Life:
 
     def read_all(self):
         """Attach the volume where it is, and compare all of it."""
-        if self.volume_id is None:
+        if not self._filled:
             return
         if self.node is None:
             home = self._user.as_admin('GET', '/volumes/' + self.volume_id)[
@@ -235,10 +258,49 @@ class Life:
         # Not what was added to it: LVM clears nothing.
         expected = hashlib.sha256()
         for block in BLOCKS:
-            expected.update(_block(self._read(self.node, block)))
-            expected.update(bytes((BLOCKS.step - 1) * BLOCK))
+            expected.update(self._block(block, self._read(self.node, block)))
+            expected.update(_lines(self.volume_id, (block + 1) * BLOCK,
+                                   (BLOCKS.step - 1) * BLOCK))
         assert expected.hexdigest() == self._checksum_of(1 << 20, 0, MIB), (
-            'volume %s is not zero between its blocks' % self.volume_id)
+            'volume %s is not what it was between its blocks' %
+            self.volume_id)
+
+    # Without any trouble
+
+    def live_in_peace(self):
+        """Do a bit of all when nothing dies any more.
+
+        What the trouble has left may still be in the way for some time.
+
+        :raises: LabError if it does not work then
+        """
+        end = time.monotonic() + PATIENCE
+        while True:
+            self.recover()
+            try:
+                self._do_a_bit_of_all()
+                return
+            except (Cut, user_module.ApiError) as error:
+                self._say('in peace: %s' % str(error)[:300], self.volume_id)
+                if time.monotonic() > end:
+                    raise errors.LabError('volume %s does not work: %s' % (
+                        self.volume_id, error))
+
+    def _do_a_bit_of_all(self):
+        first, second, third, *_ = self._lab.nodes.values()
+        if self.volume_id is None:
+            self._create(first, 0)
+        if not self._filled:
+            self._fill(first, 0)
+            self._detach(first, 0)
+        self._extend(first, 0)
+        self._attach(first, 0)
+        self._write(first, BLOCKS[0])
+        self._migrate(second, BLOCKS[1])
+        self._write(second, BLOCKS[2])
+        self._abort(third, BLOCKS[3])
+        self.read_all()
+        self._detach(second, 0)
 
     # After something has died
 
@@ -299,5 +361,7 @@ class Life:
         """End, after some time, a state that Cinder leaves to operators."""
         self._stuck += 1
         if self._stuck % 12 == 0:
+            self._say('reset by hand', self.volume_id)
+            self.done['reset by hand'] += 1
             self._user.as_admin('POST', path + '/action',
                                 {'os-reset_status': {'status': status}})

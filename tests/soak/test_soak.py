@@ -46,9 +46,7 @@ class SoakTest(base.SetupTest):
                      for number in range(LIVES)]
             try:
                 self.live(lives)
-                for each in lives:
-                    each.recover()
-                    each.read_all()
+                self.live_in_peace(lives)
                 self.say('done: %s' % self.done(lives))
                 # While volumes are still small.
                 self._clean_up()
@@ -70,6 +68,12 @@ class SoakTest(base.SetupTest):
                 jobs, SECONDS, concurrent.futures.FIRST_EXCEPTION)
             self.over.set()
             for job in jobs:
+                job.result()
+
+    def live_in_peace(self, lives):
+        with concurrent.futures.ThreadPoolExecutor(
+                LIVES, initializer=self.lab.enter) as pool:
+            for job in [pool.submit(each.live_in_peace) for each in lives]:
                 job.result()
 
     def go_on(self, each):
