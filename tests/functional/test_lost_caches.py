@@ -66,6 +66,8 @@ class LostCachesTest(base.FunctionalTest):
         self.moments = {}
         #: The marks while the volume became linear.
         self.switch = []
+        #: The mark after which the source may be gone.
+        self.complete = None
         self.looking = threading.Lock()
 
     def id_of_a_volume(self):
@@ -109,6 +111,9 @@ class LostCachesTest(base.FunctionalTest):
             base.wait_until(lambda: dmsetup.clone(
                 self.names.of(HANDLE)).complete, 'complete clone')
             self.become_linear(disks, lv, chance)
+            # As Watcher.finish does before it releases the source.
+            handles.make_durable(self.names)
+            self.complete = self.look(disks)
             self.write(chance, WRITES // 4)
         finally:
             over.set()
@@ -130,6 +135,27 @@ class LostCachesTest(base.FunctionalTest):
             guest.start()
             self.assertTrue(handles.make_linear(self.names, lv))
         guest.join()
+
+    def test_source_that_is_sealed(self):
+        """Its disk forgets nothing that it has acknowledged, flushed or not.
+
+        What was written without a flush is flushed at the new home.
+        """
+        disk = _Disk(self, SIZE, self.data)
+        lv = logical_volumes.LogicalVolume(
+            'mapper', disk.path.rpartition('/')[2], SIZE, active=True)
+        handles.ensure_linear(self.names, lv)
+        self.addCleanup(handles.remove, self.names, HANDLE)
+        content = base.pattern(BLOCK, 3)
+        base.write(self.names.path(), BLOCK, content, durably=False)
+        disk.mark('written')
+        self.assertTrue(handles.seal(self.names))
+        disk.mark('sealed')
+        handles.remove(self.names, HANDLE)
+        states = disk.states({'written', 'sealed'})
+        self.assertEqual(self.data[BLOCK:2 * BLOCK],
+                         states['written'][BLOCK:2 * BLOCK])
+        self.assertEqual(content, states['sealed'][BLOCK:2 * BLOCK])
 
     def write(self, chance, times):
         """Write and flush some blocks."""
@@ -162,14 +188,23 @@ class LostCachesTest(base.FunctionalTest):
         self.assertGreater(len(self.moments), 5)
         self.assertEqual(3, len(self.switch))
         every = -(-len(self.moments) // LOOKS)
-        return {*list(reversed(self.moments))[::every], *self.switch}
+        return {*list(reversed(self.moments))[::every], *self.switch,
+                self.complete}
 
     def expect_all(self, states):
-        """Build the volume again from what was there in each moment."""
+        """Build the volume again from what was there in each moment.
+
+        When the source may be gone, of the disk alone.
+        """
+        gone = False
         names, lv = self.logical_volume(SIZE)
         bitmap = self.logical_volume(SIZE)[1].path
         for mark, (acknowledged, begun) in self.moments.items():
+            gone |= mark == self.complete
             if mark not in states:
+                continue
+            if gone:
+                self.expect(mark, states[mark][0], acknowledged, begun)
                 continue
             base.write(lv.path, 0, states[mark][0])
             base.write(bitmap, 0, states[mark][1])
