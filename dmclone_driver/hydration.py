@@ -11,6 +11,7 @@ import time
 from cinder import context as cinder_context
 from cinder.message import message_field
 from oslo_log import log as logging
+from oslo_utils import excutils
 
 from dmclone_driver import attachments
 from dmclone_driver import backend as backend_module
@@ -144,7 +145,7 @@ class Watcher:
         return RETRY_FIRST if waiting else self._interval
 
     def _look_after_the_rest(self, context):
-        if not (self.recovery and self.recovery.failed):
+        if not (self.recovery and self.recovery.has_failed):
             self._pauses.forget('recovery')
         elif self._pauses.due('recovery'):
             self._in_background('recovery', self.recovery.again, context)
@@ -347,8 +348,14 @@ class Watcher:
             if status is None or not status.complete:
                 return
             lv = self._backend.logical_volume(names)
-            if not handles.make_linear(names, lv):
-                return
+            try:
+                if not handles.make_linear(names, lv):
+                    return
+            except Exception:
+                with excutils.save_and_reraise_exception():
+                    # It may be linear all the same, and is no clone then.
+                    row = identity.owner_row(context, names.name_id)
+                    self.recovery.failed[row.id] = row
             self.unfinished.add(names)
             self.finish(context, names)
         LOG.info('Volume %(volume)s is complete on %(host)s.',

@@ -3,6 +3,7 @@
 
 from unittest import mock
 
+import ddt
 from sqlalchemy import engine
 from sqlalchemy import event
 
@@ -485,6 +486,7 @@ class HydratingTestCase(WatcherTestCase):
         self.assertIdle(self.b)
 
 
+@ddt.ddt
 class CompletionFailsTestCase(WatcherTestCase):
     """Whatever fails at a completion, a later look goes on with it."""
 
@@ -496,32 +498,16 @@ class CompletionFailsTestCase(WatcherTestCase):
         self.b.look()
         self.cloud.settle()
 
-    def check(self, restart, **fault):
+    def check(self, **fault):
         wrong = {}
         for step, volume, error in self.each_step(self.act, self.before,
                                                   **fault):
-            restart(step)
             self.cloud.watch(3)
             left = self.cloud.leftovers()
             if left or self.cloud.row(volume.id).host != self.b.pool:
                 wrong[step] = left
         self.assertEqual({}, wrong)
 
-    def test_step_fails(self):
-        self.check(lambda step: None)
-
-    def test_killed(self):
-        def restart(step):
-            node = self.cloud.nodes[step.partition(':')[0]]
-            node.stop()
-            node.start()
-
-        self.check(restart, killed=True)
-
-    def test_power_cut(self):
-        def restart(step):
-            node = self.cloud.nodes[step.partition(':')[0]]
-            node.reboot()
-            node.start()
-
-        self.check(restart, after=True, killed=True)
+    @ddt.data(False, True)
+    def test_step_fails(self, after):
+        self.check(after=after)
