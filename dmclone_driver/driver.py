@@ -30,6 +30,7 @@ from dmclone_driver import identity
 from dmclone_driver import importer
 from dmclone_driver import logical_volumes
 from dmclone_driver.metadata import stores
+from dmclone_driver import names as names_module
 from dmclone_driver.names import HANDLE
 from dmclone_driver.names import Names
 from dmclone_driver import opts
@@ -45,6 +46,12 @@ from dmclone_driver import teardown
 from dmclone_driver import transfer
 
 LOG = logging.getLogger(__name__)
+
+# What a new row has to say about exports and transfers: Cinder copies these
+# fields of the volume that it migrates, or clones for images
+# (cinder/volume/manager.py, _migrate_volume_generic, _clone_image_volume).
+_NOTHING_OF_ANOTHER = {'provider_location': None, 'provider_auth': None,
+                       'replication_driver_data': None}
 
 
 def _names(volume):
@@ -161,6 +168,16 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     # Volumes
 
+    def create_volume(self, volume):
+        """Make an empty volume; returns what its row has to say."""
+        super().create_volume(volume)
+        return dict(_NOTHING_OF_ANOTHER)
+
+    def create_volume_from_snapshot(self, volume, snapshot):
+        """Make a volume from a snapshot; returns what its row has to say."""
+        super().create_volume_from_snapshot(volume, snapshot)
+        return dict(_NOTHING_OF_ANOTHER)
+
     def local_path(self, volume, vg=None):
         """Return the handle of a volume, or the device of a snapshot.
 
@@ -235,24 +252,33 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         steps.reached(Step.SHOWN, names.name_id)
 
     def create_cloned_volume(self, volume, src_vref):
-        """Copy a volume that is in one place."""
-        self._clone_of(src_vref, volume)
+        """Copy a volume that is in one place; returns what its row says.
 
-    @_in_one_place(_('clone'))
-    def _clone_of(self, src_vref, volume):
-        block.flush_buffers(_names(src_vref).path())
+        What is copied is a snapshot. While that exists the volume stays, so
+        it need not be locked: it can be attached and detached meanwhile.
+        """
         super().create_cloned_volume(volume, src_vref)
+        return dict(_NOTHING_OF_ANOTHER)
 
     def create_snapshot(self, snapshot):
         """Make a snapshot of a volume that is in one place."""
         if isinstance(snapshot, objects.Snapshot):
             self._snapshot_of(snapshot.volume, snapshot)
-        else:
-            # The temporary one that Cinder's LVM driver clones from.
-            super().create_snapshot(snapshot)
+            return
+        # The temporary one that Cinder's LVM driver clones from.
+        names = names_module.of_logical_volume(snapshot['volume_name'])
+        self._start_of_clone(identity.owner_row(
+            cinder_context.get_admin_context(), names.name_id), snapshot)
 
     @_in_one_place(_('snapshot'))
     def _snapshot_of(self, volume, snapshot):
+        self._freeze(volume, snapshot)
+
+    @_in_one_place(_('clone'))
+    def _start_of_clone(self, volume, snapshot):
+        self._freeze(volume, snapshot)
+
+    def _freeze(self, volume, snapshot):
         block.flush_buffers(_names(volume).path())
         super().create_snapshot(snapshot)
 
@@ -342,7 +368,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def _end_export(self, context, volume):
         self.target_driver.remove_export(context, volume)
-        identity.set_export(context, volume.id, volume.name_id, None, None)
+        identity.set_export(context, volume, None, None)
 
     def _remote(self, volume):
         """Whether a volume is exported for use where it is."""
@@ -366,10 +392,16 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             EncryptionRefused
         """
         context = backend_module.context_of(volume)
+        asked_by_cinder = attachments.is_internal(volume)
         with self._backend.lock(volume.id):
             volume.refresh()
             self._refuse_if_gone(volume, connector.get('host'))
+            self._refuse_if_deleted(volume)
             if attachments.is_internal(volume):
+                if not asked_by_cinder:
+                    raise exception.TransferRefused(
+                        volume=volume.id, host=connector.get('host'),
+                        reason=_('the attachment was deleted meanwhile'))
                 return self._connect_internal(context, volume, connector)
             self._refuse_encryption(context, volume)
             peer = self._find_peer(context, volume, connector)
@@ -404,6 +436,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 volume=volume.id, host=node,
                 reason=_('it has just moved to %s; try again') % volume.host)
 
+    def _refuse_if_deleted(self, volume):
+        lv = self._backend.logical_volume(_names(volume))
+        if lv is not None and (
+                lv.tagged(logical_volumes.DELETED_TAG) is not None):
+            backend_module.tell_user(volume)
+            raise exception.PartlyDeleted(volume=volume.id)
+
     def _move(self, context, volume, peer, connector):
         try:
             return self._transfer.move(context, volume, peer,
@@ -435,11 +474,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         return self._connect_remote(context, volume, connector)
 
     def _connect_remote(self, context, volume, connector):
-        if not volume.provider_location:
+        # Cinder copies the location of a volume that it migrates.
+        if self.configuration.target_prefix + volume.name not in (
+                volume.provider_location or ''):
             export = self.target_driver.create_export(
                 context, volume, _names(volume).path())
-            identity.set_export(context, volume.id, volume.name_id,
-                                export['location'], export['auth'])
+            identity.set_export(context, volume, export['location'],
+                                export['auth'])
             volume.refresh()
         return self.target_driver.initialize_connection(volume, connector)
 

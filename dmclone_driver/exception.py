@@ -51,6 +51,13 @@ class HandleMissing(exception.VolumeDriverException):
                 "says why, and it is tried again until it works.")
 
 
+class PartlyDeleted(exception.VolumeDriverException):
+    """A volume whose deletion has begun and was cut off."""
+
+    message = _("Volume %(volume)s can't be attached: its deletion has begun, "
+                "and what it held is lost. Delete it again.")
+
+
 class EncryptionRefused(exception.VolumeDriverException):
     """os-brick would lay a link to the decrypted device over the handle."""
 

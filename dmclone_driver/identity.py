@@ -257,14 +257,16 @@ def check_prepared(session, volume_id, placeholder_id):
 
 
 @_transaction()
-def set_export(session, volume_id, name_id, location, auth):
+def set_export(session, seen, location, auth):
     """Write down how a volume is exported where it is.
 
-    :param name_id: the logical volume that is exported; if the row points
-        to another one by now nothing is changed
+    :param seen: its row as it was read before; if that points to another
+        logical volume, or transfer, by now nothing is changed
     """
-    row, = _lock(session, volume_id)
-    if row is not None and (row._name_id or row.id) == name_id:
+    row, = _lock(session, seen.id)
+    if row is not None and (
+            row._name_id, row.replication_driver_data) == (
+            seen._name_id, seen.replication_driver_data):
         row.provider_location, row.provider_auth = location, auth
 
 

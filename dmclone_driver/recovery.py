@@ -53,19 +53,24 @@ class Recovery:
         #: What volumes were before their metadata was lost, {id: status}.
         self._lost = {}
         self._rows = []
-        #: Snapshots that were being copied when the service ended.
+        #: Snapshots that were being copied when the service ended, and that
+        #: could not be removed yet.
         self._copies = []
         #: Ids of prepared destinations whose metadata went with the node.
         self._without_metadata = set()
         watcher.recovery = self
+
+    @property
+    def has_failed(self):
+        """Whether there is anything to try again."""
+        return bool(self.failed or self._copies)
 
     def run(self, context):
         """Rebuild all handles of this backend."""
         self._resume_handles()
         volumes = {lv.name: lv for lv in logical_volumes.find_all(
             self._backend.group.vg_name)}
-        self._copies = [lv for lv in volumes.values()
-                        if _COPY.fullmatch(lv.name)]
+        copies = [lv for lv in volumes.values() if _COPY.fullmatch(lv.name)]
         rows = identity.on_host(context, self._backend.host)
         for row in rows:
             try:
@@ -76,7 +81,7 @@ class Recovery:
                               'are not affected, and it is tried again.',
                               row.id)
         self._rows = list(rows)
-        threading.Thread(target=self._go_on_alone, args=(context,),
+        threading.Thread(target=self._go_on_alone, args=(context, copies),
                          daemon=True).start()
 
     def peers_are_answered(self, context):
@@ -112,7 +117,7 @@ class Recovery:
         elif lv.tagged(logical_volumes.DELETED_TAG) is not None:
             pass
         elif lv.tagged(logical_volumes.METADATA_TAG) is not None:
-            self._recover_clone(row, names, lv)
+            self._recover_clone(context, row, names, lv)
         else:
             handles.ensure_linear(names, lv,
                                   read_only=identity.is_placeholder(row))
@@ -123,13 +128,13 @@ class Recovery:
         if identity.state(row) == identity.COMMITTED:
             handles.seal(names, flush=False)
 
-    def _recover_clone(self, row, names, lv):
+    def _recover_clone(self, context, row, names, lv):
         try:
             self._destination.rebuild(names, passive=True)
         except exception.MetadataUnusable:
-            self._set_error(row)
+            self._set_error(context, row)
             raise
-        self._take_back_error(row)
+        self._take_back_error(context, row)
         clone = dmsetup.clones().get(names.of(HANDLE))
         if clone is None:
             # Cut off between the switch to linear and the tag for it.
@@ -144,9 +149,14 @@ class Recovery:
             handles.open_gate(names,
                               writable=not identity.is_placeholder(row))
 
-    def _set_error(self, row):
-        """Let nobody use a volume of which nothing can be presented."""
-        if row.status not in (STATUS.AVAILABLE, STATUS.IN_USE):
+    def _set_error(self, context, row):
+        """Let nobody use a volume of which nothing can be presented.
+
+        :param row: its own, or that of a source which it still needs
+        """
+        row = self._users_row(context, row)
+        if row is None or row.status not in (STATUS.AVAILABLE,
+                                             STATUS.IN_USE):
             return
         self._lost[row.id] = row.status
         row.status = STATUS.ERROR
@@ -154,24 +164,32 @@ class Recovery:
         backend_module.tell_user(
             row, detail=message_field.Detail.VOLUME_INVALID_STATE)
 
-    def _take_back_error(self, row):
+    @staticmethod
+    def _users_row(context, row):
+        return (identity.get(context, identity.volume_of(row))
+                if identity.is_placeholder(row) else row)
+
+    def _take_back_error(self, context, row):
         """Let a volume be used again whose metadata has been found."""
-        if row.id in self._lost:
+        if not self._lost:
+            return
+        row = self._users_row(context, row)
+        if row is not None and row.id in self._lost:
             row.refresh()
             if row.status == STATUS.ERROR:
                 row.status = self._lost[row.id]
                 row.save()
             del self._lost[row.id]
 
-    def _go_on_alone(self, context):
+    def _go_on_alone(self, context, copies):
         """What takes time, but needs neither peers nor a message bus."""
         self._backend.warm_up()
-        for end in (self._end_exports, self._end_copies):
-            try:
-                end(context)
-            except Exception:
-                LOG.exception('What nobody needs could not be removed.')
+        try:
+            self._end_exports(context)
+        except Exception:
+            LOG.exception('What nobody needs could not be removed.')
         self._go_on(context, self._rows)
+        self._end_copies(copies)
 
     def _meet_peers(self, context):
         while not self._catch_up(context):
@@ -209,6 +227,7 @@ class Recovery:
     def again(self, context):
         """Try what has failed; called by the watcher."""
         self._go_on(context, list(self.failed.values()))
+        self._end_copies(self._copies)
 
     def _go_on(self, context, rows):
         """Go on where each row stands by now, from its handle if need be."""
@@ -230,18 +249,27 @@ class Recovery:
                 LOG.exception('Volume %s, or its transfer, could not be '
                               'recovered yet; it is tried again.', row.id)
 
-    def _end_copies(self, context):
+    def _end_copies(self, copies):
         """Remove the snapshots that Cinder copies volumes from.
 
         Where the service was killed while it copied, nobody else does, and
         the origin could be neither moved nor deleted
         (cinder/volume/drivers/lvm.py, create_cloned_volume).
         """
-        for lv in self._copies:
+        left = []
+        for lv in copies:
             LOG.warning('Removing %s: the copy of a volume was cut off.',
                         lv.name)
-            self._backend.delete_snapshot({
-                'name': lv.name, 'id': lv.name, 'size': lv.size // units.Gi})
+            size = lv.size // units.Gi
+            try:
+                self._backend.delete_snapshot({
+                    'name': lv.name, 'id': lv.name, 'size': size,
+                    'volume_size': size})
+            except Exception:
+                left.append(lv)
+                LOG.exception('Snapshot %s could not be removed yet; that is '
+                              'tried again.', lv.name)
+        self._copies = left
 
     def _end_exports(self, context):
         """End the exports of volumes that nobody imports any more."""

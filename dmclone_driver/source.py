@@ -39,8 +39,8 @@ class Source:
         row.provider_location, row.provider_auth = (
             self._backend.target.export(names.target, names.path(EXPORT),
                                         initiator, row.provider_auth))
-        identity.set_export(context, row.id, row.name_id,
-                            row.provider_location, row.provider_auth)
+        identity.set_export(context, row, row.provider_location,
+                            row.provider_auth)
         steps.reached(Step.EXPORTED, names.name_id)
 
     def unexport(self, names):

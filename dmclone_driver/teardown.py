@@ -8,6 +8,7 @@ from oslo_log import log as logging
 
 from dmclone_driver.devicemapper import dmsetup
 from dmclone_driver import handles
+from dmclone_driver.i18n import _
 from dmclone_driver import identity
 from dmclone_driver import logical_volumes
 from dmclone_driver.names import EXPORT
@@ -33,6 +34,11 @@ class Wanted:
     volume_id: str
 
 
+def _is_cut_loose(lv):
+    return lv is not None and (
+        lv.tagged(logical_volumes.DELETED_TAG) is not None)
+
+
 class Teardown:
     """Each method can be repeated and goes on where it was cut off."""
 
@@ -54,16 +60,27 @@ class Teardown:
     def cut_loose(self, context, row):
         """Leave of a row's volume nothing but its data and a linear handle.
 
-        :raises: VolumeIsBusy
+        :raises: VolumeIsBusy, or VolumeDriverException if what is on it is
+            lost already
         """
         names = Names(row.name_id)
+        lv = self._backend.logical_volume(names)
         if handles.is_open(names):
+            if _is_cut_loose(lv):
+                # Cinder makes a busy volume available again.
+                raise cinder_exception.VolumeDriverException(message=_(
+                    'volume %(id)s is still being cleared (%(path)s is open): '
+                    'delete it again when that has ended') % {
+                        'id': row.id, 'path': names.path()})
             raise cinder_exception.VolumeIsBusy(volume_name=row.name)
         self._backend.target.unexport(names.target)
         handles.remove(names, EXPORT)
         source = identity.placeholder(context, row.name_id)
         if source is not None:
-            self._drop_clone(names, source)
+            self._drop_clone(names, lv, source)
+        if lv is not None and not _is_cut_loose(lv):
+            logical_volumes.tag(lv.group, lv.name,
+                                logical_volumes.DELETED_TAG)
         steps.reached(Step.CUT_LOOSE, names.name_id)
 
     def delete_data(self, context, row):
@@ -81,8 +98,7 @@ class Teardown:
         if source is not None:
             self.release(context, source)
 
-    def _drop_clone(self, names, source):
-        lv = self._backend.logical_volume(names)
+    def _drop_clone(self, names, lv, source):
         if lv is not None:
             # Before it looks like a complete one: half of it is old blocks.
             logical_volumes.retag(lv, logical_volumes.METADATA_TAG,

@@ -65,6 +65,7 @@ class Transfer:
         identity.begin(context, volume, placeholder_id, peer,
                        description['initiator'], node)
         try:
+            volume.refresh()
             self._source.export(context, volume, description['initiator'])
             path = self._backend.client.prepare(
                 context, peer.backend_host,
@@ -220,6 +221,10 @@ class Transfer:
         if placeholder_id is None:
             return True
         placeholder = identity.get(context, placeholder_id)
+        if (placeholder is not None and
+                identity.volume_of(placeholder) != volume.id):
+            # The row is Cinder's copy of that of a volume that is moving.
+            return True
         if placeholder is not None and identity.state(placeholder) in (
                 identity.COMMITTED, identity.RELEASED):
             # The answer was lost: it stands for the source by now.

@@ -2,6 +2,7 @@
 """What Cinder calls, and what results."""
 
 import contextlib
+from unittest import mock
 
 from cinder import exception as cinder_exception
 from cinder import objects
@@ -244,6 +245,38 @@ class VolumesTestCase(DriverTestCase):
                          set(self.a.lvm.names()))
         self.assertEqual([self.names.path()], self.a.kernel.flushed)
 
+    def test_clone_does_not_lock_its_origin(self):
+        """It takes as long as a copy, and instances come and go."""
+        def come_and_go(*args, **kwargs):
+            self.cloud.attach(self.volume, self.a)
+            self.cloud.detach(self.volume, self.a)
+        self.patch('cinder.volume.volume_utils.copy_volume',
+                   side_effect=come_and_go)
+        other = utils.create_volume(
+            self.context, host=self.a.pool, volume_type_id=self.vt['id'])
+        self.driver.create_cloned_volume(other, self.row())
+        self.assertEqual([], self.cloud.dead_locks)
+
+    def test_new_volumes_have_no_export_of_another(self):
+        """Cinder copies rows, with where the original is exported."""
+        self.patch('cinder.volume.volume_utils.copy_volume')
+        snapshot = self.snapshot()
+        self.driver.create_snapshot(snapshot)
+        for create in (
+                self.driver.create_volume,
+                lambda volume: self.driver.create_volume_from_snapshot(
+                    volume, snapshot),
+                lambda volume: self.driver.create_cloned_volume(
+                    volume, self.row())):
+            update = create(utils.create_volume(
+                self.context, host=self.a.pool,
+                volume_type_id=self.vt['id']))
+            self.assertEqual({'provider_location': None,
+                              'provider_auth': None,
+                              'replication_driver_data': None}, update)
+            # Cinder adds to it.
+            update['status'] = 'downloading'
+
     def test_revert(self):
         self.addOnException(lambda info: self.cloud.dead_locks.clear())
         snapshot = self.snapshot()
@@ -418,12 +451,47 @@ class ConnectionTestCase(DriverTestCase):
         data = self.connect()
         self.assertEqual('iscsi', data['driver_volume_type'])
         self.assertEqual(self.names.path(), self.driver.target_driver.path)
-        self.assertEqual('where', self.row().provider_location)
+        self.assertIn(self.volume.name, self.row().provider_location)
         self.assertEqual(self.a.pool, self.row().host)
         # And its end.
         self.driver.remove_export(self.context, self.row())
         self.assertIsNone(self.driver.target_driver.path)
         self.assertIdle(self.a)
+
+    def test_internal_with_the_location_of_another(self):
+        """Cinder copies it when it migrates, and would copy onto that."""
+        self.driver.target_driver = Remote()
+        other = self.a.create()
+        row = self.row()
+        row.provider_location = self.driver.target_driver.create_export(
+            self.context, other, 'x')['location']
+        row.provider_auth = 'CHAP user secret'
+        row.save()
+        self.connect()
+        self.assertEqual(self.names.path(), self.driver.target_driver.path)
+        self.assertIn(self.volume.name, self.row().provider_location)
+
+    def test_attachment_goes_while_its_request_waits(self):
+        """It is not Cinder's own request then."""
+        self.driver.target_driver = Remote()
+        record = self.cloud.attachment(self.volume, self.b, connected=False)
+        row = self.row()
+        self.assertEqual(1, len(row.volume_attachment))
+        record.destroy()
+        error = self.assertRaises(
+            exception.TransferRefused, self.driver.initialize_connection,
+            row, self.b.connector)
+        self.assertIn('deleted meanwhile', error.msg)
+        self.assertIsNone(self.row().provider_location)
+
+    def test_deletion_has_begun(self):
+        with mock.patch.object(self.a.teardown, 'delete_data',
+                               side_effect=KeyError):
+            self.assertRaises(KeyError, self.driver.delete_volume, self.row())
+        self.assertRaises(exception.PartlyDeleted,
+                          self.driver.initialize_connection, self.row(),
+                          self.a.connector)
+        self.assertEqual(1, len(self.cloud.messages()))
 
     def test_internal_while_it_hydrates(self):
         self.cloud.attach(self.volume, self.b)
@@ -453,7 +521,7 @@ class ConnectionTestCase(DriverTestCase):
                           self.b.connector)
         self.driver.remove_export(self.context, self.row())
         self.assertIsNotNone(self.driver.target_driver.path)
-        self.assertEqual('where', self.row().provider_location)
+        self.assertIn('where', self.row().provider_location)
 
     def test_last_remote_attachment_goes(self):
         """While the volume is attached at home, too."""
@@ -502,8 +570,7 @@ class TerminateTestCase(DriverTestCase):
 
     def test_remote(self):
         self.driver.target_driver = Remote()
-        identity.set_export(self.context, self.volume.id,
-                            self.volume.id, 'where', 'x')
+        identity.set_export(self.context, self.row(), 'where', 'x')
         self.cloud.attachment(self.volume, self.b)
         self.assertFalse(self.driver.terminate_connection(
             self.row(), self.b.connector))
@@ -560,7 +627,8 @@ class Remote:
 
     def create_export(self, context, volume, path):
         self.path = path
-        return {'location': 'where', 'auth': 'CHAP user secret'}
+        return {'location': 'where iqn.2010-10.org.openstack:' + volume.name,
+                'auth': 'CHAP user secret'}
 
     def initialize_connection(self, volume, connector):
         if not volume.provider_location:

@@ -39,8 +39,7 @@ class IdentityTestCase(base.DatabaseTestCase):
             status='in-use', service_uuid=str(uuid.uuid4()),
             availability_zone='zone of A', provider_id='id of A',
             provider_geometry='geometry of A', display_name='mine')
-        identity.set_export(self.context, self.volume.id,
-                            self.volume.id, 'where', 'secret')
+        identity.set_export(self.context, self.volume, 'where', 'secret')
 
     def begin(self, host=B, row=None):
         placeholder_id = str(uuid.uuid4())
@@ -420,15 +419,22 @@ class RowsTestCase(IdentityTestCase):
     def test_export_of_a_volume_that_has_moved(self):
         """Its old home may be late: the new row is not touched."""
         placeholder_id = self.begin()
+        late = self.read(self.volume.id)
         identity.commit(self.context, self.volume.id, placeholder_id)
-        identity.set_export(self.context, self.volume.id, self.volume.id,
-                            'late', 'secret')
+        identity.set_export(self.context, late, 'late', 'secret')
         self.assertIsNone(identity.get(
             self.context, self.volume.id).provider_location)
 
+    def test_export_for_a_transfer_that_was_abandoned(self):
+        """The volume would seem to be in use."""
+        placeholder_id = self.begin()
+        late = self.read(self.volume.id)
+        identity.abandon(self.context, self.volume.id, placeholder_id)
+        identity.set_export(self.context, late, 'late', 'secret')
+        self.assertIsNone(self.read(self.volume.id).provider_location)
+
     def test_set_export(self):
-        identity.set_export(self.context, self.volume.id,
-                            self.volume.id, None, None)
+        identity.set_export(self.context, self.volume, None, None)
         volume = self.read(self.volume.id)
         self.assertEqual((None, None), (volume.provider_location,
                                         volume.provider_auth))

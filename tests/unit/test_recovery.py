@@ -94,6 +94,27 @@ class VolumesTestCase(RecoveryTestCase):
         self.assertEqual({self.volume.name, 'clone-snap-of-mine'},
                          set(self.a.lvm.names()))
 
+    def test_copy_that_is_not_removed_at_once(self):
+        """Cinder's clearing asks for its size, in its own way."""
+        names = ['clone-snap-' + str(uuid.uuid4()) for _ in range(2)]
+        with self.cloud.on(self.a):
+            for name in names:
+                self.a.driver.vg.create_lv_snapshot(name, self.volume.name)
+        cleared, fails = [], [OSError('busy')]
+
+        def clear(driver, snapshot, is_snapshot=False):
+            cleared.append((snapshot['name'], snapshot['volume_size']))
+            if fails:
+                raise fails.pop()
+        self.patch('cinder.volume.drivers.lvm.LVMVolumeDriver._delete_volume',
+                   new=clear)
+        self.restart(self.a)
+        self.assertEqual({(name, 1) for name in names}, set(cleared))
+        self.assertEqual(2, len(cleared))
+        self.cloud.watch()
+        self.assertEqual(3, len(cleared))
+        self.assertFalse(self.a.watcher.recovery.has_failed)
+
     def test_logical_volume_is_gone(self):
         other = self.a.create()
         self.a.kernel.reboot()
@@ -179,6 +200,25 @@ class AgainTestCase(RecoveryTestCase):
 
         self.hold(move)
         self.assertEqual({}, self.a.kernel.roles(self.names))
+
+    def test_metadata_in_the_middle_of_a_chain(self):
+        """The volume lives elsewhere, and needs what it knew."""
+        self.broken.clear()
+        self.cloud.watch()
+        c = self.cloud.add('node3')
+        self.cloud.attach(self.volume, self.b)
+        metadata = '/dev/volumes/' + Names(self.row().name_id).metadata
+        self.cloud.detach(self.volume, self.b)
+        self.cloud.attach(self.volume, c)
+        lost = self.b.lvm.volumes.pop(metadata)
+        self.restart(self.b, reboot=True)
+        self.assertEqual((c.pool, 'error'), (self.row().host,
+                                             self.row().status))
+        message, = self.cloud.messages()
+        self.assertEqual(self.volume.id, message['resource_uuid'])
+        self.b.lvm.volumes[metadata] = lost
+        self.cloud.watch()
+        self.assertEqual('available', self.row().status)
 
     def test_metadata_that_appears_late(self):
         self.broken.clear()
@@ -514,6 +554,10 @@ class PreparedTestCase(RecoveryTestCase):
         self.assertIdle(self.b)
 
 
+# (whether the node goes, too; whether the step is done before)
+WAYS = ((False, False), (False, True), (True, False), (True, True))
+
+
 @ddt.ddt
 class CrashTestCase(RecoveryTestCase):
     """The service that does a step is killed there, or its node is."""
@@ -541,7 +585,7 @@ class CrashTestCase(RecoveryTestCase):
         self.assertEqual({}, wrong)
         return ends
 
-    @ddt.data((False, False), (False, True), (True, True))
+    @ddt.data(*WAYS)
     @ddt.unpack
     def test_attach(self, reboot, after):
         ends = self.check(lambda volume: self.cloud.attach(volume, self.b),
@@ -572,23 +616,44 @@ class CrashTestCase(RecoveryTestCase):
             self.assertEqual([], self.cloud.leftovers(), step)
         self.assertTrue(any('table of' in step for step in seen))
 
-    @ddt.data(False, True)
-    def test_end_of_a_migration(self, reboot):
-        def before(volume):
-            self.cloud.attach(volume, self.a)
-            self.cloud.attach(volume, self.b)
+    def migrate(self, volume):
+        self.cloud.attach(volume, self.a)
+        self.cloud.attach(volume, self.b)
 
+    @ddt.data(*WAYS)
+    @ddt.unpack
+    def test_end_of_a_migration(self, reboot, after):
         ends = self.check(lambda volume: self.cloud.detach(volume, self.a),
-                          before, reboot, False)
+                          self.migrate, reboot, after)
         # It begins with the commit.
         self.assertEqual({self.b.pool}, ends)
 
-    @ddt.data(False, True)
-    def test_end_of_a_failed_migration(self, reboot):
-        def before(volume):
-            self.cloud.attach(volume, self.a)
-            self.cloud.attach(volume, self.b)
-
+    @ddt.data(*WAYS)
+    @ddt.unpack
+    def test_end_of_a_failed_migration(self, reboot, after):
         ends = self.check(lambda volume: self.cloud.detach(volume, self.b),
-                          before, reboot, True)
+                          self.migrate, reboot, after)
         self.assertEqual({self.a.pool}, ends)
+
+    @ddt.data(*WAYS)
+    @ddt.unpack
+    def test_guest_writes_first(self, reboot, after):
+        def act(volume):
+            clone, = self.b.clones()
+            self.b.kernel.write(clone)
+            self.b.look()
+
+        self.check(act, self.migrate, reboot, after)
+
+    @ddt.data(*WAYS)
+    @ddt.unpack
+    def test_completion(self, reboot, after):
+        def before(volume):
+            self.b.kernel.hydrate(self.cloud.attach(volume, self.b))
+
+        def act(volume):
+            self.b.look()
+            self.cloud.settle()
+
+        ends = self.check(act, before, reboot, after)
+        self.assertEqual({self.b.pool}, ends)

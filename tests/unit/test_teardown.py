@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removing a logical volume with all that was built around it."""
 
+from unittest import mock
+
 from cinder import exception as cinder_exception
+import ddt
 
 from dmclone_driver import identity
 from dmclone_driver.names import Names
 from dmclone_driver import teardown
 from tests.unit import base
+from tests.unit.fakes import steps
 
 
 class TeardownTestCase(base.CloudTestCase):
@@ -24,6 +28,7 @@ class TeardownTestCase(base.CloudTestCase):
             self.assertEqual([], node.lvm.names())
 
 
+@ddt.ddt
 class RemoveTestCase(TeardownTestCase):
 
     def test_idle(self):
@@ -41,6 +46,19 @@ class RemoveTestCase(TeardownTestCase):
         self.assertRaises(cinder_exception.VolumeIsBusy, self.remove, self.a)
         self.assertEqual([self.volume.name], self.a.lvm.names())
         self.assertEqual('linear', handle.kinds)
+
+    def test_still_being_cleared(self):
+        """By a program that has outlived the service: not made available."""
+        self.remove_but_for_the_data()
+        self.a.kernel.get('dmclone-' + self.volume.id).opened = 1
+        error = self.assertRaises(cinder_exception.VolumeDriverException,
+                                  self.remove, self.a)
+        self.assertNotIsInstance(error, cinder_exception.VolumeIsBusy)
+        self.assertIn('still being cleared', error.msg)
+
+    def remove_but_for_the_data(self):
+        with mock.patch.object(self.a.teardown, 'delete_data'):
+            self.remove(self.a)
 
     def test_hydrating(self):
         """Its source goes too."""
@@ -83,7 +101,9 @@ class RemoveTestCase(TeardownTestCase):
         self.remove(self.a, placeholder)
         self.assertNothing(self.a)
 
-    def test_cut_off_anywhere_and_repeated(self):
+    @ddt.data({}, {'after': True}, {'killed': True},
+              {'killed': True, 'after': True})
+    def test_cut_off_anywhere_and_repeated(self, fault):
         def before(volume):
             self.cloud.attach(volume, self.b)
             for record in self.cloud.row(volume.id).volume_attachment:
@@ -93,7 +113,13 @@ class RemoveTestCase(TeardownTestCase):
             self.remove(self.b, self.cloud.row(volume.id))
 
         wrong = {}
-        for step, volume, error in self.each_step(act, before):
+        for step, volume, error in self.each_step(act, before,
+                                                  **fault):
+            if isinstance(error, steps.Killed):
+                self.cloud.locks.clear()
+                node = self.cloud.nodes[step.partition(':')[0]]
+                node.stop()
+                node.start()
             if error is not None:
                 act(volume)
             self.cloud.watch(2)

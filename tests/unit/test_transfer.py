@@ -545,8 +545,7 @@ class RefusalTestCase(TransferTestCase):
         self.assertRefused('it has snapshots, which stay on node1')
 
     def test_exported(self):
-        identity.set_export(self.context, self.volume.id,
-                            self.volume.id, 'somewhere', 'x')
+        identity.set_export(self.context, self.row(), 'somewhere', 'x')
         self.assertRefused('in use over iSCSI')
 
     def test_open(self):

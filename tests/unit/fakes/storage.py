@@ -203,6 +203,9 @@ class Group:
             self._lvm.volumes.pop(self._path(name)))
 
     def activate_lv(self, name, is_snapshot=False, permanent=False):
+        if name.startswith('snapshot'):
+            # LVM keeps such names to itself.
+            name = '_' + name
         self._lvm.volumes[self._path(name)]['active'] = True
 
     def deactivate_lv(self, name):
