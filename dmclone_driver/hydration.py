@@ -39,6 +39,8 @@ RETRY_WRITE = 2
 # The same while requests may wait that nobody can see: flushes at a gate,
 # reads of a source that is not connected.
 RETRY_WAITING = 10
+# The same while transfers are prepared, one of which may be an orphan.
+RETRY_ORPHANS = 60
 # Seconds without any progress after which a clone's source is asked for.
 STALLED = 60
 
@@ -151,7 +153,7 @@ class Watcher:
             self._in_background('recovery', self.recovery.again, context)
         if not self._transfer.prepared:
             self._pauses.forget('orphans')
-        elif self._pauses.due('orphans'):
+        elif self._pauses.due('orphans', RETRY_ORPHANS):
             self._in_background('orphans', self._transfer.discard_orphans,
                                 context)
         if not (self._teardown.pending or self._source.to_unexport or

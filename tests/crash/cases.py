@@ -9,12 +9,14 @@ is back, and is repeated until it succeeds.
 import dataclasses
 import enum
 
+from dmclone_driver import logical_volumes
 from dmclone_driver.names import Names
 from dmclone_driver.steps import Step
 from tests.crash import flows
 from tests.crash import stops
 from tests.e2e import user as user_module
 from tests.lab import errors
+from tests.lab import wait
 
 #: Where a guest writes one block, in blocks of 4 KiB.
 GUEST_BLOCK = 2048
@@ -235,6 +237,8 @@ class Deletion(Case):
 
 class DeletionOfClone(Deletion):
     FLOW = 'deletion of a clone'
+    #: The deletion has begun before anything could be copied.
+    was_clone = False
 
     def before(self):
         """Make a clone that does not copy, since its source is open."""
@@ -247,12 +251,19 @@ class DeletionOfClone(Deletion):
         self.detach(self.peer)
 
     def act(self):
-        """Delete the volume; the source is closed, so that it can go.
-
-        Before: a source that is found open is left for minutes.
-        """
-        self.home.run('kill $(cat /run/open-%s) || true' % self.volume_id)
+        """Delete the volume; then the source is closed, so that it can go."""
+        name_id = self.user.as_admin('GET', '/volumes/' + self.volume_id)[
+            'volume']['os-vol-mig-status-attr:name_id']
         super().act()
+        wait.until(lambda: self._deletion_has_begun(name_id), 'the deletion',
+                   _PATIENCE)
+        self.was_clone = True
+        self.home.run('kill $(cat /run/open-%s)' % self.volume_id)
+
+    def _deletion_has_begun(self, name_id):
+        found = self.peer.run('lvs --noheadings -o lv_name,lv_tags -S '
+                              'lv_name=volume-' + name_id).strip()
+        return not found or logical_volumes.DELETED_TAG in found
 
 
 class Extension(Case):

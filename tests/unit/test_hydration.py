@@ -337,6 +337,14 @@ class PassiveTestCase(WatcherTestCase):
         self.look(self.a, seconds=1000)
         self.assertIdle(self.a)
 
+    def test_orphans_are_looked_for_each_minute(self):
+        """However long another transfer has been prepared."""
+        look = self.patch(
+            'dmclone_driver.transfer.Transfer.discard_orphans')
+        for _ in range(600):
+            self.look(self.a, seconds=6)
+        self.assertIn(look.call_count, range(60, 70))
+
 
 class HydratingTestCase(WatcherTestCase):
 
