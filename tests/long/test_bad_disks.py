@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Disks that fail while a volume is copied, under the real services."""
+
+import contextlib
+
+from dmclone_driver.names import EXPORT
+from dmclone_driver.names import GATE
+from dmclone_driver.names import Names
+from tests.e2e import base
+from tests.e2e import user as user_module
+from tests.lab import errors
+from tests.lab import wait
+
+#: MiB of the source where nothing can be read, of those that are compared.
+BAD = 30
+# Reads a table, and prints it with a hole of 64 KiB after so many sectors.
+_HOLE = """awk -v at=%d '$3 == "linear" {
+    print $1, at, $3, $4, $5
+    print $1 + at, 128, "error"
+    print $1 + at + 128, $2 - at - 128, $3, $4, $5 + at + 128
+    next } { print }'""" % (BAD << 11)
+# Prints it as of a disk that fails each write.
+_REFUSES_WRITES = ("modprobe dm-flakey; sed -E 's/linear (\\S+ \\S+)/"
+                   "flakey \\1 0 1 1 error_writes/'")
+_SWAP = ' | dmsetup load {0} && dmsetup suspend --noflush {0}; ' \
+    'dmsetup resume {0}'
+
+
+class BadDisksTest(base.E2ETest):
+    """Its user is told, and all goes on when the disk is good again."""
+
+    def setUp(self):
+        super().setUp()
+        self.volume_id, self.home_node, before = self.filled_volume()
+        self.node = self.other(self.home_node)
+        with contextlib.ExitStack() as stack:
+            self.slow = stack.enter_context(contextlib.ExitStack())
+            self.slow.enter_context(self.slow_network(self.node))
+            self.addCleanup(stack.pop_all().close)
+            self.path = user_module.path(
+                self.user.attach(self.volume_id, self.node))
+            self.expected = self.checksum_with(self.node, self.path, 20,
+                                               'one')
+            self.write(self.node, self.path, 20, 'one')
+
+    @contextlib.contextmanager
+    def failing(self, node, device, how):
+        """Let a device fail for a while."""
+        table = node.run('dmsetup table ' + device)
+        node.run('dmsetup table %s | (%s)' % (device, how) +
+                 _SWAP.format(device))
+        try:
+            yield
+        finally:
+            node.run("echo '%s'" % table.strip() + _SWAP.format(device))
+
+    def is_told(self):
+        """The copy comes to an end before it is over, and that is said."""
+        self.slow.close()
+        wait.until(lambda: self.user.messages(self.volume_id), 'a message',
+                   180)
+        self.node.run('grep "Volume %s makes no progress" '
+                      '/var/log/lab/cinder-volume.log' % self.volume_id)
+        self.assertTrue(self.placeholders(self.volume_id))
+
+    def assert_fails(self, command):
+        with self.assertRaises(errors.LabError):
+            self.node.run(command)
+
+    def test_source_cannot_be_read(self):
+        device = Names(self.volume_id).of(EXPORT)
+        with self.failing(self.home_node, device, _HOLE):
+            self.is_told()
+            self.assert_fails('dd if=%s of=/dev/null bs=64k skip=%d count=1 '
+                              'iflag=direct' % (self.path, BAD * 16))
+            self.node.run('dd if=%s of=/dev/null bs=64k skip=%d count=1 '
+                          'iflag=direct' % (self.path, BAD * 16 + 1))
+        self.hydrated(self.volume_id, timeout=400)
+        self.assertEqual(self.expected, self.checksum(self.node, self.path))
+
+    def test_destination_refuses_writes(self):
+        device = self.path.rpartition('/')[2] + '-' + GATE
+        with self.failing(self.node, device, _REFUSES_WRITES):
+            self.assert_fails('dd if=/dev/zero of=%s bs=64k seek=%d count=1 '
+                              'oflag=direct conv=nocreat,notrunc' % (
+                                  self.path, BAD * 16))
+            self.is_told()
+            self.assertIn('one', self.node.run(
+                'dd if=%s bs=1M skip=20 count=1 iflag=direct status=none '
+                '| head -c 3' % self.path))
+        self.hydrated(self.volume_id, timeout=400)
+        self.assertEqual(self.expected, self.checksum(self.node, self.path))
