@@ -438,8 +438,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def _refuse_if_deleted(self, volume):
         lv = self._backend.logical_volume(_names(volume))
-        if lv is not None and (
-                lv.tagged(logical_volumes.DELETED_TAG) is not None):
+        if lv is not None and lv.deleted:
             backend_module.tell_user(volume)
             raise exception.PartlyDeleted(volume=volume.id)
 

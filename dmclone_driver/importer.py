@@ -67,8 +67,9 @@ class Importer:
         :raises: VolumeDriverException if the source does not answer, or if
             it can't be said how long requests to the disk wait for it then
         """
-        self._reach(location)
-        device = self._connector.connect_volume(properties(location, auth))
+        wanted = properties(location, auth)
+        self._reach(wanted['target_portal'])
+        device = self._connector.connect_volume(wanted)
         try:
             block.set_recovery_timeout(device['path'], self._source_timeout)
         except OSError as error:
@@ -80,14 +81,13 @@ class Importer:
         return device['path']
 
     @staticmethod
-    def _reach(location):
+    def _reach(portal):
         """Find out whether there is anything to log in to.
 
         os-brick does one thing at a time on a node (the lock
         "connect_volume" of os_brick/initiator/connectors/iscsi.py), and
         iscsid tries for two minutes: volumes of other nodes would wait.
         """
-        portal = location.partition(',')[0]
         try:
             socket.create_connection(netutils.parse_host_port(portal),
                                      PORTAL_TIMEOUT).close()

@@ -40,6 +40,11 @@ class LogicalVolume:
         return next((tag[len(prefix):] for tag in self.tags
                      if tag.startswith(prefix)), None)
 
+    @property
+    def deleted(self):
+        """Whether its deletion has begun: nobody may see what it holds."""
+        return self.tagged(DELETED_TAG) is not None
+
 
 def parse(report):
     """Parse ``lvs --reportformat json`` with the columns of find_all."""

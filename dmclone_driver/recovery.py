@@ -114,7 +114,7 @@ class Recovery:
             if (not handles.exists(names) and
                     self._backend.metadata.find(names) is None):
                 self._without_metadata.add(row.id)
-        elif lv.tagged(logical_volumes.DELETED_TAG) is not None:
+        elif lv.deleted:
             pass
         elif lv.tagged(logical_volumes.METADATA_TAG) is not None:
             self._recover_clone(context, row, names, lv)

@@ -34,11 +34,6 @@ class Wanted:
     volume_id: str
 
 
-def _is_cut_loose(lv):
-    return lv is not None and (
-        lv.tagged(logical_volumes.DELETED_TAG) is not None)
-
-
 class Teardown:
     """Each method can be repeated and goes on where it was cut off."""
 
@@ -66,7 +61,7 @@ class Teardown:
         names = Names(row.name_id)
         lv = self._backend.logical_volume(names)
         if handles.is_open(names):
-            if _is_cut_loose(lv):
+            if lv is not None and lv.deleted:
                 # Cinder makes a busy volume available again.
                 raise cinder_exception.VolumeDriverException(message=_(
                     'volume %(id)s is still being cleared (%(path)s is open): '
@@ -78,7 +73,7 @@ class Teardown:
         source = identity.placeholder(context, row.name_id)
         if source is not None:
             self._drop_clone(names, lv, source)
-        if lv is not None and not _is_cut_loose(lv):
+        if lv is not None and not lv.deleted:
             logical_volumes.tag(lv.group, lv.name,
                                 logical_volumes.DELETED_TAG)
         steps.reached(Step.CUT_LOOSE, names.name_id)

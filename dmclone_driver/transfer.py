@@ -65,6 +65,7 @@ class Transfer:
         identity.begin(context, volume, placeholder_id, peer,
                        description['initiator'], node)
         try:
+            # It says that it is moving now, which the export is held against.
             volume.refresh()
             self._source.export(context, volume, description['initiator'])
             path = self._backend.client.prepare(

@@ -451,7 +451,8 @@ class ConnectionTestCase(DriverTestCase):
         data = self.connect()
         self.assertEqual('iscsi', data['driver_volume_type'])
         self.assertEqual(self.names.path(), self.driver.target_driver.path)
-        self.assertIn(self.volume.name, self.row().provider_location)
+        self.assertEqual(Remote.location(self.volume),
+                         self.row().provider_location)
         self.assertEqual(self.a.pool, self.row().host)
         # And its end.
         self.driver.remove_export(self.context, self.row())
@@ -463,13 +464,13 @@ class ConnectionTestCase(DriverTestCase):
         self.driver.target_driver = Remote()
         other = self.a.create()
         row = self.row()
-        row.provider_location = self.driver.target_driver.create_export(
-            self.context, other, 'x')['location']
+        row.provider_location = Remote.location(other)
         row.provider_auth = 'CHAP user secret'
         row.save()
         self.connect()
         self.assertEqual(self.names.path(), self.driver.target_driver.path)
-        self.assertIn(self.volume.name, self.row().provider_location)
+        self.assertEqual(Remote.location(self.volume),
+                         self.row().provider_location)
 
     def test_attachment_goes_while_its_request_waits(self):
         """It is not Cinder's own request then."""
@@ -521,7 +522,8 @@ class ConnectionTestCase(DriverTestCase):
                           self.b.connector)
         self.driver.remove_export(self.context, self.row())
         self.assertIsNotNone(self.driver.target_driver.path)
-        self.assertIn('where', self.row().provider_location)
+        self.assertEqual(Remote.location(self.volume),
+                         self.row().provider_location)
 
     def test_last_remote_attachment_goes(self):
         """While the volume is attached at home, too."""
@@ -625,9 +627,13 @@ class Remote:
         self.path = None
         self.ended = []
 
+    @staticmethod
+    def location(volume):
+        return 'where iqn.2010-10.org.openstack:' + volume.name
+
     def create_export(self, context, volume, path):
         self.path = path
-        return {'location': 'where iqn.2010-10.org.openstack:' + volume.name,
+        return {'location': self.location(volume),
                 'auth': 'CHAP user secret'}
 
     def initialize_connection(self, volume, connector):
