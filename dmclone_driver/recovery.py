@@ -272,16 +272,21 @@ class Recovery:
         self._copies = left
 
     def _end_exports(self, context):
-        """End the exports of volumes that nobody imports any more."""
-        for device in dmsetup.devices():
-            parsed = names_module.parse(device)
-            if not parsed or parsed[1] != EXPORT:
-                continue
+        """End the exports of volumes that nobody imports any more.
+
+        Of what a reboot has left there may be nothing but the target.
+        """
+        exported = {parsed[0] for parsed in map(
+            names_module.parse, dmsetup.devices())
+            if parsed and parsed[1] == EXPORT}
+        exported.update(map(names_module.of_target,
+                            self._backend.target.names()))
+        for names in exported - {None}:
             try:
-                self._end_export(context, parsed[0])
+                self._end_export(context, names)
             except Exception:
-                LOG.exception('Whether anybody needs %s could not be found '
-                              'out.', device)
+                LOG.exception('Whether anybody needs the export of %s could '
+                              'not be found out.', names.name_id)
 
     def _end_export(self, context, names):
         """End an export, unless its volume or source still needs it."""

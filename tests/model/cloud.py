@@ -102,8 +102,9 @@ class Cloud(fake_cloud.Cloud):
         """Read through a session, if its target is there."""
         iqn = path.rpartition('/')[2]
         for node in self.nodes.values():
-            if iqn in node.target.exports:
-                return node.kernel.read(node.target.exports[iqn][0], block)
+            served = node.target.exports.get(iqn, (None,))[0]
+            if served:
+                return node.kernel.read(served, block)
         raise machine.Wait
 
     def content(self, row, when):

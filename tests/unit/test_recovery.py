@@ -281,10 +281,14 @@ class AgainTestCase(RecoveryTestCase):
         self.a.target.export = mock.Mock(side_effect=OSError)
         self.restart(self.a, reboot=True)
         self.a.target.export = export
-        self.assertEqual({}, self.a.target.exports)
+        self.assertEqual([None], self.served())
         self.a.look()
         self.cloud.settle()
-        self.assertEqual(1, len(self.a.target.exports))
+        self.assertEqual([Names(self.volume.id).path('export')],
+                         self.served())
+
+    def served(self):
+        return [path for path, *_ in self.a.target.exports.values()]
 
     def test_slow_retry_holds_up_no_gate(self):
         """It may clear a big volume meanwhile; and it is one retry."""
@@ -538,6 +542,19 @@ class PreparedTestCase(RecoveryTestCase):
         self.assertEqual(1, len(self.a.target.exports))
         self.assertTrue(self.a.kernel.write(self.home))
         self.cloud.detach(self.volume, self.b)
+        self.assertIdle(self.a)
+
+    def test_peer_abandons_while_the_home_is_off(self):
+        """A target's file outlives the reboot, the device below does not."""
+        self.a.reboot()
+        for record in self.row().volume_attachment:
+            record.destroy()
+        placeholder, = self.cloud.placeholders()
+        with self.cloud.on(self.b):
+            identity.abandon(self.context, self.volume.id, placeholder.id)
+        self.a.start()
+        self.cloud.settle()
+        self.cloud.watch(3)
         self.assertIdle(self.a)
 
     def test_commit_while_the_peer_was_down(self):

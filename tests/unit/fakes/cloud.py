@@ -348,7 +348,7 @@ class Node:
         """Cut the power; the service is not started."""
         self.stop()
         self.kernel.reboot()
-        self.target.exports.clear()
+        self.target.reboot()
         for volume in self.lvm.volumes.values():
             volume['active'] = False
 

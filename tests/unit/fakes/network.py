@@ -44,6 +44,10 @@ class Target:
     def unexport(self, name):
         self._step('unexport ' + name, self._close, PREFIX + name)
 
+    def reboot(self):
+        """Forget all but that nobody may log in, as tgt's files say."""
+        self.exports = dict.fromkeys(self.exports, (None, None, None))
+
     def names(self):
         return [iqn.removeprefix(PREFIX) for iqn in self.exports]
 
