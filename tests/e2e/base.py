@@ -138,6 +138,25 @@ class E2ETest(unittest.TestCase):
         return node.run('dmsetup status --noflush ' + path).strip()
 
 
+class HydratingTest(E2ETest):
+    """A test with a volume whose data is still moving."""
+
+    def setUp(self):
+        super().setUp()
+        self.volume_id, self.node, self.before = self.filled_volume()
+        self.peer = self.other(self.node)
+
+    def attach_and_write(self):
+        """Attach the volume away and change it there.
+
+        :returns: (path, checksum from now on)
+        """
+        path = user_module.path(self.user.attach(self.volume_id, self.peer))
+        expected = self.checksum_with(self.peer, path, 20, 'one')
+        self.write(self.peer, path, 20, 'one')
+        return path, expected
+
+
 class TwoAttachmentsTest(E2ETest):
     """A test with a volume that one instance has attached on two nodes."""
 
