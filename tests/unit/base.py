@@ -7,6 +7,7 @@ import uuid
 import warnings
 
 from cinder.tests.unit import test
+import fixtures
 import testtools
 
 from dmclone_driver import logical_volumes
@@ -22,6 +23,11 @@ READS = re.compile(r': (dmsetup (info|status|targets)|lvs|size|sysfs|'
 
 class PlainTestCase(testtools.TestCase):
     """A test that needs nothing around it."""
+
+    def setUp(self):
+        super().setUp()
+        # Shown with a test that fails, and not otherwise.
+        self.useFixture(fixtures.FakeLogger())
 
     def patch(self, path, *args, **kwargs):
         """Patch something until the end of the test."""
