@@ -122,7 +122,7 @@ class MatrixTest(base.SetupTest):
         all_cases = cases.all_of(self.user, self.home, self.peer)
         self.create(all_cases)
         originals = self.fill(all_cases)
-        self.at_once(case.before for case in all_cases)
+        self.at_once((case.before for case in all_cases), AT_ONCE)
         with concurrent.futures.ThreadPoolExecutor(
                 len(all_cases), initializer=self.lab.enter) as pool:
             try:
@@ -142,16 +142,9 @@ class MatrixTest(base.SetupTest):
             self.at_rest()
         finally:
             self.write_down(kind, all_cases)
-        self.at_once(case.leave for case in all_cases)
+        self.at_once((case.leave for case in all_cases), AT_ONCE)
         # Before a start of the services could end what was forgotten.
         self.nothing_left(TO_PREPARE)
-
-    def at_once(self, functions):
-        """Call functions, some at a time; raises what the first raises."""
-        with concurrent.futures.ThreadPoolExecutor(
-                AT_ONCE, initializer=self.lab.enter) as pool:
-            for each in [pool.submit(function) for function in functions]:
-                each.result()
 
     def create(self, all_cases):
         """Give each case a volume on the home, where the flow begins."""
@@ -172,9 +165,9 @@ class MatrixTest(base.SetupTest):
         """Fill the volumes where they are; returns their parts' checksums."""
         self.home.run(_FILL + ' '.join(
             case.volume_id for case in all_cases), timeout=180)
-        return self.parts(all_cases)
+        return self.parts()
 
-    def parts(self, all_cases):
+    def parts(self):
         """Return {volume id: checksums of its parts}, where it lives."""
         found = {}
         for node, paths_of in self.paths():
@@ -337,7 +330,7 @@ class MatrixTest(base.SetupTest):
         """All is well, and what was acknowledged is there, and all else."""
         acknowledged = {case for case in all_cases if
                         stops.durable(FOLDER, case.volume_id)}
-        now = self.parts(all_cases)
+        now = self.parts()
         for case in all_cases:
             with self.subTest(case.name):
                 # Until nothing has been found.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A test against the lab that is up: its user, its nodes, its clean-up."""
 
+import concurrent.futures
 import contextlib
 import subprocess
 import time
@@ -20,6 +21,9 @@ DATA = 64
 class E2ETest(unittest.TestCase):
     """Afterwards all volumes are deleted, and nothing else may be left."""
 
+    #: Seconds until a volume is deleted, or all that was left is gone.
+    TO_END = 60
+
     def setUp(self):
         super().setUp()
         self.lab = lab_module.Lab.load()
@@ -38,15 +42,15 @@ class E2ETest(unittest.TestCase):
             self.end_volume(volume_id)
         self.nothing_left()
 
-    def end_volume(self, volume_id, timeout=60):
+    def end_volume(self, volume_id, timeout=None):
         """Detach a volume from wherever it is, and delete it."""
         self.user.detach_all(volume_id)
-        self.user.delete_volume(volume_id, timeout)
+        self.user.delete_volume(volume_id, timeout or self.TO_END)
 
-    def nothing_left(self, timeout=60):
+    def nothing_left(self, timeout=None):
         """Wait until nothing is left on any node or in the database."""
         wait.until(lambda: not leftovers.find(self.lab),
-                   'everything to be gone', timeout,
+                   'everything to be gone', timeout or self.TO_END,
                    log=lambda: '\n'.join(leftovers.find(self.lab)))
 
     # Where things are
@@ -115,6 +119,13 @@ class E2ETest(unittest.TestCase):
         finally:
             self.user.detach(attachment['id'])
             self.user.settled(volume_id, 'available')
+
+    def at_once(self, functions, at_most):
+        """Call functions, some at a time; raises what the first raises."""
+        with concurrent.futures.ThreadPoolExecutor(
+                at_most, initializer=self.lab.enter) as pool:
+            for job in [pool.submit(function) for function in functions]:
+                job.result()
 
     def hydrated(self, volume_id, timeout=120):
         """Wait until a volume is complete and its sources are gone."""

@@ -6,6 +6,7 @@ import hashlib
 import random
 import time
 
+from tests.e2e import leftovers
 from tests.e2e import user as user_module
 from tests.lab import errors
 from tests.lab import wait
@@ -17,6 +18,9 @@ BLOCK = 4096
 BLOCKS = range(0, (MIB << 20) // BLOCK, 4096)
 #: Seconds that a request may take, a reboot of both nodes included.
 PATIENCE = 300
+#: Seconds until all works in peace, on a machine of half the usual speed,
+#: where requests are answered too late for some time.
+TO_REST = 600
 
 _FILL = ('yes {text} | head -c {size} | timeout -s KILL 100 dd of={path} '
          'bs=1M iflag=fullblock oflag=direct conv=nocreat,notrunc,fsync '
@@ -274,7 +278,7 @@ class Life:
 
         :raises: LabError if it does not work then
         """
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TO_REST
         while True:
             self.recover()
             try:
@@ -293,6 +297,9 @@ class Life:
         if not self._filled:
             self._fill(first, 0)
             self._detach(first, 0)
+        wait.until(lambda: not leftovers.placeholders(
+            self._lab, self.volume_id), 'volume %s to be in one place' %
+            self.volume_id, PATIENCE)
         self._extend(first, 0)
         self._attach(first, 0)
         self._write(first, BLOCKS[0])
@@ -341,9 +348,9 @@ class Life:
         if volume['status'] == 'available':
             self._may_go = False
             return True
-        assert volume['status'] != 'error_deleting', volume
-        if volume['status'] == 'error':
+        if volume['status'] in ('error', 'error_deleting'):
             assert self._may_go, volume
+            self._say(volume['status'], self.volume_id)
             self._user.request('DELETE', '/volumes/' + self.volume_id)
         elif volume['status'] in ('extending', 'error_extending',
                                   'attaching', 'detaching', 'reserved'):

@@ -35,6 +35,8 @@ OPTIONS = {'volume_driver': 'tests.soak.driver.SmallVolumes',
 class SoakTest(base.SetupTest):
     """Nothing is lost, and nothing is left."""
 
+    TO_END = life.PATIENCE
+
     def test_soak(self):
         nodes = list(self.lab.nodes.values())
         self.assertGreaterEqual(len(nodes), 3)
@@ -46,7 +48,7 @@ class SoakTest(base.SetupTest):
                      for number in range(LIVES)]
             try:
                 self.live(lives)
-                self.live_in_peace(lives)
+                self.at_once([each.live_in_peace for each in lives], LIVES)
                 self.say('done: %s' % self.done(lives))
                 # While volumes are still small.
                 self._clean_up()
@@ -68,12 +70,6 @@ class SoakTest(base.SetupTest):
                 jobs, SECONDS, concurrent.futures.FIRST_EXCEPTION)
             self.over.set()
             for job in jobs:
-                job.result()
-
-    def live_in_peace(self, lives):
-        with concurrent.futures.ThreadPoolExecutor(
-                LIVES, initializer=self.lab.enter) as pool:
-            for job in [pool.submit(each.live_in_peace) for each in lives]:
                 job.result()
 
     def go_on(self, each):
