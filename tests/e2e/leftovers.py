@@ -40,6 +40,12 @@ def volumes(node):
     return node.run('lvs --noheadings -o lv_name').split()
 
 
+def metadata(node):
+    """Return the name of the metadata of a node's one clone."""
+    name, = [name for name in volumes(node) if 'metadata' in name]
+    return name
+
+
 def find(lab):
     """Return a line for each thing that is left anywhere."""
     found = []

@@ -7,6 +7,7 @@ from dmclone_driver.names import EXPORT
 from dmclone_driver.names import GATE
 from dmclone_driver.names import Names
 from tests.e2e import base
+from tests.e2e import leftovers
 from tests.e2e import user as user_module
 from tests.lab import errors
 from tests.lab import wait
@@ -22,6 +23,7 @@ _HOLE = """awk -v at=%d '$3 == "linear" {
 # Prints it as of a disk that fails each write.
 _REFUSES_WRITES = ("modprobe dm-flakey; sed -E 's/linear (\\S+ \\S+)/"
                    "flakey \\1 0 1 1 error_writes/'")
+_FAILS = "sed 's/linear .*/error/'"
 _SWAP = ' | dmsetup load {0} && dmsetup suspend --noflush {0}; ' \
     'dmsetup resume {0}'
 
@@ -63,6 +65,12 @@ class BadDisksTest(base.E2ETest):
                       '/var/log/lab/cinder-volume.log' % self.volume_id)
         self.assertTrue(self.placeholders(self.volume_id))
 
+    def read_one(self):
+        """Return a command that reads what was written before."""
+        return ('set -o pipefail; dd if=%s bs=4096 skip=%d count=1 '
+                'iflag=direct status=none | head -c 3' % (
+                    self.path, 20 << 8))
+
     def assert_fails(self, command):
         with self.assertRaises(errors.LabError):
             self.node.run(command)
@@ -85,8 +93,42 @@ class BadDisksTest(base.E2ETest):
                               'oflag=direct conv=nocreat,notrunc' % (
                                   self.path, BAD * 16))
             self.is_told()
-            self.assertIn('one', self.node.run(
-                'dd if=%s bs=1M skip=20 count=1 iflag=direct status=none '
-                '| head -c 3' % self.path))
+            self.assertEqual('one', self.node.run(self.read_one()))
         self.hydrated(self.volume_id, timeout=400)
         self.assertEqual(self.expected, self.checksum(self.node, self.path))
+
+    @contextlib.contextmanager
+    def failing_metadata(self, how):
+        """Let the bitmap's disk fail; the node restarts when it is good.
+
+        Gives the clone's status.
+        """
+        device = 'cinder--volumes-' + leftovers.metadata(
+            self.node).replace('-', '--')
+        expected = self.checksum_with(self.node, self.path, 40, 'two')
+        with self.failing(self.node, device, how):
+            with self.assertRaises(errors.LabError):
+                self.write(self.node, self.path, 40, 'two')
+            wait.until(lambda: self.user.messages(self.volume_id),
+                       'a message', 60)
+            self.node.run('grep "its device has failed" '
+                          '/var/log/lab/cinder-volume.log')
+            yield self.clone_status(self.node, self.path)
+        self.node.cut_power()
+        self.node.start()
+        self.node.wait_ready()
+        # It was not acknowledged, and may be there or not.
+        self.write(self.node, self.path, 40, 'two')
+        self.slow.close()
+        self.hydrated(self.volume_id, timeout=180)
+        self.assertEqual(expected, self.checksum(self.node, self.path))
+
+    def test_metadata_refuses_writes(self):
+        with self.failing_metadata(_REFUSES_WRITES) as clone:
+            self.assertIn(' ro', clone)
+            self.assertEqual('one', self.node.run(self.read_one()))
+
+    def test_metadata_fails(self):
+        with self.failing_metadata(_FAILS) as clone:
+            self.assertIn(' Fail', clone)
+            self.assert_fails(self.read_one())
