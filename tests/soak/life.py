@@ -18,8 +18,8 @@ BLOCK = 4096
 BLOCKS = range(0, (MIB << 20) // BLOCK, 4096)
 #: Seconds that a request may take, a reboot of both nodes included.
 PATIENCE = 300
-#: Seconds until all works in peace, on a machine of half the usual speed,
-#: where requests are answered too late for some time.
+#: Seconds until all works in peace, on a slow machine, too, where requests are
+#: answered too late for some time.
 TO_REST = 600
 
 _FILL = ('yes {text} | head -c {size} | timeout -s KILL 100 dd of={path} '
