@@ -19,6 +19,12 @@ def on_node(volume, node):
             if attached_on(record.connector, node)]
 
 
+def complete(volume, node):
+    """Whether an instance on a node has, or is to have, a volume."""
+    return any(record.attach_status not in _NOT_YET
+               for record in on_node(volume, node))
+
+
 def live(volume, node):
     """Return the attachment records through which a node uses a volume.
 

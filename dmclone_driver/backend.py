@@ -6,13 +6,16 @@ import threading
 
 from cinder import context as cinder_context
 from cinder import coordination
+from cinder import exception as cinder_exception
 from cinder.message import api as message_api
 from cinder.message import message_field
+from cinder import objects
 from oslo_log import log as logging
 
 from dmclone_driver import handles
 from dmclone_driver import identity
 from dmclone_driver import logical_volumes
+from dmclone_driver.names import Names
 
 LOG = logging.getLogger(__name__)
 
@@ -64,6 +67,52 @@ class Backend:
     def holds(self, row):
         """Whether a row's logical volume is on this backend."""
         return identity.backend_of(row) == self.host
+
+    def correct(self, context, row):
+        """Take back what something other than this driver made of a row.
+
+        An operator's command, or an answer that Cinder has waited for, may
+        have changed the host of a volume that this driver has moved
+        meanwhile. What LVM has on this node outranks the row.
+        """
+        there = identity.recorded_backend(row)
+        if not (row.host and there) or not identity.is_altered(row) and (
+                there == row.host.partition('#')[0] or
+                identity.is_being_made(context, row.id)):
+            return
+        if row.host.partition('#')[0] == self.host and (
+                self.logical_volume(Names(row.name_id)) is not None):
+            # The node has another name now.
+            identity.set_owner(context, row)
+        elif identity.is_placeholder(row) or self._service(
+                context, there) is not None:
+            identity.put_back(context, row)
+        row.refresh()
+
+    def correct_all(self, context):
+        """Take back what was made of rows of this backend, with one query."""
+        for row_id in identity.altered(context, self.host):
+            try:
+                row = identity.get(context, row_id)
+                if row is not None:
+                    self.correct(context, row)
+            except Exception:
+                LOG.exception('What was changed of volume %s could not be '
+                              'taken back yet.', row_id)
+
+    def is_up(self, context, host):
+        """Whether the service of a backend has been heard of lately."""
+        service = self._service(context, host)
+        return service is not None and service.is_up
+
+    @staticmethod
+    def _service(context, host):
+        """Return the service of a backend, running or not, or None."""
+        try:
+            return objects.Service.get_by_args(context.elevated(), host,
+                                               'cinder-volume')
+        except cinder_exception.ServiceNotFound:
+            return None
 
     def logical_volume(self, names):
         """Return a volume's logical volume, or None."""

@@ -144,6 +144,8 @@ class Destination:
         First the database says that it will never be committed: whoever
         dies in the middle of the removal leaves nothing to come back to.
         """
+        self._teardown.refuse_opened(names, identity.placeholder(
+            context, names.name_id))
         if not handles.never_written(names):
             return False
         if not identity.abandon(context, volume_id, names.name_id):
@@ -160,7 +162,7 @@ class Destination:
         """
         placeholder = identity.placeholder(context, placeholder_id)
         if placeholder is None:
-            return
+            raise self._unknown(placeholder_id)
         volume_id, state = (identity.volume_of(placeholder),
                             identity.state(placeholder))
         if state == identity.RELEASED:
@@ -176,12 +178,33 @@ class Destination:
                 self.rebuild(names)
                 clone = names.of(HANDLE) in dmsetup.clones()
                 if clone and dmsetup.is_suspended(names.of(GATE)):
-                    owner = identity.get(context, volume_id)
-                    handles.open_gate(names, writable=(
+                    owner = identity.owner_row(context, placeholder_id)
+                    self.open(names, volume_id, writable=(
                         owner is not None and
-                        owner.name_id == names.name_id))
+                        not identity.is_placeholder(owner)))
             if answers and clone:
                 self.hydrate(context, names, placeholder)
+
+    @staticmethod
+    def _unknown(placeholder_id):
+        return cinder_exception.VolumeDriverException(message=_(
+            'transfer %s is not in the database as it is read here')
+            % placeholder_id)
+
+    def open(self, names, volume_id, writable=True):
+        """Open the gate of a volume's home, once its disk says so.
+
+        Whatever becomes of the database, what is written from now on is not
+        taken for a destination that was never used.
+
+        :param writable: not if the volume has moved on
+        """
+        lv = self._backend.logical_volume(names)
+        if not lv.opened:
+            logical_volumes.tag(lv.group, lv.name,
+                                logical_volumes.OPENED_TAG + volume_id)
+        steps.reached(Step.OPENING, names.name_id)
+        handles.open_gate(names, writable)
 
     def _ask_to_seal(self, context, source):
         """Let the old home refuse writes before the gate opens here.
@@ -303,10 +326,12 @@ class Destination:
             this is tried again
         """
         placeholder = identity.placeholder(context, placeholder_id)
+        names = Names(placeholder_id)
         if placeholder is None:
+            if self._backend.logical_volume(names) is not None:
+                raise self._unknown(placeholder_id)
             return True
-        names, volume_id = Names(placeholder_id), identity.volume_of(
-            placeholder)
+        volume_id = identity.volume_of(placeholder)
         with self._working(names), self._backend.lock(volume_id):
             self._abandon_if_early(context, placeholder, names)
             placeholder = identity.placeholder(context, placeholder_id)
@@ -342,6 +367,7 @@ class Destination:
         Its gate was never open, so no write was ever acknowledged. That is
         looked at all the same: the database may have been restored.
         """
+        self._teardown.refuse_opened(names, placeholder)
         if not handles.never_acknowledged(names):
             LOG.error('%(device)s was abandoned, but has been written. It is '
                       'kept: it may hold the only copy of what was written.',

@@ -5,6 +5,7 @@ Cinder's LVM driver does what concerns one node; this adds the handles that
 users open and the moves between nodes.
 """
 
+import contextlib
 import functools
 
 from cinder import context as cinder_context
@@ -21,6 +22,7 @@ from oslo_utils import importutils
 
 from dmclone_driver import attachments
 from dmclone_driver import backend as backend_module
+from dmclone_driver import deadline as deadline_module
 from dmclone_driver import destination
 from dmclone_driver import exception
 from dmclone_driver import handles
@@ -50,8 +52,8 @@ LOG = logging.getLogger(__name__)
 # What a new row has to say about exports and transfers: Cinder copies these
 # fields of the volume that it migrates, or clones for images
 # (cinder/volume/manager.py, _migrate_volume_generic, _clone_image_volume).
-_NOTHING_OF_ANOTHER = {'provider_location': None, 'provider_auth': None,
-                       'replication_driver_data': None}
+_OF_ANOTHER = ('provider_location', 'provider_auth',
+               'replication_driver_data')
 
 
 def _names(volume):
@@ -65,9 +67,8 @@ def _in_one_place(action):
         def run(self, volume, *args, **kwargs):
             context = backend_module.context_of(volume)
             with self._backend.lock(volume.id):
-                volume.refresh()
-                self._refuse_if_gone(volume, self._backend.node)
-                transfer.refuse_while_moving(context, volume, action)
+                self._refuse_if_gone(context, volume, action)
+                self._transfer.refuse_while_moving(context, volume, action)
                 return method(self, volume, *args, **kwargs)
         return run
     return decorate
@@ -152,8 +153,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         start.peers_are_answered(context)
 
     def _update_volume_stats(self):
-        """Report capacities as LVM does, and what this driver can do."""
+        """Report capacities as LVM does, and what this driver can do.
+
+        Cinder asks for that each minute: what its commands have changed is
+        taken back then.
+        """
         super()._update_volume_stats()
+        self._backend.correct_all(cinder_context.get_admin_context())
         self._stats.update(vendor_name='dmclone_driver',
                            driver_version=self.VERSION,
                            storage_protocol=self.protocol,
@@ -171,12 +177,22 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def create_volume(self, volume):
         """Make an empty volume; returns what its row has to say."""
         super().create_volume(volume)
-        return dict(_NOTHING_OF_ANOTHER)
+        return self._about_new(volume)
 
     def create_volume_from_snapshot(self, volume, snapshot):
         """Make a volume from a snapshot; returns what its row has to say."""
         super().create_volume_from_snapshot(volume, snapshot)
-        return dict(_NOTHING_OF_ANOTHER)
+        return self._about_new(volume)
+
+    def _about_new(self, volume):
+        """Return what Cinder has to change in a new row.
+
+        No more than that: Cinder saves it once more when an image has been
+        copied, which may be after a transfer has begun.
+        """
+        update = {field: None for field in _OF_ANOTHER if volume[field]}
+        return dict(update, provider_id=volume_utils.append_host(
+            self.host, self.get_pool(volume)))
 
     def local_path(self, volume, vg=None):
         """Return the handle of a volume, or the device of a snapshot.
@@ -216,18 +232,43 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """
         context = backend_module.context_of(volume)
         with self._backend.lock(volume.id):
-            volume.refresh()
-            if not self._backend.holds(volume):
-                LOG.error('Volume %(volume)s has just moved to %(host)s: '
-                          'delete it again.',
-                          {'volume': volume.id, 'host': volume.host})
-                raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
+            self._refuse_deletion(context, volume)
             if not self._transfer.roll_back(context, volume):
                 raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
             if not self._volume_not_present(volume.name) and (
                     self.vg.lv_has_snapshot(volume.name)):
                 raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
             self._teardown.remove(context, volume)
+
+    def _refuse_deletion(self, context, volume):
+        """Refuse to delete what is not the volume's data, or not here.
+
+        :raises: VolumeIsBusy, after which Cinder keeps the row; in a group
+            it would not (VolumeManager._delete_group_generic in
+            cinder/volume/manager.py), so another error there
+        """
+        lv = self._backend.logical_volume(_names(volume))
+        try:
+            self._transfer.refuse_if_moved_away(volume, _('delete'), lv)
+            self._refuse_if_gone(context, volume, _('delete'))
+        except exception.NotHere as error:
+            if volume.launched_at is None and lv and not lv.of_transfer:
+                # Cinder has sent an unfinished creation to another node.
+                return
+            self._log_refused_deletion(volume, error)
+        except (exception.IsPlaceholder, exception.MovedAway) as error:
+            self._log_refused_deletion(volume, error)
+        else:
+            return
+        if volume.group_id:
+            raise exception.NotHere(action=_('delete'), volume=volume.id,
+                                    host=volume.host)
+        raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
+
+    @staticmethod
+    def _log_refused_deletion(volume, error):
+        LOG.error('Volume %(volume)s is not deleted: %(reason)s',
+                  {'volume': volume.id, 'reason': error.msg})
 
     @_in_one_place(_('extend'))
     def extend_volume(self, volume, new_size):
@@ -258,7 +299,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         it need not be locked: it can be attached and detached meanwhile.
         """
         super().create_cloned_volume(volume, src_vref)
-        return dict(_NOTHING_OF_ANOTHER)
+        return self._about_new(volume)
 
     def create_snapshot(self, snapshot):
         """Make a snapshot of a volume that is in one place."""
@@ -299,10 +340,24 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._revert(volume, context, snapshot)
 
     def manage_existing(self, volume, existing_ref):
-        """Take over a logical volume."""
+        """Take over a logical volume; returns what its row has to say.
+
+        :raises: ManageExistingInvalidReference if it is part of a transfer,
+            or has a handle
+        """
+        name = existing_ref.get('source-name', '')
+        names = names_module.of_logical_volume(name)
+        lv = logical_volumes.find(name, self.vg.vg_name)
+        if lv is not None and (lv.clone or lv.sealed or lv.deleted or
+                               (names and handles.exists(names))):
+            raise cinder_exception.ManageExistingInvalidReference(
+                existing_ref=existing_ref,
+                reason=_('this driver uses logical volume %s; dmclone-'
+                         'reconcile says for what') % name)
         super().manage_existing(volume, existing_ref)
         if isinstance(volume, objects.Volume):
             self._ensure_handle(volume)
+            return self._about_new(volume)
 
     @_in_one_place(_('unmanage'))
     def unmanage(self, volume):
@@ -311,12 +366,60 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def migrate_volume(self, context, volume, host):
         """Leave a migration that is asked for to Cinder's own copy."""
-        transfer.refuse_while_moving(context, volume, _('migrate'))
+        self._refuse_if_gone(context, volume, _('migrate'))
+        self._transfer.refuse_while_moving(context, volume, _('migrate'))
         return False, None
+
+    def retype(self, context, volume, new_type, diff, host):
+        """Change the type of a volume, wherever that is by now.
+
+        Cinder saves the host that the scheduler has answered, perhaps long
+        ago, unless it is told of another one. An error would make it copy
+        the volume, if that is allowed (VolumeManager.retype in
+        cinder/volume/manager.py).
+        """
+        volume.refresh()
+        self._backend.correct(context, volume)
+        return True, {'host': volume.host}
+
+    def copy_image_to_volume(self, context, volume, image_service, image_id,
+                             disable_sparse=False):
+        """Copy an image to a volume, which stays here meanwhile."""
+        with self._staying(context, volume):
+            super().copy_image_to_volume(context, volume, image_service,
+                                         image_id, disable_sparse)
+
+    def copy_image_to_encrypted_volume(self, context, volume, image_service,
+                                       image_id, disable_sparse=False):
+        """Copy an image to an encrypted volume, which stays here."""
+        with self._staying(context, volume):
+            super().copy_image_to_encrypted_volume(
+                context, volume, image_service, image_id, disable_sparse)
+
+    @contextlib.contextmanager
+    def _staying(self, context, volume):
+        """Refuse to move a volume while this node writes to it.
+
+        Cinder lets a volume be attached while an image is copied to it.
+        """
+        with self._backend.lock(volume.id):
+            self._refuse_if_gone(context, volume, _('copy an image to'))
+            self._transfer.refuse_while_moving(context, volume,
+                                               _('copy an image to'))
+            self._transfer.staying.add(volume.id)
+        try:
+            yield
+        finally:
+            self._transfer.staying.discard(volume.id)
 
     def update_migrated_volume(self, context, volume, new_volume,
                                original_volume_status):
         """Keep the name that the logical volume was made with."""
+        # Cinder's copies may be hours old, and it goes on with these.
+        volume.refresh()
+        new_volume.refresh()
+        identity.exchange_owners(context, volume, new_volume)
+        # Not provider_id: Cinder exchanges that by itself, once.
         return {'_name_id': new_volume.name_id,
                 'provider_location': new_volume.provider_location}
 
@@ -361,8 +464,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """
         # Cinder passes its database's own row here and there.
         volume = identity.get(context, volume.id)
-        if volume is not None and self._backend.holds(volume) and (
-                self._remote(volume) and
+        if volume is not None and not identity.is_placeholder(volume) and (
+                self._backend.holds(volume) and self._remote(volume) and
                 not attachments.elsewhere(volume, self._backend.node)):
             self._end_export(context, volume)
 
@@ -391,12 +494,12 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         :raises: NoPeer, TransferRefused, TransferFailed, HandleMissing,
             EncryptionRefused
         """
+        deadline = deadline_module.Deadline.of_request()
         context = backend_module.context_of(volume)
         asked_by_cinder = attachments.is_internal(volume)
         with self._backend.lock(volume.id):
-            volume.refresh()
-            self._refuse_if_gone(volume, connector.get('host'))
-            self._refuse_if_deleted(volume)
+            self._refuse_if_gone(context, volume, _('attach'))
+            self._refuse_unusable(volume, _('attach'))
             if attachments.is_internal(volume):
                 if not asked_by_cinder:
                     raise exception.TransferRefused(
@@ -410,7 +513,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             if peer.backend_host == self.host:
                 return self._connect_at_home(volume)
             return self._connect_local(volume, self._move(
-                context, volume, peer, connector))
+                context, volume, peer, connector, deadline))
 
     @staticmethod
     def _refuse_encryption(context, volume):
@@ -430,22 +533,38 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             raise exception.EncryptionRefused(
                 volume=volume.id, provider=encryption.get('provider'))
 
-    def _refuse_if_gone(self, volume, node):
+    def _refuse_if_gone(self, context, volume, action):
+        """Read a volume's row again, and refuse it if it is not here.
+
+        :param action: a translated verb
+        :raises: NotHere, IsPlaceholder
+        """
+        volume.refresh()
+        self._backend.correct(context, volume)
+        if identity.is_placeholder(volume):
+            raise exception.IsPlaceholder(
+                action=action, placeholder=volume.id, host=volume.host,
+                volume=identity.volume_of(volume))
         if not self._backend.holds(volume):
-            raise exception.TransferRefused(
-                volume=volume.id, host=node,
-                reason=_('it has just moved to %s; try again') % volume.host)
+            raise exception.NotHere(action=action, volume=volume.id,
+                                    host=volume.host)
 
-    def _refuse_if_deleted(self, volume):
-        lv = self._backend.logical_volume(_names(volume))
-        if lv is not None and lv.deleted:
+    def _refuse_unusable(self, volume, action):
+        """Refuse what holds other data than the volume's.
+
+        :raises: PartlyDeleted, MovedAway
+        """
+        try:
+            self._transfer.refuse_by_tags(
+                volume, action, self._backend.logical_volume(_names(volume)))
+        except (exception.PartlyDeleted, exception.MovedAway):
             backend_module.tell_user(volume)
-            raise exception.PartlyDeleted(volume=volume.id)
+            raise
 
-    def _move(self, context, volume, peer, connector):
+    def _move(self, context, volume, peer, connector, deadline):
         try:
             return self._transfer.move(context, volume, peer,
-                                       connector.get('host'))
+                                       connector.get('host'), deadline)
         except Exception:
             backend_module.tell_user(volume)
             raise
@@ -469,7 +588,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 connector.get('initiator') ==
                 self._backend.importer.initiator()):
             return self._connect_at_home(volume)
-        transfer.refuse_while_moving(context, volume, _('copy'))
+        self._transfer.refuse_while_moving(context, volume, _('copy'))
         return self._connect_remote(context, volume, connector)
 
     def _connect_remote(self, context, volume, connector):
@@ -491,6 +610,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         context = backend_module.context_of(volume)
         with self._backend.lock(volume.id):
             volume.refresh()
+            self._backend.correct(context, volume)
+            if identity.is_placeholder(volume):
+                return True
             if not self._backend.holds(volume):
                 LOG.info('Volume %(volume)s has moved to %(host)s.',
                          {'volume': volume.id, 'host': volume.host})

@@ -43,6 +43,52 @@ class NotWhileMoving(exception.InvalidVolume):
                 "is complete, then try again.")
 
 
+class NotHere(exception.InvalidVolume):
+    """A request that came to a node which the volume has left."""
+
+    message = _("Can't %(action)s volume %(volume)s: it has just moved to "
+                "%(host)s. Try again.")
+
+
+class IsPlaceholder(exception.InvalidVolume):
+    """A request for the row that stands for a source or destination."""
+
+    message = _("Can't %(action)s volume %(placeholder)s: it stands for data "
+                "of volume %(volume)s on %(host)s while that moves, and the "
+                "driver removes it when it is not needed any more. To move or "
+                "delete data, use volume %(volume)s.")
+
+
+class MovedAway(exception.InvalidVolume):
+    """The database points to a source, so it has forgotten the move."""
+
+    message = _("Can't %(action)s volume %(volume)s on %(host)s: logical "
+                "volume %(lv)s was left behind when the volume moved to "
+                "another node, and the database does not know of that. It "
+                "was restored, or has lost its last transactions. Nothing is "
+                "changed on any node. Ask the operator to bring the database "
+                "up to date (dmclone-reconcile names what the nodes have).")
+
+
+class StillClone(exception.InvalidVolume):
+    """LVM says that data is elsewhere, and the database does not."""
+
+    message = _("Can't %(action)s volume %(volume)s: logical volume %(lv)s "
+                "does not have all of its data yet, and the database does "
+                "not know where the rest is. Ask the operator to bring the "
+                "database up to date (dmclone-reconcile names what the "
+                "nodes have).")
+
+
+class DatabaseBehind(exception.VolumeDriverException):
+    """A destination that was in use, and by the database never was."""
+
+    message = _("Logical volume %(lv)s is kept: it has been the home of "
+                "volume %(volume)s, and by the database, which was restored "
+                "or has lost its last transactions, its transfer is "
+                "%(state)s")
+
+
 class HandleMissing(exception.VolumeDriverException):
     """A volume that could not be brought back after a start."""
 
@@ -54,7 +100,7 @@ class HandleMissing(exception.VolumeDriverException):
 class PartlyDeleted(exception.VolumeDriverException):
     """A volume whose deletion has begun and was cut off."""
 
-    message = _("Volume %(volume)s can't be attached: its deletion has begun, "
+    message = _("Volume %(volume)s can't be used: its deletion has begun, "
                 "and what it held is lost. Delete it again.")
 
 

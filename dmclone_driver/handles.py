@@ -344,7 +344,6 @@ def seal(names, flush=True):
             # Nothing would become better by waiting: the source is sealed.
             LOG.exception('What %s has acknowledged may not be durable.',
                           names.path())
-    steps.reached(Step.SEALED, names.name_id)
     return not is_open(names)
 
 

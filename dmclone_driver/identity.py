@@ -13,7 +13,12 @@ the row X points to.
 
 While a transfer is prepared, the volume's ``replication_driver_data`` holds
 the placeholder's id: the lock that holds across hosts. It is of no other use
-to a driver without replication.
+to a driver without replication. Of a placeholder it holds a :class:`Record`,
+and nothing else makes a row a placeholder: no command of Cinder's changes
+this field.
+
+``provider_id`` is the host, with its pool, that has the logical volume. This
+driver alone writes it, so it tells when something else has changed ``host``.
 """
 
 import dataclasses
@@ -24,8 +29,10 @@ from cinder.db import api as db_api
 from cinder.db import models
 from cinder import exception as cinder_exception
 from cinder import objects
+from oslo_config import cfg
 from oslo_db import api as oslo_db_api
 from oslo_log import log as logging
+import sqlalchemy
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
@@ -41,7 +48,18 @@ ABANDONED, RELEASED = 'abandoned', 'released'
 EXCHANGED = ('_name_id', 'host', 'cluster_name', 'availability_zone',
              'service_uuid', 'provider_id', 'provider_location',
              'provider_auth', 'provider_geometry')
-_TARGET = 'target:'
+
+#: The migration status of a placeholder, before the volume's id. Cinder's API
+#: refuses to change a volume with a migration status that it does not know
+#: (AVAILABLE_MIGRATION_STATUS in cinder/volume/api.py). One that begins with
+#: "target:" would let a deletion that the driver refuses destroy the row
+#: (VolumeManager._clear_db in cinder/volume/manager.py).
+MIGRATION_STATUS = 'dmclone:'
+#: The project of placeholders, unless Cinder's internal one is configured: no
+#: tenant sees them, and none is billed for them.
+PROJECT = 'dmclone_driver'
+
+CONF = cfg.CONF
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +67,8 @@ class Record:
     """What a placeholder knows of its transfer."""
 
     state: str
+    #: Id of the user's volume.
+    volume: str
     #: iSCSI name of the node that imports the source.
     initiator: str
     #: The importing host's name in its attachments: nova's, which need not
@@ -57,7 +77,7 @@ class Record:
 
     def text(self):
         """Print it as it is kept in the database (255 characters)."""
-        return json.dumps(dataclasses.asdict(self))
+        return json.dumps(dataclasses.asdict(self), separators=(',', ':'))
 
     def but(self, state):
         """Return the same record in another state."""
@@ -76,20 +96,21 @@ def record(row):
 
 def is_placeholder(row):
     """Whether a volume row stands for a source or destination of ours."""
-    return bool(row.status == 'maintenance' and
-                (row.migration_status or '').startswith(_TARGET) and
-                (row.replication_driver_data or '').startswith('{'))
+    return (row.replication_driver_data or '').startswith('{')
 
 
 def state(row):
-    """Return the state of a placeholder's transfer, None for others."""
-    found = record(row)
+    """Return the state of a placeholder's transfer, None for others.
+
+    :param row: a volume object or database row, or None
+    """
+    found = row and record(row)
     return found and found.state
 
 
 def volume_of(placeholder):
     """Return the id of the user's volume that a placeholder belongs to."""
-    return placeholder.migration_status[len(_TARGET):]
+    return record(placeholder).volume
 
 
 def prepared_transfer(volume):
@@ -113,8 +134,17 @@ def placeholder(context, row_id):
 
 
 def backend_of(row):
-    """Return the backend, ``node@backend``, that a row is on."""
-    return (row.host or '').partition('#')[0]
+    """Return the backend, ``node@backend``, that a row is on.
+
+    Of a placeholder, by what the driver has written down.
+    """
+    host = row.provider_id if is_placeholder(row) else None
+    return (host or row.host or '').partition('#')[0]
+
+
+def recorded_backend(row):
+    """Return the backend that has a row's logical volume, None if unknown."""
+    return row.provider_id and row.provider_id.partition('#')[0]
 
 
 def guarding_id(row):
@@ -152,12 +182,15 @@ def owner_row(context, name_id):
     return rows[0] if rows else None
 
 
-def unfinished(context):
-    """Return all placeholders whose node has yet to remove something."""
-    rows = objects.VolumeList.get_all(context.elevated(),
-                                      filters={'status': 'maintenance'})
+def placeholders_of(context, volume_ids):
+    """Return the placeholders of some volumes, with one query.
+
+    :param volume_ids: of the users' volumes
+    """
+    rows = objects.VolumeList.get_all(
+        context.elevated(), filters={'project_id': _owner()['project_id']})
     return [row for row in rows if is_placeholder(row) and
-            record(row).state in (RELEASED, ABANDONED)]
+            volume_of(row) in volume_ids]
 
 
 def _transaction(step=None):
@@ -226,25 +259,139 @@ def begin(session, volume, placeholder_id, peer, initiator, node):
         raise exception.TransferRefused(
             volume=volume.id, host=peer.host,
             reason=_('another request has just changed it; try again'))
-    if any(state(old) == ABANDONED and old.host == peer.host
+    if any(state(old) == ABANDONED and volume_of(old) == row.id
            for old in session.query(models.Volume).filter_by(
-               deleted=False, migration_status=_TARGET + row.id)):
+               deleted=False, host=peer.host)):
         # Its session to the same source would be taken for the new one's.
         raise exception.TransferRefused(
             volume=volume.id, host=peer.host,
             reason=_('what is left there of an earlier attempt has to be '
                      'removed first; try again when that node is well'))
+    prepared = Record(PREPARED, row.id, initiator, node)
     session.add(models.Volume(
         id=placeholder_id, host=peer.host, service_uuid=peer.service_uuid,
         availability_zone=peer.availability_zone, size=row.size,
-        status='maintenance', attach_status='detached',
-        migration_status=_TARGET + row.id, use_quota=False,
-        user_id=row.user_id, project_id=row.project_id,
+        provider_id=peer.host, attach_status='detached', use_quota=False,
         volume_type_id=row.volume_type_id, multiattach=False,
         display_name='dmclone transfer of %s' % row.id,
-        replication_driver_data=Record(
-            PREPARED, initiator, node).text()))
+        replication_driver_data=prepared.text(), **_owner(),
+        **_columns(prepared)))
+    row.provider_id = row.host
     row.replication_driver_data = placeholder_id
+
+
+def _owner():
+    """Return the user and project of placeholders."""
+    return {'user_id': CONF.cinder_internal_tenant_user_id or PROJECT,
+            'project_id': CONF.cinder_internal_tenant_project_id or PROJECT}
+
+
+def _columns(found):
+    """Return what Cinder is to see of a placeholder with a record."""
+    return {'status': 'maintenance',
+            'migration_status': MIGRATION_STATUS + found.volume}
+
+
+def altered(context, host):
+    """Return the ids of rows of a backend that Cinder's commands changed.
+
+    :param host: ``node@backend``
+    """
+    with db_api.main_context_manager.reader.using(context):
+        volume = models.Volume
+        return [row_id for row_id, in context.session.query(volume.id).filter(
+            volume.deleted.is_(False), volume.host.startswith(host),
+            sqlalchemy.or_(
+                volume.provider_id.isnot(None) &
+                ~volume.provider_id.startswith(host),
+                volume.replication_driver_data.startswith('{') & (
+                    (volume.status != 'maintenance') |
+                    volume.migration_status.is_(None) |
+                    ~volume.migration_status.startswith(MIGRATION_STATUS))))]
+
+
+def is_being_made(context, volume_id):
+    """Whether a volume is being created or filled with an image.
+
+    Until that is over Cinder saves its row again and again
+    (cinder/volume/flows/manager/create_volume.py).
+    """
+    return any(worker.status in ('creating', 'downloading')
+               for worker in db_api.worker_get_all(
+                   context.elevated(), resource_type='Volume',
+                   resource_id=volume_id))
+
+
+def is_altered(row):
+    """Whether Cinder's commands have changed what it sees of a placeholder."""
+    return is_placeholder(row) and (row.host != row.provider_id or any(
+        getattr(row, column) != value
+        for column, value in _columns(record(row)).items()))
+
+
+@_transaction()
+def put_back(session, seen):
+    """Take back what something other than this driver has written.
+
+    Of a placeholder these are its status, migration status and host; of a
+    volume, its host. A volume with a transfer that is prepared is where the
+    transfer has begun.
+
+    :param seen: the row as it was read before; if it has changed since,
+        nothing is changed
+    """
+    row, = _lock(session, seen.id)
+    if row is None or not row.provider_id or (
+            row.host, row.provider_id) != (seen.host, seen.provider_id):
+        return
+    if row.host != row.provider_id:
+        LOG.warning('Volume %(volume)s is put back to %(old)s: its host was '
+                    'changed to %(new)s, and its data is not there.',
+                    {'volume': row.id, 'old': row.provider_id,
+                     'new': row.host})
+        row.host, row.cluster_name = row.provider_id, None
+    if is_placeholder(row):
+        for column, value in _columns(record(row)).items():
+            setattr(row, column, value)
+
+
+@_transaction()
+def exchange_owners(session, volume, new):
+    """Let placeholders follow their logical volumes in Cinder's migration.
+
+    It ends with an exchange of all that two volumes' rows say. A transfer
+    that is prepared of either is abandoned.
+
+    :param volume: the user's volume, freshly read
+    :param new: the one that Cinder has made and filled, or Nova
+    """
+    other = {volume.id: new.id, new.id: volume.id}
+    for row in session.query(models.Volume).filter(
+            models.Volume.deleted.is_(False),
+            models.Volume.migration_status.in_(
+                [MIGRATION_STATUS + each for each in other])).all():
+        _let_follow(session, row, other)
+
+
+def _let_follow(session, row, other):
+    found = record(row)
+    if found.state == PREPARED:
+        _abandon(*_lock(session, found.volume, row.id))
+    elif found.state != ABANDONED:
+        found = dataclasses.replace(found, volume=other[found.volume])
+        row.replication_driver_data = found.text()
+        row.migration_status = MIGRATION_STATUS + found.volume
+
+
+@_transaction()
+def set_owner(session, seen):
+    """Write down that a row's host has its logical volume.
+
+    :param seen: its row as it was read before
+    """
+    row, = _lock(session, seen.id)
+    if row is not None and row.host == seen.host:
+        row.provider_id = row.host
 
 
 @_transaction()
@@ -304,20 +451,26 @@ def abandon(session, volume_id, placeholder_id):
     :returns: False if it has been committed before
     """
     volume, placeholder = _lock(session, volume_id, placeholder_id)
+    if placeholder is not None and (
+            record(placeholder).state in (COMMITTED, RELEASED)):
+        return False
+    _abandon(volume, placeholder, placeholder_id)
+    return True
+
+
+def _abandon(volume, placeholder, placeholder_id=None):
     if placeholder is not None:
-        if record(placeholder).state in (COMMITTED, RELEASED):
-            return False
+        placeholder_id = placeholder.id
         placeholder.replication_driver_data = (
             record(placeholder).but(ABANDONED).text())
     if volume is None or volume.replication_driver_data != placeholder_id:
-        return True
+        return
     if placeholder is not None:
         # The peer, when it is back, still has a session to end.
         placeholder.provider_location = volume.provider_location
         placeholder.provider_auth = volume.provider_auth
     volume.replication_driver_data = None
     volume.provider_location = volume.provider_auth = None
-    return True
 
 
 @_transaction(Step.RELEASED)

@@ -18,6 +18,12 @@ METADATA_TAG = 'dmclone.metadata='
 COMPLETE_TAG = 'dmclone.complete'
 #: On one whose deletion has begun: no user may see it any more.
 DELETED_TAG = 'dmclone.deleted'
+#: On one that was a volume's home at any time since it was made as the
+#: destination of a transfer, with the volume's id: it is never discarded.
+OPENED_TAG = 'dmclone.opened='
+#: On one from which its volume has moved, with the id of the placeholder that
+#: stands for it: never written again, and kept until it is released.
+SEALED_TAG = 'dmclone.sealed='
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +50,26 @@ class LogicalVolume:
     def deleted(self):
         """Whether its deletion has begun: nobody may see what it holds."""
         return self.tagged(DELETED_TAG) is not None
+
+    @property
+    def of_transfer(self):
+        """Whether it is, or was, part of a transfer."""
+        return any(tag.startswith('dmclone.') for tag in self.tags)
+
+    @property
+    def clone(self):
+        """Whether part of its data may be elsewhere."""
+        return self.tagged(METADATA_TAG) is not None
+
+    @property
+    def opened(self):
+        """Whether a user may have written it since it was made for a move."""
+        return self.tagged(OPENED_TAG) is not None
+
+    @property
+    def sealed(self):
+        """Whether the volume's data has moved away from it."""
+        return self.tagged(SEALED_TAG) is not None
 
 
 def parse(report):

@@ -41,6 +41,13 @@ class PeerClient:
         self._client = rpc.get_client(target)
 
     def _call(self, context, backend_host, method, timeout, **arguments):
+        """Call a peer; without any time left it is as if it did not answer.
+
+        :param timeout: in seconds
+        :raises: PeerUnreachable, PeerFailed
+        """
+        if not timeout:
+            raise PeerUnreachable(host=backend_host, call=method, seconds=0)
         try:
             return self._client.prepare(
                 server=backend_host, timeout=timeout).call(
@@ -53,33 +60,34 @@ class PeerClient:
         except cinder_exception.CinderException as error:
             raise PeerFailed(host=backend_host, reason=error.msg)
 
-    def describe(self, context, backend_host):
+    def describe(self, context, backend_host, timeout=10):
         """Ask a peer what :meth:`Destination.describe` tells.
 
         :returns: dict with ``initiator`` (its iSCSI name), ``free_gb`` (GiB)
             and ``capabilities``
         """
-        return self._call(context, backend_host, 'describe', 10)
+        return self._call(context, backend_host, 'describe', timeout)
 
     def prepare(self, context, backend_host, timeout, **request):
         """Have a peer prepare a destination; see Destination.prepare."""
         return self._call(context, backend_host, 'prepare', timeout,
                           **request)
 
-    def activate(self, context, backend_host, placeholder_id, sealed):
+    def activate(self, context, backend_host, placeholder_id, sealed,
+                 timeout=20):
         """Tell a peer that its destination is the volume's home now.
 
         :param sealed: whether the source refuses writes already
         """
-        self._call(context, backend_host, 'activate', 20,
+        self._call(context, backend_host, 'activate', timeout,
                    placeholder_id=placeholder_id, sealed=sealed)
 
-    def discard(self, context, backend_host, placeholder_id):
+    def discard(self, context, backend_host, placeholder_id, timeout=20):
         """Have a peer throw a destination away that nobody has written.
 
         :returns: False if it was, or may have been, written
         """
-        return self._call(context, backend_host, 'discard', 20,
+        return self._call(context, backend_host, 'discard', timeout,
                           placeholder_id=placeholder_id)
 
     def export_source(self, context, backend_host, placeholder_id):

@@ -71,7 +71,7 @@ class Recovery:
         volumes = {lv.name: lv for lv in logical_volumes.find_all(
             self._backend.group.vg_name)}
         copies = [lv for lv in volumes.values() if _COPY.fullmatch(lv.name)]
-        rows = identity.on_host(context, self._backend.host)
+        rows = self._rows_here(context, volumes)
         for row in rows:
             try:
                 self._recover(context, row, volumes.get(row.name))
@@ -83,6 +83,42 @@ class Recovery:
         self._rows = list(rows)
         threading.Thread(target=self._go_on_alone, args=(context, copies),
                          daemon=True).start()
+
+    def _rows_here(self, context, volumes):
+        """Return the rows of this backend's logical volumes.
+
+        :param volumes: all logical volumes by name
+        """
+        rows = []
+        for row in identity.on_host(context, self._backend.host):
+            try:
+                self._backend.correct(context, row)
+            except Exception:
+                LOG.exception('Volume %s may be on another node than the '
+                              'database says.', row.id)
+            rows.append(row)
+        known = {row.name for row in rows}
+        for name, lv in volumes.items():
+            names = names_module.of_logical_volume(name)
+            if names and name != names.metadata and name not in known and (
+                    lv.of_transfer):
+                row = self._find_stray(context, names, lv)
+                rows += [] if row is None else [row]
+        return rows
+
+    def _find_stray(self, context, names, lv):
+        """Return the row of a logical volume that no row here points to."""
+        row = identity.owner_row(context, names.name_id)
+        if row is not None:
+            self._backend.correct(context, row)
+        if row is not None and self._backend.holds(row):
+            return row
+        LOG.error('Logical volume %(lv)s is kept, but is not in use by the '
+                  'database. It was %(tags)s. The database may have been '
+                  'restored, or have lost its last transactions; dmclone-'
+                  'reconcile says more.',
+                  {'lv': lv.path, 'tags': ', '.join(sorted(lv.tags))})
+        return None
 
     def peers_are_answered(self, context):
         """Find what peers have done since the start.
@@ -110,7 +146,8 @@ class Recovery:
         names = Names(row.name_id)
         if not lv.active:
             logical_volumes.activate(lv)
-        if _prepared_here(row):
+        self._report_contradiction(row, lv)
+        if _prepared_here(row) and not lv.opened:
             if (not handles.exists(names) and
                     self._backend.metadata.find(names) is None):
                 self._without_metadata.add(row.id)
@@ -120,13 +157,33 @@ class Recovery:
             self._recover_clone(context, row, names, lv)
         else:
             handles.ensure_linear(names, lv,
-                                  read_only=identity.is_placeholder(row))
+                                  read_only=lv.sealed or _is_source(row))
             if lv.tagged(logical_volumes.COMPLETE_TAG) is not None:
                 self._watcher.unfinished.add(names)
         if identity.prepared_transfer(row):
             self._transfer.prepared[row.id] = identity.prepared_transfer(row)
         if identity.state(row) == identity.COMMITTED:
+            self._source.close(names, row.id, flush=False)
+        elif lv.sealed:
             handles.seal(names, flush=False)
+
+    def _report_contradiction(self, row, lv):
+        """Say where the database and this node's disk differ."""
+        state = identity.state(row)
+        if _prepared_here(row) and lv.opened:
+            LOG.error('Transfer %(id)s of volume %(volume)s is %(state)s in '
+                      'the database, but the volume was used here already. '
+                      'Logical volume %(lv)s is kept. The database was '
+                      'restored, or has lost its last transactions; dmclone-'
+                      'reconcile says more.',
+                      {'id': row.id, 'volume': identity.volume_of(row),
+                       'state': state, 'lv': lv.path})
+        elif lv.sealed and state is None:
+            LOG.error('Volume %(volume)s is here by the database, but it has '
+                      'moved away from logical volume %(lv)s, which is kept '
+                      'and not written. The database was restored, or has '
+                      'lost its last transactions; dmclone-reconcile says '
+                      'more.', {'volume': row.id, 'lv': lv.path})
 
     def _recover_clone(self, context, row, names, lv):
         try:
@@ -142,12 +199,11 @@ class Recovery:
                                   logical_volumes.COMPLETE_TAG)
             self._watcher.unfinished.add(names)
         elif dmsetup.is_suspended(names.of(GATE)) and (
-                clone.hydrated or not clone.healthy or
-                identity.is_placeholder(row)):
+                clone.hydrated or not clone.healthy or _is_source(row)):
             # Where nothing was written yet the gate may never have been
             # open: the watcher asks the old home to seal first.
             handles.open_gate(names,
-                              writable=not identity.is_placeholder(row))
+                              writable=not (lv.sealed or _is_source(row)))
 
     def _set_error(self, context, row):
         """Let nobody use a volume of which nothing can be presented.
@@ -199,10 +255,7 @@ class Recovery:
         """See to what others have done; returns whether that was possible."""
         try:
             self._go_on(context, self._what_came(context))
-            for row in identity.unfinished(context):
-                self._teardown.ask(
-                    context, row, teardown.RELEASE if identity.record(
-                        row).state == identity.RELEASED else teardown.DISCARD)
+            self._end_transfers(context)
             for row in self._rows:
                 if identity.state(row) == identity.COMMITTED:
                     self._teardown.ask_to_activate(context, row)
@@ -211,6 +264,22 @@ class Recovery:
                           '%d seconds.', PAUSE)
             return False
         return True
+
+    def _end_transfers(self, context):
+        """Ask for what the other nodes of own volumes have yet to remove."""
+        volumes = {row.id: row for row in self._rows}
+        for row in identity.placeholders_of(context, volumes):
+            state, volume = identity.state(row), volumes[
+                identity.volume_of(row)]
+            if state == identity.RELEASED:
+                self._teardown.ask(context, row, teardown.RELEASE)
+            elif state == identity.ABANDONED:
+                self._teardown.ask(context, row, teardown.DISCARD)
+            elif row.id == volume.name_id and self._transfer.is_complete(
+                    volume, row, self._backend.logical_volume(
+                        Names(row.id))):
+                # A restored database has brought it back.
+                self._teardown.release(context, row)
 
     def _what_came(self, context):
         """Return what other nodes have committed since the start."""
@@ -290,7 +359,11 @@ class Recovery:
 
     def _end_export(self, context, names):
         """End an export, unless its volume or source still needs it."""
+        lv = self._backend.logical_volume(names)
         row = identity.owner_row(context, names.name_id)
+        if lv is not None and lv.sealed and identity.state(row) is None:
+            # A clone may read it, whatever the database says.
+            return
         if row is None:
             self._source.unexport(names)
             return
@@ -325,6 +398,11 @@ class Recovery:
             if self._destination.discard(context, row.id):
                 identity.destroy(context, row.id)
             self._without_metadata.discard(row.id)
+
+
+def _is_source(row):
+    """Whether a row stands for what its volume has left behind."""
+    return identity.state(row) in (identity.COMMITTED, identity.RELEASED)
 
 
 def _prepared_here(row):

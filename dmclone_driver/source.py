@@ -4,10 +4,13 @@
 import contextlib
 import threading
 
+from cinder import exception as cinder_exception
 from oslo_log import log as logging
 
 from dmclone_driver import handles
+from dmclone_driver.i18n import _
 from dmclone_driver import identity
+from dmclone_driver import logical_volumes
 from dmclone_driver.names import EXPORT
 from dmclone_driver.names import Names
 from dmclone_driver.privsep import block
@@ -70,13 +73,17 @@ class Source:
                     self.unexport(names)
 
     def export_again(self, context, placeholder_id):
-        """Serve a source whose importer has lost its session."""
+        """Serve a source whose importer has lost its session.
+
+        :raises: VolumeDriverException if this node does not know it; its
+            view of the database may be an older one
+        """
         placeholder = identity.get(context, placeholder_id)
         row = placeholder and identity.source_row(context, placeholder_id)
         if row is None or not self._backend.holds(row):
-            LOG.warning('Source %s is asked for, but is not here.',
-                        placeholder_id)
-            return
+            raise cinder_exception.VolumeDriverException(message=_(
+                'source %s is not here by the database as it is read '
+                'there') % placeholder_id)
         self.export(context, row, identity.record(placeholder).initiator)
 
     def seal(self, context, placeholder_id):
@@ -88,7 +95,22 @@ class Source:
         return (row is not None and
                 identity.state(row) == identity.COMMITTED and
                 self._backend.holds(row) and
-                handles.seal(Names(row.name_id)))
+                self.close(Names(row.name_id), row.id))
+
+    def close(self, names, placeholder_id, flush=True):
+        """Refuse writes to a source, now and after a reboot.
+
+        :param placeholder_id: that stands for it
+        :param flush: not at a start, which waits for no disk
+        :returns: whether it is not open, so that no write can be under way
+        """
+        closed = handles.seal(names, flush)
+        lv = self._backend.logical_volume(names)
+        if lv is not None and not lv.sealed:
+            logical_volumes.tag(lv.group, lv.name,
+                                logical_volumes.SEALED_TAG + placeholder_id)
+        steps.reached(Step.SEALED, names.name_id)
+        return closed
 
     def release_soon(self, context, placeholder_id):
         """Delete a source that nobody needs any more, without waiting."""
@@ -108,9 +130,14 @@ class Source:
 
     def _release(self, context, placeholder_id):
         row = identity.get(context, placeholder_id)
-        if (row is None or not self._backend.holds(row) or
-                identity.state(row) != identity.RELEASED):
+        if row is None or not self._backend.holds(row):
             return
+        if identity.state(row) != identity.RELEASED:
+            raise cinder_exception.VolumeDriverException(message=_(
+                'source %(name_id)s of volume %(volume)s is %(state)s by the '
+                'database as it is read here') % {
+                    'name_id': row.name_id, 'state': identity.state(row),
+                    'volume': identity.volume_of(row)})
         with self._backend.lock(identity.volume_of(row)):
             self._teardown.cut_loose(context, row)
         # The volume may come back to this node while it is cleared.

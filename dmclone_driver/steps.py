@@ -30,8 +30,10 @@ class Step(enum.Enum):
     PASSIVE = 'passive'
     #: The peer is the volume's home.
     COMMITTED = 'committed'
-    #: The old home refuses writes.
+    #: The old home refuses writes, which LVM there knows, too.
     SEALED = 'sealed'
+    #: LVM on the new home says that the gate may be open.
+    OPENING = 'opening'
     #: The new home lets writes through.
     OPENED = 'opened'
     #: It copies what it does not have yet.

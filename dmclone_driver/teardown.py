@@ -7,6 +7,7 @@ from cinder import exception as cinder_exception
 from oslo_log import log as logging
 
 from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver import exception
 from dmclone_driver import handles
 from dmclone_driver.i18n import _
 from dmclone_driver import identity
@@ -23,6 +24,9 @@ from dmclone_driver.steps import Step
 LOG = logging.getLogger(__name__)
 
 RELEASE, DISCARD, ACTIVATE = 'release', 'discard', 'activate'
+
+# Seconds that a peer has to do what it is asked.
+TIMEOUT = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +75,7 @@ class Teardown:
         self._backend.target.unexport(names.target)
         handles.remove(names, EXPORT)
         source = identity.placeholder(context, row.name_id)
-        if source is not None:
+        if source is not None or (lv is not None and lv.clone):
             self._drop_clone(names, lv, source)
         if lv is not None and not lv.deleted:
             logical_volumes.tag(lv.group, lv.name,
@@ -101,7 +105,8 @@ class Teardown:
         if names.of(HANDLE) in dmsetup.clones():
             if not handles.stop_hydration(names):
                 # The suspend would wait for a source that does not answer.
-                self._backend.importer.cut(source.provider_location)
+                self._backend.importer.cut(
+                    source and source.provider_location)
                 handles.fail_without_source(names)
             handles.abandon_clone(names, lv)
         self.remove_devices(names, source, GATE, SOURCE)
@@ -131,7 +136,7 @@ class Teardown:
         if identity.release(context, source.id):
             self.ask(context, source, RELEASE)
 
-    def ask(self, context, placeholder, what, sealed=False):
+    def ask(self, context, placeholder, what, sealed=False, timeout=None):
         """Ask a placeholder's node for something; remember it if that fails.
 
         :param placeholder: as it was before the commit for ACTIVATE: then
@@ -139,9 +144,11 @@ class Teardown:
         :param what: RELEASE a source, DISCARD an abandoned destination, or
             ACTIVATE a committed one
         :param sealed: for ACTIVATE, whether the source is sealed already
+        :param timeout: seconds until it has to be answered, if less than
+            usual
         """
         self._remember(placeholder, what)
-        self._ask(context, placeholder.id, sealed)
+        self._ask(context, placeholder.id, sealed, timeout)
 
     def _remember(self, placeholder, what):
         self.pending[placeholder.id] = Wanted(
@@ -170,49 +177,82 @@ class Teardown:
                 identity.volume_of(source))
             self._ask(context, source.id)
 
-    def ask_again(self, context, volume_id=None):
+    def ask_again(self, context, volume_id=None, deadline=None):
         """Ask the nodes that have not done what they were asked.
 
-        One that does not answer is asked for nothing else this time.
+        One that does not answer is asked for nothing else this time, and one
+        whose service is known to be down for nothing at all.
 
         :param volume_id: ask only for what concerns this volume
+        :param deadline: of the request that needs it
         """
         silent = set()
         for placeholder_id, wanted in list(self.pending.items()):
-            if wanted.host in silent or (
-                    volume_id not in (None, wanted.volume_id)):
+            if volume_id not in (None, wanted.volume_id) or (
+                    self._is_settled(context, placeholder_id, wanted)):
                 continue
-            if not self._ask(context, placeholder_id):
-                silent.add(wanted.host)
+            if wanted.host not in silent and (
+                    deadline or self._backend.is_up(context, wanted.host)):
+                timeout = deadline and deadline.left(TIMEOUT)
+                if self._ask(context, placeholder_id, timeout=timeout):
+                    continue
+            silent.add(wanted.host)
 
-    def _ask(self, context, placeholder_id, sealed=False):
+    def _is_settled(self, context, placeholder_id, wanted):
+        """Forget what the database says that nobody has to do any more."""
+        row = identity.get(context, placeholder_id)
+        if row is not None and (wanted.what != ACTIVATE or
+                                identity.state(row) == identity.COMMITTED):
+            return False
+        self.pending.pop(placeholder_id, None)
+        return True
+
+    def _ask(self, context, placeholder_id, sealed=False, timeout=None):
         """Ask for one thing; returns whether there was an answer."""
         wanted = self.pending.get(placeholder_id)
         if wanted is None:
             # Another thread has just had it done.
             return True
         try:
-            if self._do_ask(context, placeholder_id, wanted, sealed):
+            if self._do_ask(context, placeholder_id, wanted, sealed,
+                            TIMEOUT if timeout is None else timeout):
                 identity.destroy(context, placeholder_id)
         except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
-            LOG.warning('%(host)s was asked to %(what)s %(id)s: %(error)s. '
-                        'It does that when it is back, or is asked again.',
+            LOG.warning('%(host)s was asked to %(what)s %(id)s of volume '
+                        '%(volume)s: %(error)s. It does that when it is back, '
+                        'or is asked again.',
                         {'host': wanted.host, 'what': wanted.what,
-                         'id': placeholder_id, 'error': error.msg})
+                         'id': placeholder_id, 'volume': wanted.volume_id,
+                         'error': error.msg})
             return not isinstance(error, peer_api.PeerUnreachable)
         self.pending.pop(placeholder_id, None)
         return True
 
-    def _do_ask(self, context, placeholder_id, wanted, sealed):
+    def _do_ask(self, context, placeholder_id, wanted, sealed, timeout):
         """Return whether the placeholder is not needed any more."""
         client = self._backend.client
         if wanted.what == RELEASE:
             client.release_source(context, wanted.host, placeholder_id)
         elif wanted.what == ACTIVATE:
-            client.activate(context, wanted.host, placeholder_id, sealed)
+            client.activate(context, wanted.host, placeholder_id, sealed,
+                            timeout)
         else:
-            return client.discard(context, wanted.host, placeholder_id)
+            return client.discard(context, wanted.host, placeholder_id,
+                                  timeout)
         return False
+
+    def refuse_opened(self, names, placeholder):
+        """Keep what has been a volume's home, whatever the database says.
+
+        :raises: DatabaseBehind
+        """
+        lv = self._backend.logical_volume(names)
+        if lv is not None and lv.opened:
+            raise exception.DatabaseBehind(
+                lv='%s/%s' % (lv.group, lv.name),
+                volume=lv.tagged(logical_volumes.OPENED_TAG),
+                state=(identity.state(placeholder) if placeholder is not None
+                       else _('unknown')))
 
     def discard(self, names, placeholder):
         """Throw away a destination that nobody has written.
@@ -220,7 +260,9 @@ class Teardown:
         The transfer is abandoned, so that it is never committed.
 
         :param placeholder: its row, which knows the session; None if gone
+        :raises: DatabaseBehind if it has been a volume's home
         """
+        self.refuse_opened(names, placeholder)
         # The gate stays shut until nothing is above it. An unwritten clone
         # has no metadata to commit, so its removal does not wait there.
         self.remove_devices(names, placeholder, HANDLE, GATE, SOURCE)

@@ -12,6 +12,7 @@
 See the documentation, "When something dies".
 """
 
+import time
 import uuid
 
 from cinder.scheduler.filters import extra_specs_ops
@@ -25,12 +26,22 @@ from dmclone_driver import exception
 from dmclone_driver import handles
 from dmclone_driver.i18n import _
 from dmclone_driver import identity
+from dmclone_driver import logical_volumes
 from dmclone_driver.names import Names
 from dmclone_driver import peer_api
 from dmclone_driver.privsep import block
 from dmclone_driver import teardown
 
 LOG = logging.getLogger(__name__)
+
+# Seconds that a peer has to answer, if the request has them.
+DESCRIBE_TIMEOUT = 10
+ACTIVATE_TIMEOUT = DISCARD_TIMEOUT = 20
+# Seconds of a request that are kept to take a move back.
+TIME_TO_TAKE_BACK = 5
+# Seconds after which an attachment that is not complete, and is not deleted
+# either, counts as forgotten.
+LEAKED = 1800
 
 
 class Transfer:
@@ -46,17 +57,24 @@ class Transfer:
         #: Volumes with a prepared transfer, {volume id: placeholder id}:
         #: where to look for orphans, found again at start.
         self.prepared = {}
+        #: When they were first looked at, {placeholder id: time}.
+        self._since = {}
+        #: Ids of volumes that this node writes to for Cinder.
+        self.staying = set()
 
-    def move(self, context, volume, peer, node):
+    def move(self, context, volume, peer, node, deadline):
         """Make a volume usable on a peer; returns its handle's path there.
 
         :param node: the connector's host
+        :param deadline: :class:`dmclone_driver.deadline.Deadline`; past it
+            the move is taken back
         :raises: TransferRefused, TransferFailed
         """
-        self._make_way(context, volume, peer, node)
+        asked_for = {record.id for record in attachments.live(volume, node)}
+        self._make_way(context, volume, peer, node, deadline)
         names = Names(volume.name_id)
         try:
-            description = self._check(context, volume, peer)
+            description = self._check(context, volume, peer, deadline)
         except (processutils.ProcessExecutionError, OSError) as error:
             raise self._refused(volume, peer, str(error))
         placeholder_id = str(uuid.uuid4())
@@ -69,25 +87,33 @@ class Transfer:
             volume.refresh()
             self._source.export(context, volume, description['initiator'])
             path = self._backend.client.prepare(
-                context, peer.backend_host,
-                self._backend.configuration.dmclone_prepare_timeout,
+                context, peer.backend_host, self._time_to_prepare(deadline),
                 volume_id=volume.id, placeholder_id=placeholder_id,
                 size=block.size(names.path()),
                 location=volume.provider_location,
                 auth=volume.provider_auth)
             volume.refresh()
-            if not attachments.live(volume, node):
+            if asked_for - {record.id for record in
+                            attachments.live(volume, node)}:
                 raise exception.TransferRefused(
                     volume=volume.id, host=node,
                     reason=_('the attachment was deleted meanwhile'))
-            if not attachments.elsewhere(volume, node):
+            moves = not attachments.elsewhere(volume, node)
+            if moves:
                 # As long as there is a way back if that fails.
                 handles.make_durable(names)
-                self.commit(context, volume)
+            if deadline.passed:
+                raise exception.TransferRefused(
+                    volume=volume.id, host=node,
+                    reason=_('that has taken longer than Cinder waits '
+                             '(rpc_response_timeout); try again'))
+            if moves:
+                self.commit(context, volume, deadline)
         except Exception as error:
             with excutils.save_and_reraise_exception() as reraise:
                 volume.refresh()
-                stays = self.roll_back(context, volume, placeholder_id)
+                stays = self._take_back(context, volume, placeholder_id,
+                                        deadline)
                 if not isinstance(error, exception.TransferRefused):
                     reraise.reraise = False
             if not stays:
@@ -97,7 +123,34 @@ class Transfer:
                 reason=getattr(error, 'msg', None) or str(error))
         return path
 
-    def _make_way(self, context, volume, peer, node):
+    def _time_to_prepare(self, deadline):
+        """Return the seconds that a peer has, with time left to take back."""
+        return max(1, min(
+            self._backend.configuration.dmclone_prepare_timeout,
+            deadline.left() - TIME_TO_TAKE_BACK))
+
+    def _take_back(self, context, volume, placeholder_id, deadline):
+        """Undo a transfer whose preparation has failed, within its time.
+
+        What the peer does not do by then is left to the background: it never
+        opens the gate of a transfer that is abandoned.
+
+        :returns: False if the peer has committed the transfer instead
+        """
+        placeholder = identity.get(context, placeholder_id)
+        if not identity.abandon(context, volume.id, placeholder_id):
+            self.prepared.pop(volume.id, None)
+            volume.refresh()
+            return False
+        self.prepared.pop(volume.id, None)
+        self._source.unexport(Names(volume.name_id))
+        if placeholder is not None:
+            self._teardown.ask(context, placeholder, teardown.DISCARD,
+                               timeout=deadline.left(DISCARD_TIMEOUT))
+        volume.refresh()
+        return True
+
+    def _make_way(self, context, volume, peer, node, deadline):
         """Discard a prepared transfer that nobody waits for.
 
         :raises: TransferRefused if somebody does
@@ -112,7 +165,7 @@ class Transfer:
                 reason=_('it is already prepared on %s for a migration that '
                          'has not ended; finish or abort that first')
                 % placeholder.host)
-        if not self.roll_back(context, volume):
+        if not self.roll_back(context, volume, deadline=deadline):
             raise self._has_moved(volume, node, placeholder.host)
         volume.refresh()
 
@@ -124,13 +177,27 @@ class Transfer:
 
     @staticmethod
     def _wanted(volume, placeholder):
-        """Whether an attachment on the peer has come out of a transfer."""
-        return placeholder is not None and bool(attachments.on_node(
-            volume, identity.record(placeholder).node))
+        """Whether an instance uses what a transfer has prepared, or will.
 
-    def _check(self, context, volume, peer):
+        An attachment that is not complete may have been forgotten: that of
+        an attempt whose answer came too late, for example.
+        """
+        return placeholder is not None and attachments.complete(
+            volume, identity.record(placeholder).node)
+
+    def _check(self, context, volume, peer, deadline):
         """Refuse early what would fail late; returns the peer's answer."""
         names = Names(volume.name_id)
+        if volume.group_id:
+            raise self._refused(volume, peer, _(
+                'it is in group %(group)s, whose volumes stay together on '
+                '%(node)s; remove it from the group, or attach it there') % {
+                    'group': volume.group_id, 'node': self._backend.node})
+        if volume.id in self.staying or identity.is_being_made(
+                context, volume.id):
+            raise self._refused(volume, peer, _(
+                'it is still being filled, with an image for example; wait '
+                'for that to end'))
         if self._backend.group.lv_has_snapshot(volume.name):
             raise self._refused(volume, peer, _(
                 'it has snapshots, which stay on %s; delete them, or attach '
@@ -149,14 +216,14 @@ class Transfer:
             raise self._refused(volume, peer, _(
                 'device %s is still open on its home') % names.path())
         try:
-            description = self._backend.client.describe(context,
-                                                        peer.backend_host)
+            description = self._backend.client.describe(
+                context, peer.backend_host, deadline.left(DESCRIBE_TIMEOUT))
         except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
             raise self._refused(volume, peer, error.msg)
         self._refuse_unwanted(volume, peer,
                               description.get('capabilities', {}))
         # What is left there of an earlier transfer has the same names.
-        self._teardown.ask_again(context, volume.id)
+        self._teardown.ask_again(context, volume.id, deadline)
         needed = block.size(names.path()) / units.Gi
         if description['free_gb'] < needed:
             raise self._refused(volume, peer, _(
@@ -185,7 +252,7 @@ class Transfer:
         return exception.TransferRefused(volume=volume.id, host=peer.node,
                                          reason=reason)
 
-    def commit(self, context, volume):
+    def commit(self, context, volume, deadline=None):
         """Make the prepared destination the volume's home.
 
         From here on the only way is forward: a peer that does not answer
@@ -203,18 +270,22 @@ class Transfer:
         sealed = False
         try:
             # Before the other gate opens: there is only one writer.
-            handles.seal(names)
+            self._source.close(names, placeholder_id)
             sealed = True
         except (processutils.ProcessExecutionError, OSError):
-            LOG.exception('The source %s could not be sealed yet.',
-                          names.name_id)
-        self._teardown.ask(context, placeholder, teardown.ACTIVATE, sealed)
+            LOG.exception('Source %(name_id)s of volume %(volume)s could not '
+                          'be sealed yet.',
+                          {'name_id': names.name_id, 'volume': volume.id})
+        self._teardown.ask(
+            context, placeholder, teardown.ACTIVATE, sealed,
+            timeout=deadline and deadline.left(ACTIVATE_TIMEOUT))
 
-    def roll_back(self, context, volume, placeholder_id=None):
+    def roll_back(self, context, volume, placeholder_id=None, deadline=None):
         """Undo a prepared transfer; can be repeated.
 
         :param placeholder_id: of the transfer, if the peer may have
             abandoned it already
+        :param deadline: that of the request
         :returns: False if the transfer was committed instead, since the
             destination was written
         """
@@ -232,7 +303,9 @@ class Transfer:
             self.prepared.pop(volume.id, None)
             volume.refresh()
             return False
-        gone = placeholder is None or self._discard(context, placeholder)
+        gone = placeholder is None or self._discard(
+            context, placeholder, deadline.left(DISCARD_TIMEOUT)
+            if deadline else DISCARD_TIMEOUT)
         if gone is False:
             if identity.prepared_transfer(volume) == placeholder_id:
                 self.commit(context, volume)
@@ -249,7 +322,7 @@ class Transfer:
         volume.refresh()
         return True
 
-    def _discard(self, context, placeholder):
+    def _discard(self, context, placeholder, timeout):
         """Have the peer discard; None if it does not answer.
 
         Then the placeholder stays, abandoned: no commit can follow, so the
@@ -257,7 +330,8 @@ class Transfer:
         """
         try:
             return self._backend.client.discard(
-                context, identity.backend_of(placeholder), placeholder.id)
+                context, identity.backend_of(placeholder), placeholder.id,
+                timeout)
         except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
             LOG.warning('Destination %(id)s on %(host)s is abandoned, but '
                         'not yet removed: %(error)s.',
@@ -287,12 +361,33 @@ class Transfer:
             self._forget(context, volume_id, placeholder_id, volume)
             return
         placeholder = identity.get(context, placeholder_id)
-        if placeholder is None or not attachments.live(
-                volume, identity.record(placeholder).node):
+        if self._wanted(volume, placeholder):
+            self._commit_if_left(context, volume, placeholder)
+        elif placeholder is None or self._is_old(placeholder_id) or (
+                not attachments.live(volume,
+                                     identity.record(placeholder).node)):
             LOG.info('Transfer %(id)s of volume %(volume)s is discarded: its '
                      'attachment is gone.',
                      {'id': placeholder_id, 'volume': volume_id})
             self.roll_back(context, volume)
+
+    def _is_old(self, placeholder_id):
+        """Whether a transfer waits too long for its attachment.
+
+        Then the answer of the request that has made the attachment came too
+        late, and no service completes or deletes it.
+        """
+        now = time.monotonic()
+        self._since = {each: self._since.get(each, now)
+                       for each in self.prepared.values()}
+        return now - self._since.get(placeholder_id, now) > LEAKED
+
+    def _commit_if_left(self, context, volume, placeholder):
+        """Commit a transfer whose volume is not used here any more."""
+        if not (attachments.elsewhere(volume,
+                                      identity.record(placeholder).node) or
+                handles.is_open(Names(volume.name_id))):
+            self.commit(context, volume)
 
     def _forget(self, context, volume_id, placeholder_id, volume):
         """Forget a transfer that the peer has committed or abandoned."""
@@ -314,26 +409,81 @@ class Transfer:
         """
         placeholder = identity.get(context,
                                    identity.prepared_transfer(volume))
-        if (connector and self._wanted(volume, placeholder) and
-                not attachments.attached_on(
+        if not (connector and self._wanted(volume, placeholder)) or (
+                attachments.attached_on(
                     connector, identity.record(placeholder).node)):
-            self.commit(context, volume)
+            return not self.roll_back(context, volume)
+        if handles.is_open(Names(volume.name_id)) or len(
+                attachments.elsewhere(
+                    volume, identity.record(placeholder).node)) > 1:
+            # An instance may still run here. If it is the one that has moved,
+            # its first write at the new home commits the transfer.
+            LOG.info('Volume %(volume)s stays on %(node)s for now: although '
+                     'an attachment there is deleted, it is still in use.',
+                     {'volume': volume.id, 'node': self._backend.node})
             return True
-        return not self.roll_back(context, volume)
+        self.commit(context, volume)
+        return True
 
+    def refuse_while_moving(self, context, volume, action):
+        """Refuse an operation on a volume that is not all in one place.
 
-def refuse_while_moving(context, volume, action):
-    """Raise NotWhileMoving if a volume's data is in more than one place.
+        What LVM says outranks the database, which may have been restored.
 
-    :param action: a translated verb
-    """
-    other = identity.placeholder(
-        context, identity.prepared_transfer(volume) or volume.name_id)
-    if other is None or identity.state(other) == identity.RELEASED:
-        # The volume does not need its source any more.
-        return
-    ends = [other.host.partition('@')[0], volume.host.partition('@')[0]]
-    if identity.prepared_transfer(volume):
-        ends.reverse()
-    raise exception.NotWhileMoving(action=action, volume=volume.id,
-                                   source=ends[0], destination=ends[1])
+        :param action: a translated verb
+        :raises: NotWhileMoving, PartlyDeleted, MovedAway, StillClone
+        """
+        other = identity.placeholder(
+            context, identity.prepared_transfer(volume) or volume.name_id)
+        lv = self._backend.logical_volume(Names(volume.name_id))
+        self.refuse_by_tags(volume, action, lv)
+        if self.is_complete(volume, other, lv):
+            # The database was put back to before that was known.
+            self._teardown.release(context, other)
+            return
+        if other is None or identity.state(other) == identity.RELEASED:
+            if lv is not None and lv.clone:
+                raise exception.StillClone(
+                    action=action, volume=volume.id,
+                    lv='%s/%s' % (lv.group, lv.name))
+            # The volume does not need its source any more.
+            return
+        ends = [other.host.partition('@')[0], volume.host.partition('@')[0]]
+        if identity.prepared_transfer(volume):
+            ends.reverse()
+        raise exception.NotWhileMoving(action=action, volume=volume.id,
+                                       source=ends[0], destination=ends[1])
+
+    @staticmethod
+    def is_complete(volume, source, lv):
+        """Whether LVM says that a source is not needed any more.
+
+        :param source: the placeholder of a volume's source, or None
+        :param lv: the volume's logical volume here, or None
+        """
+        return (source is not None and lv is not None and
+                identity.state(source) == identity.COMMITTED and
+                not identity.prepared_transfer(volume) and
+                lv.opened and not (lv.clone or lv.tagged(
+                    logical_volumes.COMPLETE_TAG) is not None))
+
+    def refuse_by_tags(self, volume, action, lv):
+        """Refuse what holds other data than the volume's.
+
+        :param lv: the volume's logical volume here, or None
+        :raises: PartlyDeleted, MovedAway
+        """
+        if lv is not None and lv.deleted:
+            raise exception.PartlyDeleted(volume=volume.id)
+        self.refuse_if_moved_away(volume, action, lv)
+
+    def refuse_if_moved_away(self, volume, action, lv):
+        """Refuse an operation on what a volume has left behind.
+
+        :param lv: the volume's logical volume here, or None
+        :raises: MovedAway
+        """
+        if lv is not None and lv.sealed:
+            raise exception.MovedAway(
+                action=action, volume=volume.id, host=self._backend.node,
+                lv='%s/%s' % (lv.group, lv.name))

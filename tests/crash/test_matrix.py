@@ -14,6 +14,7 @@ import threading
 import time
 
 from dmclone_driver.devicemapper import status
+from dmclone_driver import identity
 from dmclone_driver.names import Names
 from dmclone_driver.steps import Step
 from tests.crash import cases
@@ -314,7 +315,8 @@ class MatrixTest(base.SetupTest):
         for row in self.lab.sql(
                 "SELECT id, status, migration_status, "
                 "replication_driver_data FROM volumes WHERE deleted = 0"):
-            owner = (row[2] or '').removeprefix('target:') or row[0]
+            owner = (row[2] or '').removeprefix(
+                identity.MIGRATION_STATUS) or row[0]
             found.setdefault(owner, []).append(row)
         return found
 

@@ -38,7 +38,7 @@ class E2ETest(unittest.TestCase):
         for volume_id, in self.lab.sql(
                 "SELECT id FROM volumes WHERE deleted = 0 AND "
                 "(migration_status IS NULL OR migration_status NOT LIKE "
-                "'target:%')"):
+                "'dmclone:%')"):
             self.end_volume(volume_id)
         self.nothing_left()
 

@@ -32,7 +32,7 @@ def placeholders(lab, volume_id):
     """Return the ids of a volume's placeholders."""
     return [row[0] for row in lab.sql(
         "SELECT id FROM volumes WHERE deleted = 0 AND "
-        "migration_status = 'target:%s'" % volume_id)]
+        "migration_status = 'dmclone:%s'" % volume_id)]
 
 
 def volumes(node):
@@ -72,6 +72,7 @@ def beside_volumes(lab):
             r'%s: mapping dmclone-%s\s.*' % (node, name_id),
             r'%s: mapping \S+-volume--%s\s.*' % (
                 node, name_id.replace('-', '--')),
-            r'%s: volume \S+ volume-%s' % (node, name_id)]
+            r'%s: volume \S+ volume-%s(\s+dmclone.opened=%s)?' % (
+                node, name_id, volume_id)]
     at_rest = re.compile('|'.join([*expected, 'attachment row: .*']))
     return [line for line in find(lab) if not at_rest.fullmatch(line.strip())]

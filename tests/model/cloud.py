@@ -60,6 +60,7 @@ class Node(fake_cloud.Node):
         volume = self.cloud.database.add(
             id=self.cloud.new_id(), host=self.pool, size=1,
             status='available', attach_status='detached',
+            launched_at='then',
             user_id='user', project_id='user', multiattach=False)
         with self.cloud.on(self):
             self.driver.create_volume(volume)
@@ -79,6 +80,9 @@ class Cloud(fake_cloud.Cloud):
         for path, new in self.database.patches.items():
             patch('dmclone_driver.' + path, new=new)
         self.new_id()
+        # The option is oslo.messaging's, which is not started.
+        patch('dmclone_driver.deadline.CONF',
+              new=types.SimpleNamespace(rpc_response_timeout=60))
         patch('dmclone_driver.transfer.uuid',
               new=types.SimpleNamespace(uuid4=self.new_id))
 

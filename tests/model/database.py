@@ -16,7 +16,7 @@ _NONE = dict.fromkeys((
     '_name_id', 'cluster_name', 'availability_zone', 'service_uuid',
     'provider_id', 'provider_location', 'provider_auth', 'provider_geometry',
     'migration_status', 'replication_driver_data', 'volume_type_id',
-    'encryption_key_id', 'display_name'))
+    'encryption_key_id', 'display_name', 'group_id'))
 
 
 class Stored:
@@ -124,6 +124,11 @@ class Database:
             'peers.objects': types.SimpleNamespace(
                 ServiceList=types.SimpleNamespace(
                     get_all_by_binary=lambda context, name: self.services)),
+            'identity.is_being_made': lambda context, volume_id: False,
+            'backend.objects': types.SimpleNamespace(
+                Service=types.SimpleNamespace(
+                    get_by_args=lambda context, host, binary:
+                    types.SimpleNamespace(is_up=True))),
             'hydration.cinder_context': context,
             'driver.cinder_context': context,
             'backend.context_of': lambda volume: self.context,

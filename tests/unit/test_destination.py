@@ -208,7 +208,8 @@ class ActivateTestCase(DestinationTestCase):
     def test_placeholder_is_gone(self):
         self.prepare()
         identity.destroy(self.context, self.placeholder_id)
-        self.activate()
+        self.assertRaises(cinder_exception.VolumeDriverException,
+                          self.activate)
         self.assertTrue(self.device('gate').suspended)
 
     def test_after_a_power_cut(self):

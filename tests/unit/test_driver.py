@@ -228,7 +228,7 @@ class VolumesTestCase(DriverTestCase):
         self.cloud.steps.observe = lambda: flushed.append(
             (len(self.a.kernel.flushed), len(self.a.lvm.names())))
         self.driver.create_snapshot(self.snapshot())
-        self.assertEqual([(1, 1), (1, 2)], flushed)
+        self.assertEqual([(0, 1), (1, 1), (1, 2)], flushed)
 
     def test_clone(self):
         copied = []
@@ -268,12 +268,14 @@ class VolumesTestCase(DriverTestCase):
                     volume, snapshot),
                 lambda volume: self.driver.create_cloned_volume(
                     volume, self.row())):
+            copied = {'provider_location': 'there', 'provider_auth': 'CHAP',
+                      'replication_driver_data': 'its transfer'}
             update = create(utils.create_volume(
                 self.context, host=self.a.pool,
-                volume_type_id=self.vt['id']))
-            self.assertEqual({'provider_location': None,
-                              'provider_auth': None,
-                              'replication_driver_data': None}, update)
+                volume_type_id=self.vt['id'], **copied))
+            self.assertEqual(dict.fromkeys(copied), {
+                field: update.pop(field) for field in copied})
+            self.assertEqual({'provider_id': self.a.pool}, update)
             # Cinder adds to it.
             update['status'] = 'downloading'
 
@@ -356,8 +358,9 @@ class WhileMovingTestCase(DriverTestCase):
         stale = self.row()
         self.cloud.attach(self.volume, self.b)
         self.cloud.watch(3)
-        error = self.assertRaises(exception.TransferRefused,
+        error = self.assertRaises(exception.NotHere,
                                   self.driver.extend_volume, stale, 2)
+        self.assertIn("Can't extend", error.msg)
         self.assertIn(self.b.pool, error.msg)
         self.assertEqual([], self.a.lvm.names())
 
@@ -435,7 +438,7 @@ class ConnectionTestCase(DriverTestCase):
         stale = self.row()
         self.cloud.attach(self.volume, self.b)
         error = self.assertRaises(
-            exception.TransferRefused, self.driver.initialize_connection,
+            exception.NotHere, self.driver.initialize_connection,
             stale, self.a.connector)
         self.assertIn('it has just moved to ' + self.b.pool, error.msg)
 

@@ -89,8 +89,8 @@ class BeginTestCase(IdentityTestCase):
         placeholder = self.read(self.begin())
         self.assertEqual(B, placeholder.host)
         self.assertEqual('zone of ' + B, placeholder.availability_zone)
-        self.assertEqual(self.volume.project_id, placeholder.project_id)
-        self.assertEqual(self.volume.user_id, placeholder.user_id)
+        self.assertEqual('dmclone_driver', placeholder.project_id)
+        self.assertEqual('dmclone_driver', placeholder.user_id)
         self.assertEqual(self.volume.volume_type_id,
                          placeholder.volume_type_id)
         self.assertEqual(7, placeholder.size)
@@ -99,15 +99,15 @@ class BeginTestCase(IdentityTestCase):
         self.assertTrue(identity.is_placeholder(placeholder))
         self.assertEqual(self.volume.id, identity.volume_of(placeholder))
         self.assertEqual(
-            identity.Record(identity.PREPARED, 'iqn.of.' + B, 'nova-name'),
+            identity.Record(identity.PREPARED, self.volume.id,
+                            'iqn.of.' + B, 'nova-name'),
             identity.record(placeholder))
 
     def test_users_do_not_see_it(self):
-        """The API hides what a migration makes."""
+        """It is in no project of theirs."""
         placeholder_id = self.begin()
         seen = objects.VolumeList.get_all_by_project(
-            self.context, self.context.project_id,
-            filters={'no_migration_targets': True})
+            self.context, self.context.project_id)
         self.assertEqual([self.volume.id], [row.id for row in seen])
         self.assertNotEqual(self.volume.id, placeholder_id)
 
@@ -139,7 +139,8 @@ class BeginTestCase(IdentityTestCase):
         self.assertRaises(exception.TransferRefused, self.begin, B, stale)
 
     def test_record_fits_its_column(self):
-        record = identity.Record(identity.COMMITTED, 'i' * 80, 'n' * 64)
+        record = identity.Record(identity.COMMITTED, str(uuid.uuid4()),
+                                 'i' * 80, 'n' * 64)
         self.assertGreater(255, len(record.text()))
 
 
@@ -335,7 +336,9 @@ class AbandonTestCase(IdentityTestCase):
 class ReleaseTestCase(IdentityTestCase):
 
     def unfinished(self):
-        return [row.id for row in identity.unfinished(self.context)]
+        rows = identity.placeholders_of(self.context, {self.volume.id})
+        return [row.id for row in rows if identity.state(row) in (
+            identity.RELEASED, identity.ABANDONED)]
 
     def test_release(self):
         placeholder_id = self.begin()
@@ -362,7 +365,7 @@ class ReleaseTestCase(IdentityTestCase):
         """Cinder uses that status, and migration_status, itself."""
         utils.create_volume(self.context, status='maintenance',
                             volume_type_id=self.vt['id'],
-                            migration_status='target:' + self.volume.id)
+                            migration_status='dmclone:' + self.volume.id)
         self.assertEqual([], self.unfinished())
 
 

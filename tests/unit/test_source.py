@@ -4,6 +4,8 @@
 import contextlib
 from unittest import mock
 
+from cinder import exception as cinder_exception
+
 from dmclone_driver import identity
 from dmclone_driver.names import Names
 from tests.unit import base
@@ -130,12 +132,15 @@ class ExportAgainTestCase(SourceTestCase):
     def test_not_here(self):
         placeholder = self.move()
         with self.cloud.on(self.b):
-            self.b.source.export_again(self.context, placeholder.id)
+            self.assertRaises(cinder_exception.VolumeDriverException,
+                              self.b.source.export_again, self.context,
+                              placeholder.id)
         self.assertEqual({}, self.b.target.exports)
 
     def test_unknown(self):
-        self.source.export_again(self.context, self.volume.id)
-        self.source.export_again(self.context, self.names.name_id[::-1])
+        for row_id in (self.volume.id, self.names.name_id[::-1]):
+            self.assertRaises(cinder_exception.VolumeDriverException,
+                              self.source.export_again, self.context, row_id)
         self.assertEqual([], self.exports())
 
     def test_abandoned(self):
@@ -144,7 +149,9 @@ class ExportAgainTestCase(SourceTestCase):
         placeholder_id = identity.prepared_transfer(self.row())
         identity.abandon(self.context, self.volume.id, placeholder_id)
         self.source.unexport(self.names)
-        self.source.export_again(self.context, placeholder_id)
+        self.assertRaises(cinder_exception.VolumeDriverException,
+                          self.source.export_again, self.context,
+                          placeholder_id)
         self.assertEqual([], self.exports())
 
 

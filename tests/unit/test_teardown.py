@@ -173,7 +173,8 @@ class AskTestCase(TeardownTestCase):
         return teardown.Wanted(host, teardown.RELEASE, volume_id)
 
     def ask_again(self, *args):
-        """Return who was asked."""
+        """Return who was asked about rows that are there."""
+        self.patch('dmclone_driver.identity.get')
         self.cloud.steps.start()
         self.b.teardown.ask_again(self.context, *args)
         return [step.split()[2] for step in self.cloud.steps.log

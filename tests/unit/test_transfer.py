@@ -9,7 +9,6 @@ import ddt
 from dmclone_driver import exception
 from dmclone_driver import identity
 from dmclone_driver.names import Names
-from dmclone_driver import transfer
 from tests.unit import base
 from tests.unit.fakes import storage
 
@@ -190,7 +189,8 @@ class MigrationTestCase(TransferTestCase):
     def test_hydration_waits_until_nobody_can_write_the_source(self):
         self.migrate()
         self.a.kernel.get(self.home).opened += 1
-        self.cloud.detach(self.volume, self.a)
+        self.b.kernel.write(self.there)
+        self.cloud.watch(hydrate=False)
         clone = self.b.kernel.get(self.there).clone
         self.assertTrue(self.a.kernel.get(self.home).sealed)
         self.cloud.watch()
@@ -620,7 +620,10 @@ class RefusalTestCase(TransferTestCase):
 class WhileMovingTestCase(TransferTestCase):
 
     def refuse(self):
-        return transfer.refuse_while_moving(self.context, self.row(), 'lift')
+        volume = self.row()
+        node = self.cloud.by_host[identity.backend_of(volume)]
+        with self.cloud.on(node):
+            node.transfer.refuse_while_moving(self.context, volume, 'lift')
 
     def assertMoving(self):
         error = self.assertRaises(exception.NotWhileMoving, self.refuse)

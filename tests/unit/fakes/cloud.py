@@ -14,10 +14,12 @@ from cinder.tests.unit import utils as cinder_utils
 from cinder.volume import configuration
 from cinder.volume import manager
 from oslo_config import cfg
+from oslo_utils import timeutils
 
 from dmclone_driver import driver as driver_module
 from dmclone_driver import hydration
 from dmclone_driver import identity
+from dmclone_driver import logical_volumes
 from dmclone_driver.names import Names
 from tests.unit.fakes import kernel
 from tests.unit.fakes import network
@@ -86,9 +88,10 @@ class Cloud:
                   new=types.SimpleNamespace(Thread=self._thread))
         patch('dmclone_driver.destination.threading',
               new=types.SimpleNamespace(Thread=self._thread_at_once))
-        for module in ('destination', 'handles', 'recovery'):
+        for module in ('destination', 'handles', 'recovery', 'transfer'):
             patch('dmclone_driver.%s.time' % module,
-                  new=types.SimpleNamespace(sleep=self.pass_time))
+                  new=types.SimpleNamespace(
+                      sleep=self.pass_time, monotonic=lambda: self.seconds))
         patch('cinder.coordination.Coordinator.get_lock', new=self._lock)
 
     def _thread(self, target, args=(), **kwargs):
@@ -215,9 +218,11 @@ class Cloud:
                       if device.sealed or device.read_only]
             found += ['%s: %s' % (node.name, name) for name in
                       {row.name for row in volumes} ^ set(node.lvm.names())]
+            opened = {'/dev/%s/%s' % (GROUP, row.name):
+                      logical_volumes.OPENED_TAG + row.id for row in volumes}
             found += ['%s: tags of %s' % (node.name, path)
                       for path, volume in node.lvm.volumes.items()
-                      if volume['tags']]
+                      if volume['tags'] - {opened.get(path)}]
             found += ['%s: export %s' % (node.name, name)
                       for name in node.target.exports]
             found += ['%s: session %s' % (node.name, path)
@@ -378,9 +383,11 @@ class Node:
             self.cloud.context, host=self.pool, size=size,
             service_uuid=self.service.uuid,
             availability_zone=self.service.availability_zone,
-            volume_type_id=self.cloud.test.vt['id'], **fields)
+            volume_type_id=self.cloud.test.vt['id'],
+            launched_at=timeutils.utcnow(), **fields)
         with self.cloud.on(self):
-            self.driver.create_volume(volume)
+            volume.update(self.driver.create_volume(volume))
+        volume.save()
         return volume
 
     def look(self):
