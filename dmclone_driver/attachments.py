@@ -40,6 +40,19 @@ def elsewhere(volume, node):
             if record.connector and not attached_on(record.connector, node)]
 
 
+def used_elsewhere(volume, node, connector=None):
+    """Return the records through which instances of other nodes use it.
+
+    Those that are not complete are none, unless an instance may run there.
+
+    :param connector: of a host where one may
+    """
+    host = connector and connector.get('host')
+    return [record for record in elsewhere(volume, node)
+            if record.attach_status not in _NOT_YET or
+            attached_on(record.connector, host)]
+
+
 def under_way(volume, node):
     """Whether a volume that is attached elsewhere is not yet on a node.
 

@@ -76,11 +76,10 @@ class Backend:
         meanwhile. What LVM has on this node outranks the row.
         """
         there = identity.recorded_backend(row)
-        if not (row.host and there) or not identity.is_altered(row) and (
-                there == row.host.partition('#')[0] or
+        if not (row.host and there and identity.is_altered(row)) or (
                 identity.is_being_made(context, row.id)):
             return
-        if row.host.partition('#')[0] == self.host and (
+        if there != row.host.partition('#')[0] == self.host and (
                 self.logical_volume(Names(row.name_id)) is not None):
             # The node has another name now.
             identity.set_owner(context, row)

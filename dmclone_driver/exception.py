@@ -70,6 +70,15 @@ class MovedAway(exception.InvalidVolume):
                 "up to date (dmclone-reconcile names what the nodes have).")
 
 
+class NotOnNode(exception.InvalidVolume):
+    """LVM does not have what the database says is there."""
+
+    message = _("Can't %(action)s volume %(volume)s: there is no logical "
+                "volume %(lv)s on %(host)s. If the database was restored, or "
+                "has lost its last transactions, dmclone-reconcile on the "
+                "other nodes names what they have.")
+
+
 class StillClone(exception.InvalidVolume):
     """LVM says that data is elsewhere, and the database does not."""
 

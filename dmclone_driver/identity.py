@@ -302,8 +302,7 @@ def altered(context, host):
         return [row_id for row_id, in context.session.query(volume.id).filter(
             volume.deleted.is_(False), volume.host.startswith(host),
             sqlalchemy.or_(
-                volume.provider_id.isnot(None) &
-                ~volume.provider_id.startswith(host),
+                volume.provider_id != volume.host,
                 volume.replication_driver_data.startswith('{') & (
                     (volume.status != 'maintenance') |
                     volume.migration_status.is_(None) |
@@ -323,10 +322,10 @@ def is_being_made(context, volume_id):
 
 
 def is_altered(row):
-    """Whether Cinder's commands have changed what it sees of a placeholder."""
-    return is_placeholder(row) and (row.host != row.provider_id or any(
+    """Whether a row is not as the driver has written it."""
+    return row.host != row.provider_id or is_placeholder(row) and any(
         getattr(row, column) != value
-        for column, value in _columns(record(row)).items()))
+        for column, value in _columns(record(row)).items())
 
 
 @_transaction()

@@ -384,8 +384,8 @@ class Transfer:
 
     def _commit_if_left(self, context, volume, placeholder):
         """Commit a transfer whose volume is not used here any more."""
-        if not (attachments.elsewhere(volume,
-                                      identity.record(placeholder).node) or
+        if not (attachments.used_elsewhere(
+                volume, identity.record(placeholder).node) or
                 handles.is_open(Names(volume.name_id))):
             self.commit(context, volume)
 
@@ -414,8 +414,9 @@ class Transfer:
                     connector, identity.record(placeholder).node)):
             return not self.roll_back(context, volume)
         if handles.is_open(Names(volume.name_id)) or len(
-                attachments.elsewhere(
-                    volume, identity.record(placeholder).node)) > 1:
+                attachments.used_elsewhere(
+                    volume, identity.record(placeholder).node,
+                    connector)) > 1:
             # An instance may still run here. If it is the one that has moved,
             # its first write at the new home commits the transfer.
             LOG.info('Volume %(volume)s stays on %(node)s for now: although '
@@ -431,18 +432,23 @@ class Transfer:
         What LVM says outranks the database, which may have been restored.
 
         :param action: a translated verb
-        :raises: NotWhileMoving, PartlyDeleted, MovedAway, StillClone
+        :raises: NotWhileMoving, PartlyDeleted, MovedAway, StillClone,
+            NotOnNode
         """
         other = identity.placeholder(
             context, identity.prepared_transfer(volume) or volume.name_id)
         lv = self._backend.logical_volume(Names(volume.name_id))
+        if lv is None:
+            raise exception.NotOnNode(
+                action=action, volume=volume.id, lv=volume.name,
+                host=self._backend.node)
         self.refuse_by_tags(volume, action, lv)
         if self.is_complete(volume, other, lv):
             # The database was put back to before that was known.
             self._teardown.release(context, other)
             return
         if other is None or identity.state(other) == identity.RELEASED:
-            if lv is not None and lv.clone:
+            if lv.clone:
                 raise exception.StillClone(
                     action=action, volume=volume.id,
                     lv='%s/%s' % (lv.group, lv.name))

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an administrator's commands can do to a volume that is moving.
+
+Each operation is tried on the user's volume and on its placeholder, in each
+state of a transfer, with the rows as they are and as an administrator may
+have reset them. It is refused, or done, and the data stays.
+"""
+
+import itertools
+from unittest import mock
+
+from cinder.db import api as db_api
+from cinder import exception as cinder_exception
+from cinder import objects
+from cinder.volume import manager
+import ddt
+
+from dmclone_driver import exception
+from dmclone_driver import identity
+from dmclone_driver.names import Names
+from tests.unit import base
+
+STATES = ('prepared', 'gate shut', 'hydrating', 'not released')
+#: What os-reset_status can make of the two columns that it changes.
+RESETS = ({}, {'status': 'available'}, {'status': 'error'},
+          {'status': 'in-use'}, {'status': 'maintenance'},
+          {'migration_status': None},
+          {'status': 'available', 'migration_status': None})
+# A clone is made of a snapshot, as test_driver shows.
+OPERATIONS = ('extend', 'snapshot', 'attach', 'attach_at_home', 'copy',
+              'unmanage', 'migrate', 'retype', 'image', 'revert', 'detach',
+              'force_detach')
+
+
+class HandsTestCase(base.CloudTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.cloud.attachment(self.volume, self.a)
+        self.path = self.cloud.attach(self.volume, self.b)
+        self.placeholder, = self.cloud.placeholders()
+        self.source = Names(self.volume.id)
+        self.clone = Names(self.placeholder.id)
+
+    def bring_to(self, state):
+        """Bring the volume to a state; its guest has written something."""
+        if state == 'prepared':
+            return
+        if state == 'gate shut':
+            with mock.patch('dmclone_driver.peer_api.PeerClient.activate'):
+                self.cloud.detach(self.volume, self.a)
+            return
+        self.cloud.detach(self.volume, self.a)
+        self.assertTrue(self.b.kernel.write(self.path))
+        if state == 'not released':
+            self.a.stop()
+            self.cloud.watch(2)
+            self.a.down = False
+            self.assertEqual([identity.RELEASED], self.cloud.states())
+
+    def change(self, row_id, columns):
+        if columns:
+            db_api.volume_update(self.context, row_id, columns)
+
+    def node_of(self, row):
+        return self.cloud.by_host[row.host.partition('#')[0]]
+
+    def facts(self):
+        """Return what must not change: of each node, what it has."""
+        found = []
+        for node in (self.a, self.b):
+            for path, volume in node.lvm.volumes.items():
+                found.append((node.name, path, volume['size']))
+            for path, bitmap in node.lvm.bitmaps.items():
+                found.append((node.name, path, bitmap['hydrated']))
+            for name, device in node.kernel.devices.items():
+                found.append((node.name, name, device.kinds, device.size))
+        return sorted(found)
+
+    # Operations, as Cinder's manager calls the driver
+
+    def extend(self, driver, row):
+        driver.extend_volume(row, 2)
+
+    def _snapshot_of(self, row):
+        record = objects.Snapshot(
+            self.context, volume_id=row.id, volume_size=1, status='creating',
+            user_id=row.user_id, project_id=row.project_id,
+            volume_type_id=row.volume_type_id)
+        record.create()
+        return objects.Snapshot.get_by_id(self.context, record.id)
+
+    def snapshot(self, driver, row):
+        driver.create_snapshot(self._snapshot_of(row))
+
+    def attach(self, driver, row):
+        other = self.b if self.node_of(row) is self.a else self.a
+        driver.create_export(self.context, row, other.connector)
+        driver.initialize_connection(row, other.connector)
+
+    def attach_at_home(self, driver, row):
+        driver.initialize_connection(row, self.node_of(row).connector)
+
+    def copy(self, driver, row):
+        """Cinder's own data access: an upload, or a backup."""
+        driver.initialize_connection(row, {
+            'host': 'backup', 'initiator': 'iqn.backup', 'ip': '192.0.2.9'})
+
+    def unmanage(self, driver, row):
+        driver.unmanage(row)
+
+    def migrate(self, driver, row):
+        driver.migrate_volume(self.context, row, {})
+
+    def retype(self, driver, row):
+        driver.retype(self.context, row, None, {}, {'host': 'elsewhere'})
+
+    def image(self, driver, row):
+        with mock.patch('cinder.image.image_utils.fetch_to_raw'):
+            driver.copy_image_to_volume(self.context, row, None, 'image')
+
+    def revert(self, driver, row):
+        snapshot = self._snapshot_of(row)
+        if identity.is_placeholder(row):
+            driver.revert_to_snapshot(self.context, row, snapshot)
+        else:
+            driver.create_snapshot(snapshot)
+            driver.revert_to_snapshot(self.context, row, snapshot)
+            driver.delete_snapshot(snapshot)
+
+    def detach(self, driver, row):
+        driver.remove_export(self.context, row)
+
+    def force_detach(self, driver, row):
+        if identity.is_placeholder(row):
+            driver.terminate_connection(row, None, force=True)
+
+    def delete(self, row):
+        """Delete a row's volume; returns whether its data may be gone."""
+        node = self.node_of(row)
+        with self.cloud.on(node):
+            node.driver.remove_export(self.context, row)
+            node.driver.delete_volume(row)
+
+    def converge(self):
+        """All goes on, and the volume is whole where it was last written."""
+        for node in (self.a, self.b):
+            with self.cloud.on(node):
+                node.driver._update_volume_stats()
+        row = self.row()
+        for record in row.volume_attachment:
+            node = self.b if record.connector['host'] == 'node2' else self.a
+            self.cloud.detach(self.volume, node)
+        self.cloud.watch(4)
+        self.assertEqual([], self.cloud.leftovers())
+
+
+#: Of the user's volume, wherever its data is.
+ALLOWED = ('retype', 'detach', 'force_detach', 'attach_at_home')
+
+
+@ddt.ddt
+class OperationsTestCase(HandsTestCase):
+
+    @ddt.data(*itertools.product(STATES, OPERATIONS))
+    @ddt.unpack
+    def test_placeholder(self, state, operation):
+        self.bring_to(state)
+        for columns in RESETS:
+            self.change(self.placeholder.id, columns)
+            row = self.cloud.row(self.placeholder.id)
+            before, node = self.facts(), self.node_of(row)
+            with self.cloud.on(node):
+                self.refused_or_harmless(operation, node.driver, row)
+            self.assertEqual(before, self.facts(), columns)
+        self.converge()
+
+    def refused_or_harmless(self, operation, driver, row):
+        try:
+            getattr(self, operation)(driver, row)
+        except exception.IsPlaceholder as error:
+            self.assertIn(self.volume.id, error.msg)
+            self.assertIn(self.placeholder.id, error.msg)
+        else:
+            self.assertIn(operation, ('retype', 'detach', 'force_detach'))
+
+    @ddt.data(*itertools.product(STATES, OPERATIONS))
+    @ddt.unpack
+    def test_volume(self, state, operation):
+        """Its placeholder looks like any volume meanwhile."""
+        self.bring_to(state)
+        self.change(self.placeholder.id, RESETS[-1])
+        for columns in ({}, {'status': 'available'}, {'status': 'error'}):
+            self.change(self.volume.id, columns)
+            row = self.row()
+            before, node = self.facts(), self.node_of(row)
+            with self.cloud.on(node):
+                try:
+                    getattr(self, operation)(node.driver, row)
+                except exception.NoPeer:
+                    self.assertEqual('copy', operation)
+                except cinder_exception.CinderException as error:
+                    self.assertIn(self.volume.id, error.msg)
+                else:
+                    if self.changes_nothing(state, operation):
+                        self.assertIn(operation, ALLOWED)
+            if self.changes_nothing(state, operation):
+                self.assertEqual(before, self.facts(), columns)
+
+    def changes_nothing(self, state, operation):
+        """Whether a volume, where it is, is not to change by an operation.
+
+        All of it is there, or it moves on.
+        """
+        return not (state == 'not released' or
+                    operation == 'attach' and state != 'prepared')
+
+
+@ddt.ddt
+class DeletionTestCase(HandsTestCase):
+
+    @ddt.data(*itertools.product(STATES, RESETS))
+    @ddt.unpack
+    def test_of_the_placeholder(self, state, columns):
+        """As cinder-manage does it, past the API's checks."""
+        self.bring_to(state)
+        self.change(self.placeholder.id, columns)
+        before = self.facts()
+        self.assertRaises(cinder_exception.VolumeIsBusy, self.delete,
+                          self.cloud.row(self.placeholder.id))
+        self.assertEqual(before, self.facts())
+        # So Cinder leaves it.
+        self.change(self.placeholder.id, {'status': 'available'})
+        self.converge()
+
+    @ddt.data(*STATES)
+    def test_of_the_volume(self, state):
+        self.bring_to(state)
+        self.change(self.placeholder.id, RESETS[-1])
+        for record in self.row().volume_attachment:
+            record.destroy()
+        self.delete(self.row())
+        self.row().destroy()
+        self.cloud.settle()
+        self.cloud.watch(3)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def test_in_a_group(self):
+        """There Cinder destroys the row of a volume that is busy."""
+        self.bring_to('hydrating')
+        self.change(self.placeholder.id, {'group_id': self.volume.id})
+        with mock.patch.object(objects.Volume, 'group_id', self.volume.id):
+            self.assertRaises(exception.NotHere, self.delete,
+                              self.cloud.row(self.placeholder.id))
+
+
+@ddt.ddt
+class HostTestCase(HandsTestCase):
+    """cinder-manage volume update_host, and answers that come late."""
+
+    @ddt.data(*itertools.product(STATES, ('node1', 'node2', 'node3')))
+    @ddt.unpack
+    def test_all_rows_get_another_host(self, state, name):
+        self.cloud.add('node3')
+        self.bring_to(state)
+        home = self.row().host
+        for row_id in (self.volume.id, self.placeholder.id):
+            # The pool is lost, too.
+            self.change(row_id, {'host': name + '@dmclone'})
+        row = self.row()
+        with self.cloud.on(self.node_of(row)):
+            try:
+                self.node_of(row).driver.extend_volume(row, 2)
+            except cinder_exception.CinderException:
+                pass
+        for node in self.cloud.nodes.values():
+            with self.cloud.on(node):
+                node.driver._update_volume_stats()
+        self.assertEqual(home, self.row().host)
+        self.converge()
+
+    def test_a_node_has_got_another_name(self):
+        """Then its logical volumes are there."""
+        self.change(self.volume.id, {'provider_id': 'old@dmclone#dmclone'})
+        self.a.start()
+        self.assertEqual((self.a.pool, self.a.pool),
+                         (self.row().host, self.row().provider_id))
+
+    def test_service_was_removed(self):
+        """An operator has given the node up."""
+        self.change(self.volume.id, {'host': self.b.pool})
+        self.a.service.destroy()
+        with self.cloud.on(self.b):
+            self.b.driver._update_volume_stats()
+        self.assertEqual(self.b.pool, self.row().host)
+
+    def test_unfinished_creation_is_sent_elsewhere(self):
+        """The flow deletes it here when its row says another host."""
+        volume = self.a.create()
+        self.change(volume.id, {'host': self.b.pool, 'launched_at': None})
+        with self.cloud.on(self.a), mock.patch(
+                'dmclone_driver.identity.is_being_made', return_value=True):
+            self.a.driver.delete_volume(self.cloud.row(volume.id))
+        self.assertEqual(self.b.pool, self.cloud.row(volume.id).host)
+        self.assertNotIn(volume.name, self.a.lvm.names())
+
+    def retype(self, stale, reply):
+        """Do as Cinder on the old home, long after the scheduler."""
+        service = mock.MagicMock()
+        service.driver = self.a.driver
+        self.a.driver.set_initialized()
+        service._is_our_backend = lambda *args: (
+            manager.VolumeManager._is_our_backend(service, *args))
+        new = db_api.volume_type_create(self.context, {'name': 'other'})
+        with self.cloud.on(self.a), mock.patch.object(
+                manager.volume_types, 'volume_types_diff',
+                return_value=({'encryption': {}, 'extra_specs': {}},
+                              reply)):
+            manager.VolumeManager.retype(
+                service, self.context, stale, new['id'],
+                {'host': self.a.pool, 'cluster_name': None,
+                 'capabilities': {}}, migration_policy='never')
+
+    @ddt.data(False, True)
+    def test_retype_that_has_waited(self, equal):
+        """With types of equal content Cinder does not ask the driver."""
+        stale = self.row()
+        self.bring_to('hydrating')
+        self.retype(stale, equal)
+        self.assertEqual(self.a.pool if equal else self.b.pool,
+                         self.row().host)
+        with self.cloud.on(self.a):
+            self.a.driver._update_volume_stats()
+        self.assertEqual(self.b.pool, self.row().host)
+        self.converge()
+
+    def test_new_home_starts_before_that_is_noticed(self):
+        stale = self.row()
+        self.bring_to('hydrating')
+        self.retype(stale, True)
+        self.b.reboot()
+        self.b.start()
+        self.assertEqual('clone', self.b.kernel.get(self.path).kinds)
+        self.assertEqual(self.b.pool, self.row().host)

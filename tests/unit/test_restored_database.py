@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A database that was restored, or has lost its last transactions.
+
+What the nodes have on their disks stays, whatever the rows say, and whatever
+reboots.
+"""
+
+import itertools
+
+from cinder.db import api as db_api
+from cinder.db import models
+from cinder import exception as cinder_exception
+import ddt
+
+from dmclone_driver import exception
+from dmclone_driver import identity
+from dmclone_driver.names import Names
+from tests.unit import base
+
+FIELDS = identity.EXCHANGED + ('replication_driver_data', 'status',
+                               'migration_status')
+#: When the rows were saved, and how far the volume had come by the time that
+#: they were put back.
+SAVED = ('before', 'prepared', 'committed')
+REACHED = ('hydrating', 'complete')
+REBOOTED = ((), ('a',), ('b',), ('a', 'b'))
+
+
+@ddt.ddt
+class RestoredTestCase(base.CloudTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.saved = {}
+        self.home = Names(self.volume.id)
+
+    def save(self, when):
+        self.saved[when] = {
+            row.id: {field: getattr(row, field) for field in FIELDS}
+            for row in self.cloud.rows()}
+
+    def live(self, reached):
+        """Move the volume by a live migration; its guest writes."""
+        self.cloud.attachment(self.volume, self.a)
+        self.save('before')
+        self.path = self.cloud.attach(self.volume, self.b)
+        self.there, = (Names(row.id) for row in self.cloud.placeholders())
+        self.save('prepared')
+        self.cloud.detach(self.volume, self.a)
+        self.save('committed')
+        self.assertTrue(self.b.kernel.write(self.path))
+        if reached == 'complete':
+            self.cloud.watch(3)
+            self.assertEqual('linear', self.b.kernel.get(self.path).kinds)
+
+    def restore(self, when):
+        """Put the rows back."""
+        rows = self.saved[when]
+        for row in self.cloud.rows():
+            if row.id not in rows:
+                identity.destroy(self.context, row.id)
+        with db_api.main_context_manager.writer.using(self.context):
+            for row_id, fields in rows.items():
+                self.context.session.query(models.Volume).filter_by(
+                    id=row_id).update(dict(fields, deleted=False,
+                                           deleted_at=None))
+
+    def restart(self, rebooted):
+        for name in 'ab':
+            node = getattr(self, name)
+            (node.reboot if name in rebooted else node.stop)()
+        for node in (self.a, self.b):
+            node.start()
+        self.cloud.settle()
+
+    def assertKept(self, reached):
+        """What was written is there, and nothing can write beside it."""
+        self.assertIn('volume-' + self.there.name_id, self.b.lvm.names())
+        if reached == 'hydrating':
+            self.assertIn(self.there.metadata, self.b.lvm.names())
+            bitmap, = self.b.lvm.bitmaps.values()
+            self.assertEqual(1, bitmap['hydrated'])
+            self.assertIn(self.volume.name, self.a.lvm.names())
+        handle = self.a.kernel.get(self.home.path())
+        if handle:
+            self.assertTrue(handle.sealed or handle.read_only)
+
+    @ddt.data(*itertools.product(SAVED, REACHED, REBOOTED))
+    @ddt.unpack
+    def test_nothing_is_lost(self, saved, reached, rebooted):
+        self.live(reached)
+        self.restore(saved)
+        self.restart(rebooted)
+        self.assertKept(reached)
+        self.cloud.watch(2, hydrate=False)
+        self.assertKept(reached)
+        for act in (self.attach_at_the_old_home, self.extend, self.delete,
+                    self.detach):
+            with self.cloud.on(self.a):
+                try:
+                    act()
+                except cinder_exception.CinderException as error:
+                    self.assertNotEqual('', error.msg)
+            self.cloud.settle()
+            self.assertKept(reached)
+        self.restart(rebooted)
+        self.cloud.watch(2, hydrate=False)
+        self.assertKept(reached)
+
+    def attach_at_the_old_home(self):
+        """Nova starts the old guest again."""
+        if self.row().host == self.a.pool:
+            self.a.driver.initialize_connection(self.row(), self.a.connector)
+            self.assertIsNone(self.a.kernel.get(self.home.path()))
+
+    def extend(self):
+        row = self.row()
+        if row.host == self.a.pool:
+            self.a.driver.extend_volume(row, 2)
+            self.fail('extended')
+
+    def delete(self):
+        row = self.row()
+        if row.host == self.a.pool and (
+                self.volume.name in self.a.lvm.names()):
+            # Where it is gone there is nothing to delete.
+            self.a.driver.delete_volume(row)
+            self.fail('deleted')
+
+    def detach(self):
+        """The new attachment goes, too."""
+        row = self.row()
+        if row.host == self.a.pool:
+            self.a.driver.terminate_connection(row, self.b.connector)
+
+    @ddt.data(*REACHED)
+    def test_refusal_names_the_volume(self, reached):
+        self.live('hydrating')
+        self.restore('before')
+        for act in (self.attach_at_the_old_home, self.extend):
+            with self.cloud.on(self.a):
+                error = self.assertRaises(exception.MovedAway, act)
+            for part in (self.volume.id, 'dmclone-reconcile'):
+                self.assertIn(part, error.msg)
+
+    @ddt.data(*REBOOTED)
+    def test_source_that_is_gone_already(self, *rebooted):
+        """The rows are those of a volume that still hydrates."""
+        self.live('complete')
+        self.restore('committed')
+        self.restart(rebooted)
+        self.cloud.watch(2)
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual(self.b.pool, self.row().host)
+
+    def test_source_that_is_gone_already_without_a_restart(self):
+        self.live('complete')
+        self.restore('committed')
+        with self.cloud.on(self.b):
+            self.b.driver.extend_volume(self.row(), 2)
+        self.assertEqual(2 * 1024 ** 3, self.b.kernel.get(self.path).size)
+
+    def test_newer_rows_come_back(self):
+        self.live('hydrating')
+        self.save('now')
+        self.restore('before')
+        self.restart(('a', 'b'))
+        self.cloud.watch(1, hydrate=False)
+        self.restore('now')
+        self.restart(())
+        self.cloud.watch(3)
+        self.cloud.detach(self.volume, self.b)
+        self.assertEqual([], self.cloud.leftovers())
