@@ -13,6 +13,7 @@ from cinder.volume.targets import tgt
 from oslo_concurrency import processutils
 from oslo_log import log as logging
 
+from dmclone_driver.privsep import block
 from dmclone_driver.privsep import command
 from dmclone_driver.targets import base
 
@@ -27,6 +28,8 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
     cached would be stale: hence direct I/O. Whoever has an address or a name
     that is listed may log in, and without an address tgt-admin lists all
     (iscsi_rx_handler in tgt's usr/iscsi/iscsid.c): hence one that nobody has.
+    The blocks of a unit have 512 bytes, whatever the device has, unless tgt
+    is told their size.
     """
 
     lun = 1
@@ -42,6 +45,7 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
             initiator-name %s
             readonly 1
             bsoflags direct
+            block-size %d
             scsi_sn %%(scsi_sn)s
             scsi_id %%(scsi_id)s
         </target>
@@ -111,7 +115,8 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
 
     def create_source(self, iqn, path, initiator, chap):
         self.remove_source(iqn.rpartition(':')[2])
-        self.VOLUME_CONF = self.SOURCE_CONF % (self.NOBODY, initiator)
+        self.VOLUME_CONF = self.SOURCE_CONF % (
+            self.NOBODY, initiator, block.logical_block_size(path))
         self.create_iscsi_target(iqn, 0, self.lun, path, chap)
 
     def close_after_reboot(self, iqn):

@@ -101,6 +101,9 @@ class TgtTestCase(base.PlainTestCase):
         self.patch('dmclone_driver.targets.tgt.privsep_tgt', new=self.tgtd)
         self.patch('dmclone_driver.privsep.command.tgtadm',
                    new=self.tgtd.tgtadm)
+        self.block_size = self.patch(
+            'dmclone_driver.privsep.block.logical_block_size',
+            return_value=512)
         conf = configuration.Configuration(lvm.volume_opts)
         self.target = tgt.TgtSource(
             configuration=conf, executor=types.SimpleNamespace())
@@ -122,6 +125,13 @@ class TgtTestCase(base.PlainTestCase):
         self.assertEqual(['initiator-address 255.255.255.255',
                           'initiator-name ' + INITIATOR],
                          [line for line in lines if 'initiator' in line])
+
+    def test_blocks_are_those_of_the_device(self):
+        for size in (512, 4096):
+            self.block_size.return_value = size
+            self.export()
+            self.assertIn('block-size %d' % size, self.tgtd.targets[IQN])
+        self.block_size.assert_called_with('/dev/mapper/x-export')
 
     def test_importer_understands_it(self):
         found = importer.properties(*self.export())
