@@ -70,6 +70,7 @@ class Importer:
         wanted = properties(location, auth)
         self._reach(wanted['target_portal'])
         device = self._connector.connect_volume(wanted)
+        self._not_at_boot(wanted)
         try:
             block.set_recovery_timeout(device['path'], self._source_timeout)
         except OSError as error:
@@ -96,6 +97,23 @@ class Importer:
                 'The iSCSI portal %(portal)s of the node that has the volume '
                 'cannot be reached from the node that needs it: '
                 '%(error)s') % {'portal': portal, 'error': error})
+
+    @staticmethod
+    def _not_at_boot(wanted):
+        """Let no boot log in to a source, which may be down then.
+
+        os-brick has told open-iscsi to (_connect_to_iscsi_portal in
+        os_brick/initiator/connectors/iscsi.py), and the boot would wait for
+        it. The driver logs in by itself when it has started.
+        """
+        try:
+            command.iscsiadm(['-m', 'node', '-T', wanted['target_iqn'], '-p',
+                              wanted['target_portal'], '--op', 'update', '-n',
+                              'node.startup', '-v', 'manual'])
+        except (processutils.ProcessExecutionError, OSError) as error:
+            LOG.warning('The next boot of this node will log in to %(iqn)s: '
+                        '%(error)s', {'iqn': wanted['target_iqn'],
+                                      'error': error})
 
     def cut(self, location):
         """End a session at once, whatever waits for it gets an error.

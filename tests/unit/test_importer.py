@@ -130,6 +130,24 @@ class ImporterTestCase(base.PlainTestCase):
                                   self.importer.disconnect, LOCATION, AUTH)
         self.assertIn(PROPERTIES['target_iqn'], error.msg)
 
+    def test_boot_does_not_log_in(self):
+        """It would wait for a source that is down."""
+        seen = []
+        self.iscsiadm.side_effect = lambda words: seen.append(
+            (words, list(self.brick.sessions)))
+        self.importer.connect(LOCATION, AUTH)
+        # os-brick has asked for it while it logged in.
+        self.assertEqual([(
+            ['-m', 'node', '-T', PROPERTIES['target_iqn'], '-p',
+             PROPERTIES['target_portal'], '--op', 'update', '-n',
+             'node.startup', '-v', 'manual'], [PROPERTIES])], seen)
+
+    @ddt.data(processutils.ProcessExecutionError(exit_code=21),
+              FileNotFoundError(2, 'iscsiadm'))
+    def test_boot_would_log_in(self, error):
+        self.iscsiadm.side_effect = error
+        self.assertEqual('/dev/sdx', self.importer.connect(LOCATION, AUTH))
+
     def test_limit_of_each_session(self):
         for _ in range(2):
             self.importer.connect(LOCATION, AUTH)
