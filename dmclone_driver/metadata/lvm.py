@@ -33,13 +33,24 @@ class LogicalVolumeMetadata(base.MetadataStore):
 
     def check(self):
         try:
-            self._group = lvm.LVM(self.group_name, utils.get_root_helper(),
-                                  executor=self._executor)
+            self._group = self._open_group()
         except (cinder_exception.VolumeGroupNotFound,
                 processutils.ProcessExecutionError):
             self.refuse('dmclone_metadata_volume_group',
                         _('there is no volume group %s on this host')
                         % self.group_name)
+
+    def _open_group(self):
+        """Make Cinder's object of the group, as its LVM driver does.
+
+        The last one that is made decides how Cinder runs all LVM commands.
+        """
+        path = self.configuration.lvm_conf_file
+        return lvm.LVM(
+            self.group_name, utils.get_root_helper(),
+            executor=self._executor,
+            lvm_conf=None if path.lower() == 'none' else path,
+            suppress_fd_warn=self.configuration.lvm_suppress_fd_warnings)
 
     def create(self, names, size, region):
         found = logical_volumes.find(names.metadata)

@@ -17,13 +17,22 @@ def dmsetup(arguments, table=None):
                                 process_input=table)[0]
 
 
-@privsep.dmclone_context.entrypoint
 def lvm(arguments):
-    """Run an LVM command and return what it prints.
+    """Run an LVM command as Cinder does and return what it prints.
+
+    What Cinder puts before a command says where LVM is configured
+    (lvm_conf_file), and so which disks it sees.
 
     :raises: ProcessExecutionError
     """
-    return processutils.execute('env', 'LC_ALL=C', *arguments)[0]
+    # The privileged daemon imports this module, too, and needs no Cinder.
+    from cinder.brick.local_dev import lvm as cinder_lvm
+    return _lvm([*cinder_lvm.LVM.LVM_CMD_PREFIX, *arguments])
+
+
+@privsep.dmclone_context.entrypoint
+def _lvm(command):
+    return processutils.execute(*command)[0]
 
 
 @privsep.dmclone_context.entrypoint

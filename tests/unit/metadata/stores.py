@@ -13,7 +13,8 @@ def configuration(**options):
     made = types.SimpleNamespace(**dict(
         volume_group='volumes', config_group='here',
         dmclone_metadata_volume_group=None, dmclone_metadata_device=None,
-        dmclone_volatile_metadata=True, dmclone_metadata_memory=64)
+        dmclone_volatile_metadata=True, dmclone_metadata_memory=64,
+        lvm_conf_file='/etc/cinder/lvm.conf', lvm_suppress_fd_warnings=False)
         | options)
     made.safe_get = lambda name: getattr(made, name, None)
     return made
@@ -21,7 +22,7 @@ def configuration(**options):
 
 def use_groups(test):
     """Let Cinder's object of a volume group see a test's machine."""
-    def group(name, helper, executor):
+    def group(name, *args, **kwargs):
         if name not in test.lvm.groups:
             raise cinder_exception.VolumeGroupNotFound(vg_name=name)
         return storage.Group(test.lvm, name)

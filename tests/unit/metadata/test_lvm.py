@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metadata on logical volumes: zeroed once, found in any group."""
 
+import os
+
+import ddt
+import fixtures
 from oslo_concurrency import processutils
 
 from dmclone_driver import exception
 from dmclone_driver.metadata import lvm
+from dmclone_driver import privsep
+from dmclone_driver.privsep import command
 from tests.unit import base
 from tests.unit.fakes import storage
 from tests.unit.metadata import stores
@@ -112,3 +118,51 @@ class LvmTestCase(base.MachineTestCase):
         for part in ('needs 3 MiB', 'volume group fast', '1 MiB are left'):
             self.assertIn(part, error.msg)
         self.assertIsNone(self.store.find(self.names))
+
+
+@ddt.ddt
+class EnvironmentTestCase(base.PlainTestCase):
+    """What LVM commands are run with, by Cinder and by the driver."""
+
+    def setUp(self):
+        super().setUp()
+        privsep.dmclone_context.set_client_mode(False)
+        self.addCleanup(privsep.dmclone_context.set_client_mode, True)
+        self.patch('cinder.brick.local_dev.lvm.LVM.LVM_CMD_PREFIX',
+                   new=['env', 'LC_ALL=C'])
+        self.patch('oslo_concurrency.processutils.execute',
+                   new=self._execute)
+        self.folder = self.useFixture(fixtures.TempDir()).path
+        self.file = os.path.join(self.folder, 'lvm.conf')
+        self.ran = []
+
+    def _execute(self, *command, **kwargs):
+        self.ran.append(list(command))
+        return {'version': '  LVM version: 2.03.16(2)',
+                'volumes': 'volumes'}.get(command[-1], ''), ''
+
+    def environments(self, path, **options):
+        """Return what commands of a store and of the driver begin with."""
+        store = lvm.LogicalVolumeMetadata(
+            stores.configuration(lvm_conf_file=path, **options),
+            self._execute)
+        store.check()
+        command.lvm(['lvs'])
+        self.assertIn('lvs', self.ran[-1])
+        return {tuple(word for word in words
+                      if word.partition('=')[0].isupper())
+                for words in self.ran}
+
+    def test_file_that_is_there(self):
+        open(self.file, 'w').close()
+        self.assertEqual({('LC_ALL=C', 'LVM_SYSTEM_DIR=' + self.folder)},
+                         self.environments(self.file))
+
+    def test_warnings(self):
+        self.assertEqual(
+            {('LC_ALL=C', 'LVM_SUPPRESS_FD_WARNINGS=1')},
+            self.environments(self.file, lvm_suppress_fd_warnings=True))
+
+    @ddt.data('None', '/nowhere/lvm.conf')
+    def test_no_file(self, path):
+        self.assertEqual({('LC_ALL=C',)}, self.environments(path))
