@@ -117,6 +117,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         :raises: BadConfiguration
         """
         setup_check.check_options(self.configuration)
+        setup_check.check_alone(self.configuration, DMCloneVolumeDriver)
         setup_check.check_group(self.configuration,
                                 super().check_for_setup_error)
         target = importutils.import_object(
