@@ -6,6 +6,7 @@ import threading
 import time
 
 from cinder import exception as cinder_exception
+from cinder.scheduler import sched_utils
 from cinder.volume import volume_utils
 from oslo_log import log as logging
 from oslo_utils import excutils
@@ -49,11 +50,21 @@ class Destination:
 
     def describe(self):
         """Tell a home what it needs to know before it begins."""
+        reserved = self._backend.configuration.reserved_percentage
+        return {'initiator': self._backend.importer.initiator(),
+                'free_gb': self._free_gb(reserved),
+                'reserved_percentage': reserved,
+                'capabilities': self._backend.capabilities()}
+
+    def _free_gb(self, reserved):
+        """Return what Cinder's scheduler would have room for, in GiB."""
         group, = volume_utils.get_all_volume_groups(
             self._backend.group.vg_name)
-        return {'initiator': self._backend.importer.initiator(),
-                'free_gb': float(group['available']),
-                'capabilities': self._backend.capabilities()}
+        total, free = float(group['size']), float(group['available'])
+        return max(0, sched_utils.calculate_virtual_free_capacity(
+            total, free, provisioned_capacity=total - free,
+            thin_provisioning_support=False, max_over_subscription_ratio=1,
+            reserved_percentage=reserved, thin=False))
 
     def prepare(self, context, volume_id, placeholder_id, size, location,
                 auth):

@@ -63,8 +63,9 @@ class PeerClient:
     def describe(self, context, backend_host, timeout=10):
         """Ask a peer what :meth:`Destination.describe` tells.
 
-        :returns: dict with ``initiator`` (its iSCSI name), ``free_gb`` (GiB)
-            and ``capabilities``
+        :returns: dict with ``initiator`` (its iSCSI name), ``free_gb`` (GiB
+            without what ``reserved_percentage`` keeps free) and
+            ``capabilities``
         """
         return self._call(context, backend_host, 'describe', timeout)
 

@@ -16,6 +16,7 @@ import time
 import uuid
 
 from cinder.scheduler.filters import extra_specs_ops
+from cinder.volume import volume_utils
 from oslo_concurrency import processutils
 from oslo_log import log as logging
 from oslo_utils import excutils
@@ -228,8 +229,10 @@ class Transfer:
         if description['free_gb'] < needed:
             raise self._refused(volume, peer, _(
                 'it needs %(needed)d GiB, and the volume group there has '
-                'only %(free).2f GiB left') % {
-                    'needed': needed, 'free': description['free_gb']})
+                'only %(free).2f GiB left (reserved_percentage = '
+                '%(reserved)d)') % {
+                    'needed': needed, 'free': description['free_gb'],
+                    'reserved': description.get('reserved_percentage', 0)})
         return description
 
     def _refuse_unwanted(self, volume, peer, capabilities):
@@ -237,8 +240,16 @@ class Transfer:
 
         Cinder's scheduler asks before a creation, not before an attach.
         """
-        extra_specs = volume.volume_type and volume.volume_type.extra_specs
-        for key, wanted in (extra_specs or {}).items():
+        extra_specs = (volume.volume_type and
+                       volume.volume_type.extra_specs or {})
+        zones = volume_utils.extract_availability_zones_from_volume_type(
+            {'extra_specs': extra_specs})
+        if zones is not None and peer.availability_zone not in zones:
+            raise self._refused(volume, peer, _(
+                'its type is for the availability zones %(zones)s, and that '
+                'node is in %(zone)s') % {'zones': ', '.join(zones),
+                                          'zone': peer.availability_zone})
+        for key, wanted in extra_specs.items():
             name = key.removeprefix('capabilities:')
             if name in capabilities and not extra_specs_ops.match(
                     str(capabilities[name]), wanted):

@@ -15,6 +15,7 @@ from dmclone_driver import logical_volumes
 from dmclone_driver.names import Names
 from dmclone_driver import peers
 from tests.unit import base
+from tests.unit.fakes import cloud
 from tests.unit.fakes import storage
 
 CLONE = {'handle': 'clone', 'gate': 'linear', 'source': 'linear'}
@@ -68,10 +69,18 @@ class PrepareTestCase(DestinationTestCase):
 
     def test_describe(self):
         self.assertEqual({'initiator': self.b.initiator, 'free_gb': 100.0,
-                          'capabilities': {
+                          'reserved_percentage': 0, 'capabilities': {
                               'dmclone_metadata_backend': 'lvm',
                               'dmclone_metadata_persistent': True}},
                          self.b.destination.describe())
+
+    @ddt.data((0, 3, 97.0), (10, 3, 87.0), (10, 95, 0))
+    @ddt.unpack
+    def test_room_as_the_scheduler_sees_it(self, percentage, used, free):
+        self.override_config('reserved_percentage', percentage,
+                             group=cloud.BACKEND)
+        self.b.lvm.add('volumes', 'other', used * storage.GIB)
+        self.assertEqual(free, self.b.destination.describe()['free_gb'])
 
     def test_prepare(self):
         self.assertEqual(self.names.path(), self.prepare())

@@ -10,6 +10,7 @@ from dmclone_driver import exception
 from dmclone_driver import identity
 from dmclone_driver.names import Names
 from tests.unit import base
+from tests.unit.fakes import cloud
 from tests.unit.fakes import storage
 
 COMPLETE = {'handle': 'linear'}
@@ -528,6 +529,7 @@ class FailureTestCase(TransferTestCase):
         self.assertIdle(self.a)
 
 
+@ddt.ddt
 class RefusalTestCase(TransferTestCase):
     """What cannot work is refused before anything is changed."""
 
@@ -581,6 +583,12 @@ class RefusalTestCase(TransferTestCase):
         self.b.lvm.groups['volumes'] = storage.GIB // 2
         self.assertRefused('needs 1 GiB', 'only 0.50 GiB left')
 
+    def test_reserved_room(self):
+        self.override_config('reserved_percentage', 100,
+                             group=cloud.BACKEND)
+        self.assertRefused('needs 1 GiB', 'only 0.00 GiB left',
+                           'reserved_percentage = 100')
+
     def give_type(self, **extra_specs):
         """Give the volume a type that wants something."""
         volume_type = volume_types.create(self.context, 'picky', extra_specs)
@@ -595,6 +603,18 @@ class RefusalTestCase(TransferTestCase):
 
     def test_type_that_wants_this_metadata(self):
         self.give_type(dmclone_metadata_persistent='<is> True', other='x')
+        self.cloud.attach(self.volume, self.b)
+        self.assertEqual(self.b.pool, self.row().host)
+
+    @ddt.data('zone-node1', 'zone-node1, zone-node3', '')
+    def test_type_of_other_zones(self, zones):
+        self.give_type(**{'RESKEY:availability_zones': zones})
+        self.assertRefused('availability zones %s,' % zones,
+                           'in zone-node2')
+
+    def test_type_of_this_zone(self):
+        self.give_type(**{'RESKEY:availability_zones':
+                          'zone-node1, zone-node2'})
         self.cloud.attach(self.volume, self.b)
         self.assertEqual(self.b.pool, self.row().host)
 

@@ -319,7 +319,9 @@ class Node:
         """Return what LVM says about a volume group."""
         self.cloud.steps.run('%s: vgs' % self.name, kernel.error('injected'),
                              lambda: None)
-        return [{'name': name, 'available': self.group(name).vg_free_space}]
+        group = self.group(name)
+        return [{'name': name, 'size': group.vg_size,
+                 'available': group.vg_free_space}]
 
     def start(self):
         """Start the service; it knows nothing of the time before."""
