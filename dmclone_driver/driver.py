@@ -102,6 +102,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
         :raises: BadConfiguration
         """
+        # First, whatever else is not there: guests wait for these.
+        handles.resume_left()
         if self.configuration.lvm_type == 'auto':
             self.configuration.lvm_type = 'default'
         setup_check.check_kernel(self.configuration)

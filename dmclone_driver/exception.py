@@ -121,6 +121,14 @@ class EncryptionRefused(exception.VolumeDriverException):
                 "local volumes. Retype it to a type that uses luks.")
 
 
+class UnexpectedTable(exception.VolumeDriverException):
+    """A device that is not what it has to be to become linear."""
+
+    message = _("Device %(device)s was left as it is: it is not %(expected)s, "
+                "the kernel says: %(status)s. Wait until all of the volume's "
+                "data is in one place, then try again.")
+
+
 class MetadataUnusable(exception.VolumeDriverException):
     """A clone's metadata is missing or was never formatted."""
 

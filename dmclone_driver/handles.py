@@ -25,7 +25,10 @@ from oslo_log import log as logging
 from oslo_utils import units
 
 from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver.devicemapper import swap
 from dmclone_driver.devicemapper import table
+from dmclone_driver import exception
+from dmclone_driver import names as names_module
 from dmclone_driver.names import EXPORT
 from dmclone_driver.names import GATE
 from dmclone_driver.names import HANDLE
@@ -84,17 +87,48 @@ def ensure_linear(names, lv, read_only=False):
 
 
 def grow(names, lv):
-    """Let the linear handle of a volume show its logical volume's new size."""
-    _swap_to_linear(names, lv)
+    """Let the linear handle of a volume show its logical volume's new size.
+
+    :raises: UnexpectedTable if it is a clone, whatever the database says
+    """
+    _must_become_linear(names, lv, swap.LINEAR)
 
 
-def _swap_to_linear(names, lv):
-    handle = names.of(HANDLE)
-    dmsetup.suspend(handle)
-    try:
-        dmsetup.load(handle, table.Linear(table.sectors(lv.size), lv.path))
-    finally:
-        dmsetup.resume(handle)
+def _must_become_linear(names, lv, expected):
+    found = _become_linear(names, lv, expected)
+    if found is not None:
+        raise exception.UnexpectedTable(
+            device=names.path(), expected=' / '.join(expected),
+            status=found.strip())
+
+
+def _become_linear(names, lv, expected):
+    return dmsetup.swap(
+        names.of(HANDLE), table.Linear(table.sectors(lv.size), lv.path),
+        expected=expected)
+
+
+def resume_left():
+    """Resume the handles that a killed swap has left suspended.
+
+    A table that was loaded and is not used yet was loaded after the check
+    that it may be: using it is right.
+    """
+    for device in dmsetup.suspended():
+        parsed = names_module.parse(device)
+        if not parsed or parsed[1] != HANDLE:
+            continue
+        try:
+            if dmsetup.resume_left(device):
+                LOG.warning('Device %(device)s of volume %(volume)s was '
+                            'suspended, and has been resumed.',
+                            {'device': parsed[0].path(),
+                             'volume': parsed[0].name_id})
+        except Exception:
+            LOG.exception('Device %(device)s of volume %(volume)s is '
+                          'suspended, and cannot be resumed.',
+                          {'device': parsed[0].path(),
+                           'volume': parsed[0].name_id})
 
 
 def build_clone(names, lv, metadata, region, tuning, disk=None,
@@ -145,11 +179,9 @@ def connect_source(names, disk, length):
 
     :param length: of the volume, in sectors
     """
-    dmsetup.suspend(names.of(SOURCE), flush=False)
-    dmsetup.load(names.of(SOURCE), *_source_table(length, disk),
-                 read_only=True)
-    # Not if that fails: what waits would get errors from the old table.
-    dmsetup.resume(names.of(SOURCE))
+    # Suspended if that fails: what waits would get errors from the old table.
+    dmsetup.swap(names.of(SOURCE), *_source_table(length, disk),
+                 read_only=True, flush=False, hold=True)
 
 
 def open_gate(names, writable=True):
@@ -220,19 +252,12 @@ def make_linear(names, lv):
     :returns: False, and the clone goes on, if the status read while nothing
         can change it any more is not that of a complete, healthy clone
     """
-    handle = names.of(HANDLE)
-    dmsetup.suspend(handle)
-    try:
-        status = dmsetup.clone(handle)
-        # A failed metadata commit during the suspend is silent but for this.
-        if status is not None and not status.complete:
-            LOG.error('The clone %(handle)s is not complete after its '
-                      'suspend: %(status)s. Nothing was changed.',
-                      {'handle': handle, 'status': status})
-            return False
-        dmsetup.load(handle, table.Linear(table.sectors(lv.size), lv.path))
-    finally:
-        dmsetup.resume(handle)
+    found = _become_linear(names, lv, swap.COMPLETE_CLONE)
+    if found is not None:
+        LOG.error('The clone %(handle)s is not complete: %(status)s. Nothing '
+                  'was changed.',
+                  {'handle': names.of(HANDLE), 'status': found.strip()})
+        return False
     steps.reached(Step.LINEAR, names.name_id)
     return True
 
@@ -247,8 +272,10 @@ def abandon_clone(names, lv):
     """Turn a clone whose data nobody needs any more into a linear handle.
 
     Waits for copies under way: see :func:`stop_hydration`.
+
+    :raises: UnexpectedTable if it is something else
     """
-    _swap_to_linear(names, lv)
+    _must_become_linear(names, lv, swap.CLONE)
 
 
 def never_written(names):

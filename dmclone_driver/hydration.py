@@ -122,6 +122,7 @@ class Watcher:
 
         :returns: seconds until the next look, unless there is an event
         """
+        handles.resume_left()
         context = cinder_context.get_admin_context()
         passive, waiting, present = False, False, set()
         for device, status in dmsetup.clones().items():

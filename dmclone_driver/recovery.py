@@ -67,7 +67,6 @@ class Recovery:
 
     def run(self, context):
         """Rebuild all handles of this backend."""
-        self._resume_handles()
         volumes = {lv.name: lv for lv in logical_volumes.find_all(
             self._backend.group.vg_name)}
         copies = [lv for lv in volumes.values() if _COPY.fullmatch(lv.name)]
@@ -127,18 +126,6 @@ class Recovery:
         """
         threading.Thread(target=self._meet_peers, args=(context,),
                          daemon=True).start()
-
-    @staticmethod
-    def _resume_handles():
-        """Let go on what a crash has left suspended.
-
-        A table that was loaded and not yet used was loaded after the
-        check that it may be (see handles.make_linear): using it is right.
-        """
-        for device in dmsetup.devices().values():
-            parsed = names_module.parse(device.name)
-            if parsed and parsed[1] == HANDLE and device.suspended:
-                dmsetup.resume(device.name)
 
     def _recover(self, context, row, lv):
         if lv is None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only place that runs dmsetup."""
+"""The only place that runs dmsetup, beside what :mod:`swap` runs for it."""
 
+import contextlib
+import glob
 import os
 import re
 
@@ -10,11 +12,14 @@ from oslo_log import log as logging
 from dmclone_driver.devicemapper import status
 from dmclone_driver.devicemapper import table
 from dmclone_driver.privsep import command
+from dmclone_driver.privsep import swaps
 
 LOG = logging.getLogger(__name__)
 
 # How often to look at all devices, if one goes while they are looked at.
 ATTEMPTS = 10
+
+SYSFS = '/sys/class/block'
 
 
 def _run(*arguments, segments=()):
@@ -76,8 +81,23 @@ def is_suspended(name):
     :raises: OSError if there is no such device
     """
     node = os.path.basename(os.path.realpath('/dev/mapper/' + name))
-    with open('/sys/class/block/%s/dm/suspended' % node) as stream:
-        return stream.read().strip() == '1'
+    return _read(SYSFS + '/%s/dm/suspended' % node) == '1'
+
+
+def _read(path):
+    with open(path) as stream:
+        return stream.read().strip()
+
+
+def suspended():
+    """Return the names of all suspended devices, without a process."""
+    found = []
+    for path in glob.glob(SYSFS + '/dm-*/dm'):
+        # It may go while it is looked at.
+        with contextlib.suppress(OSError):
+            if _read(path + '/suspended') == '1':
+                found.append(_read(path + '/name'))
+    return found
 
 
 def clones():
@@ -142,12 +162,41 @@ def load(name, *segments, read_only=False):
 
 def suspend(name, flush=True):
     """Make a device's requests wait; with ``flush`` finish the old first."""
-    _run('suspend', *([] if flush else ['--noflush', '--nolockfs']), name)
+    _run('suspend', *_wait(flush), name)
+
+
+def _wait(flush):
+    return [] if flush else ['--noflush', '--nolockfs']
 
 
 def resume(name):
     """Let a device's requests go on, with the table loaded last."""
     _run('resume', name)
+
+
+def swap(name, *segments, expected=None, read_only=False, flush=True,
+         hold=False):
+    """Give a device in use another table: suspend, look, load, resume.
+
+    That is finished even if this process is killed meanwhile.
+
+    :param expected: what it has to be once it is suspended, see :mod:`swap`
+    :param hold: if the table cannot be loaded leave it suspended
+    :returns: None, or its status if it is not as expected: then nothing was
+        changed
+    :raises: ProcessExecutionError
+    """
+    return swaps.swap({
+        'name': name, 'table': table.text(*segments), 'expected': expected,
+        'load': _mode(read_only), 'suspend': _wait(flush), 'hold': hold})
+
+
+def resume_left(name):
+    """Resume a device whose swap was killed.
+
+    :returns: False if another swap of it is running
+    """
+    return swaps.resume_left(name)
 
 
 def message(name, text):

@@ -6,18 +6,20 @@ any moment the power may go: built again from what the disks hold for sure,
 the volume has all that was acknowledged.
 """
 
-import contextlib
 import random
 import threading
 from unittest import mock
 
 from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver.devicemapper import swap
 from dmclone_driver import handles
 from dmclone_driver import logical_volumes
 from dmclone_driver.names import GATE
 from dmclone_driver.names import HANDLE
 from dmclone_driver.names import Names
 from dmclone_driver.names import SOURCE
+from dmclone_driver.privsep import command
+from dmclone_driver.privsep import swaps
 from tests.functional import base
 from tests.functional import log_writes
 
@@ -122,16 +124,15 @@ class LostCachesTest(base.FunctionalTest):
 
     def become_linear(self, disks, lv, chance):
         """Look after each thing that is done, while the guest writes."""
-        def looking(function):
-            def act(*args, **kwargs):
-                function(*args, **kwargs)
+        def run(arguments, table=None):
+            out = command.dmsetup(arguments, table)
+            if arguments[0] != 'status':
                 self.switch.append(self.look(disks))
-            return act
+            return out
+
         guest = threading.Thread(target=self.write, args=(chance, 3))
-        with contextlib.ExitStack() as stack:
-            for name in ('suspend', 'load', 'resume'):
-                stack.enter_context(mock.patch.object(
-                    dmsetup, name, looking(getattr(dmsetup, name))))
+        with mock.patch.object(swaps, 'swap', lambda request: swap.perform(
+                run, **request)):
             guest.start()
             self.assertTrue(handles.make_linear(self.names, lv))
         guest.join()

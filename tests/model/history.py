@@ -121,7 +121,7 @@ class History:
         """
         number, kind = fault or (None, None)
         self.cloud.steps.killed_on = None
-        self.cloud.steps.start(number, killed=True, after=False)
+        self.cloud.steps.start(number, killed=True, power=kind == 'power')
         try:
             yield
             self.cloud.settle()

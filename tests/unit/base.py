@@ -48,8 +48,12 @@ class MachineTestCase(PlainTestCase):
         self.lvm.kernel = self.kernel
         self.patch('dmclone_driver.privsep.command.dmsetup',
                    new=self.kernel.dmsetup)
-        self.patch('dmclone_driver.devicemapper.dmsetup.is_suspended',
-                   new=self.kernel.is_suspended)
+        for name in ('swap', 'resume_left'):
+            self.patch('dmclone_driver.privsep.swaps.' + name,
+                       new=getattr(self.kernel, name))
+        for name in cloud.SYSFS:
+            self.patch('dmclone_driver.devicemapper.dmsetup.' + name,
+                       new=getattr(self.kernel, name))
         self.patch('dmclone_driver.privsep.command.lvm', new=self.lvm.lvm)
         for name in cloud.BLOCK:
             self.patch('dmclone_driver.privsep.block.' + name,

@@ -88,6 +88,17 @@ class StartTestCase(DriverTestCase):
         self.a.driver.check_for_setup_error()
         self.assertIs(server, self.a.server)
 
+    def test_suspended_handle_is_resumed_first(self):
+        """Whatever a start fails for."""
+        device = self.a.kernel.get('dmclone-' + self.volume.id)
+        for what in ('identity.on_host', 'setup_check.check_kernel',
+                     'setup_check.check_options'):
+            device.suspended = True
+            self.a.stop()
+            with mock.patch('dmclone_driver.' + what, side_effect=OSError):
+                self.assertRaises(OSError, self.a.start)
+            self.assertFalse(device.suspended, what)
+
     def test_no_such_group(self):
         self.a.stop()
         del self.a.lvm.groups['volumes']

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The devices of a volume: which tables result, and what is never done."""
 
+import itertools
+
 import ddt
 from oslo_concurrency import processutils
 
+from dmclone_driver import exception
 from dmclone_driver import handles
 from dmclone_driver import logical_volumes
 from dmclone_driver.names import EXPORT
@@ -11,6 +14,7 @@ from dmclone_driver.names import GATE
 from dmclone_driver.names import HANDLE
 from dmclone_driver.names import SOURCE
 from tests.unit import base
+from tests.unit.fakes import steps
 from tests.unit.fakes import storage
 
 METADATA = '/dev/volumes/metadata'
@@ -64,10 +68,36 @@ class LinearTestCase(HandlesTestCase):
 
     def test_grow_that_fails_lets_go(self):
         handles.ensure_linear(self.names, self.lv)
-        self.steps.start(1)
-        self.assertRaises(processutils.ProcessExecutionError, handles.grow,
+        for number in range(5):
+            for after in (False, True):
+                self.steps.start(number, after=after)
+                self.assertRaises(processutils.ProcessExecutionError,
+                                  handles.grow, self.names, self.lv)
+                self.assertFalse(self.device().suspended)
+                self.assertEqual('linear', self.device().kinds)
+
+    def test_clone_does_not_grow(self):
+        """Whatever the database says: the rest is on another node."""
+        self.build(passive=False)
+        suspended = []
+        self.steps.observe = lambda: suspended.append(
+            self.device().suspended)
+        error = self.assertRaises(exception.UnexpectedTable, handles.grow,
+                                  self.names, self.lv)
+        self.assertIn(self.names.path(), error.msg)
+        self.assertIn('0/', error.msg)
+        self.assertEqual('clone', self.device().kinds)
+        # Its guest does not even wait.
+        self.assertEqual({False}, set(suspended))
+
+    def test_complete_clone_does_not_grow(self):
+        """Its bitmap may not be safe yet."""
+        self.build(passive=False)
+        clone = self.device().clone
+        clone.bitmap['hydrated'] = clone.total
+        self.assertRaises(exception.UnexpectedTable, handles.grow,
                           self.names, self.lv)
-        self.assertFalse(self.device().suspended)
+        self.assertEqual('clone', self.device().kinds)
 
 
 class CloneTestCase(HandlesTestCase):
@@ -209,7 +239,7 @@ class MakeLinearTestCase(HandlesTestCase):
 
     def test_load_fails(self):
         """The clone goes on."""
-        self.steps.start(2)
+        self.steps.start(3)
         self.assertRaises(processutils.ProcessExecutionError,
                           handles.make_linear, self.names, self.lv)
         self.assertEqual('clone', self.device().kinds)
@@ -220,12 +250,88 @@ class MakeLinearTestCase(HandlesTestCase):
             self.assertTrue(handles.make_linear(self.names, self.lv))
         self.assertEqual('linear', self.device().kinds)
 
+    @ddt.data(*itertools.product(range(5), (False, True)))
+    @ddt.unpack
+    def test_caller_is_killed(self, number, after):
+        """It is finished all the same, unless it was never asked for."""
+        self.steps.start(number, after=after, killed=True)
+        self.assertRaises(steps.Killed, handles.make_linear, self.names,
+                          self.lv)
+        self.assertEqual('linear' if number or after else 'clone',
+                         self.device().kinds)
+        self.assertFalse(self.device().suspended)
+
+    def test_power_is_cut(self):
+        """Nothing is done after that."""
+        for number in range(5):
+            self.steps.start(number, killed=True, power=True)
+            self.assertRaises(steps.Killed, handles.make_linear,
+                              self.names, self.lv)
+            self.assertEqual(number + 1, len(self.steps.log))
+            self.assertEqual('clone', self.device().kinds)
+            self.assertEqual(number >= 2, self.device().suspended)
+            self.device().suspended = False
+
     def test_abandon(self):
         """Then it need not be complete."""
         self.clone.bitmap['hydrated'] = 0
         handles.abandon_clone(self.names, self.lv)
         self.assertEqual('linear', self.device().kinds)
         self.assertFalse(self.device().suspended)
+
+
+class ResumeLeftTestCase(HandlesTestCase):
+    """Devices that a swap which was killed has left suspended."""
+
+    def setUp(self):
+        super().setUp()
+        self.build()
+        self.device().suspended = True
+        self.warning = self.patch('dmclone_driver.handles.LOG.warning')
+
+    def test_handle(self):
+        """What waits at a gate, or for a source, waits."""
+        self.device(SOURCE).suspended = True
+        self.kernel.devices['other'] = self.device()
+        handles.resume_left()
+        self.assertFalse(self.device().suspended)
+        self.assertTrue(self.device(GATE).suspended)
+        self.assertTrue(self.device(SOURCE).suspended)
+        self.assertIn(self.names.name_id, str(self.warning.call_args))
+
+    def test_table_that_was_loaded(self):
+        """It was loaded after the check."""
+        handles.open_gate(self.names)
+        self.kernel.dmsetup(['load', self.names.of(HANDLE)],
+                            '0 64 linear %s 0' % self.lv.path)
+        handles.resume_left()
+        self.assertEqual('linear', self.device().kinds)
+
+    def test_swap_is_running(self):
+        self.patch('dmclone_driver.privsep.swaps.resume_left',
+                   return_value=False)
+        handles.resume_left()
+        self.assertTrue(self.device().suspended)
+        self.warning.assert_not_called()
+
+    def test_one_that_cannot_be_resumed(self):
+        other, lv = self.logical_volume()
+        handles.ensure_linear(other, lv)
+        second = self.kernel.get(other.path())
+        second.suspended = True
+        self.steps.start(0)
+        handles.resume_left()
+        self.assertEqual({True, False}, {self.device().suspended,
+                                         second.suspended})
+        handles.resume_left()
+        self.assertFalse(self.device().suspended or second.suspended)
+
+    def test_none(self):
+        """It costs no process."""
+        self.device().suspended = False
+        self.steps.start()
+        handles.resume_left()
+        self.assertEqual([], self.steps.log)
 
 
 class EvidenceTestCase(HandlesTestCase):

@@ -152,6 +152,36 @@ class MemoryTestCase(WatcherTestCase):
         self.assertForgotten(names)
 
 
+class ResumeLeftTestCase(WatcherTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.handle = self.a.kernel.get('dmclone-' + self.volume.id)
+        self.handle.suspended = True
+
+    def test_volume_in_one_place(self):
+        """Its extension was killed; no query is needed."""
+        steps, queries = self.look(self.a)
+        self.assertFalse(self.handle.suspended)
+        self.assertEqual([], queries)
+
+    def test_complete_clone(self):
+        self.handle.suspended = False
+        path = self.cloud.attach(self.volume, self.b)
+        self.b.kernel.hydrate(path)
+        self.b.kernel.get(path).suspended = True
+        self.look()
+        self.cloud.settle()
+        self.assertIdle(self.b)
+
+    def test_cannot_be_resumed(self):
+        """It holds up nothing else."""
+        with mock.patch('dmclone_driver.privsep.swaps.resume_left',
+                        side_effect=OSError):
+            steps, queries = self.look(self.a)
+        self.assertOneProcess(steps)
+
+
 class PassiveTestCase(WatcherTestCase):
 
     def setUp(self):

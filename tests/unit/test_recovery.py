@@ -582,7 +582,7 @@ class CrashTestCase(RecoveryTestCase):
     def check(self, act, before, reboot, after):
         wrong, ends = {}, set()
         for step, volume, error in self.each_step(act, before, after=after,
-                                                  killed=True):
+                                                  killed=True, power=reboot):
             node = self.cloud.nodes[step.partition(':')[0]]
             other = self.b if node is self.a else self.a
             node.reboot() if reboot else node.stop()

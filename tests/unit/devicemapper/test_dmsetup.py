@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The door to dmsetup: its words, and what its answers mean."""
 
+import os
 from unittest import mock
 
+import fixtures
 from oslo_concurrency import processutils
 
 from dmclone_driver.devicemapper import dmsetup
@@ -144,6 +146,40 @@ class DmsetupTestCase(base.PlainTestCase):
 
     def test_is_suspended_of_no_device(self):
         self.assertRaises(OSError, dmsetup.is_suspended, 'dmclone-none')
+
+    def test_suspended(self):
+        folder = self.useFixture(fixtures.TempDir()).path
+        self.patch('dmclone_driver.devicemapper.dmsetup.SYSFS', new=folder)
+        for number, values in enumerate((
+                {'name': 'one', 'suspended': '1'},
+                {'name': 'two', 'suspended': '0'},
+                {'name': 'three', 'suspended': '1'},
+                # One that goes meanwhile.
+                {'suspended': '1'}, {})):
+            path = os.path.join(folder, 'dm-%d' % number, 'dm')
+            os.makedirs(path)
+            for name, value in values.items():
+                with open(os.path.join(path, name), 'w') as stream:
+                    stream.write(value + '\n')
+        os.makedirs(os.path.join(folder, 'sda'))
+        self.assertEqual({'one', 'three'}, set(dmsetup.suspended()))
+        self.assertEqual([], self.run)
+
+    def test_swap(self):
+        swap = self.patch('dmclone_driver.privsep.swaps.swap',
+                          return_value='0 64 linear')
+        self.assertEqual('0 64 linear', dmsetup.swap(
+            'one', table.Zero(8), table.Error(1), expected=('linear',)))
+        swap.assert_called_once_with({
+            'name': 'one', 'table': '0 8 zero\n8 1 error\n',
+            'expected': ('linear',), 'load': [], 'suspend': [],
+            'hold': False})
+        dmsetup.swap('one', table.Zero(8), read_only=True, flush=False,
+                     hold=True)
+        swap.assert_called_with({
+            'name': 'one', 'table': '0 8 zero\n', 'expected': None,
+            'load': ['--readonly'], 'suspend': ['--noflush', '--nolockfs'],
+            'hold': True})
 
     def test_create(self):
         dmsetup.create('one', 'U1', table.Zero(8), table.Error(1))

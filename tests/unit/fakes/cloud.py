@@ -31,6 +31,7 @@ GROUP = 'volumes'
 GIB = storage.GIB
 BLOCK = ('size', 'logical_block_size', 'flush_buffers', 'set_read_only',
          'zero_start', 'forbid_discard', 'flush_disk')
+SYSFS = ('is_suspended', 'suspended')
 
 
 class Cloud:
@@ -62,8 +63,12 @@ class Cloud:
         patch = self.test.patch
         patch('dmclone_driver.privsep.command.dmsetup',
               new=dispatch('kernel', 'dmsetup'))
-        patch('dmclone_driver.devicemapper.dmsetup.is_suspended',
-              new=dispatch('kernel', 'is_suspended'))
+        for name in ('swap', 'resume_left'):
+            patch('dmclone_driver.privsep.swaps.' + name,
+                  new=dispatch('kernel', name))
+        for name in SYSFS:
+            patch('dmclone_driver.devicemapper.dmsetup.' + name,
+                  new=dispatch('kernel', name))
         patch('dmclone_driver.privsep.command.lvm',
               new=dispatch('lvm', 'lvm'))
         for name in BLOCK:

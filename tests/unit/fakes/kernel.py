@@ -11,6 +11,9 @@ import errno
 
 from oslo_concurrency import processutils
 
+from dmclone_driver.devicemapper import swap
+from tests.unit.fakes import steps as steps_module
+
 MAPPER = '/dev/mapper/'
 
 
@@ -72,6 +75,36 @@ class Device:
         return ' '.join(segment.kind for segment in self.table)
 
 
+class SwapProcess:
+    """Runs dmsetup for a swap; it outlives who has asked for that.
+
+    With the power it is gone, too.
+    """
+
+    def __init__(self, kernel):
+        self._kernel = kernel
+        self._begun = False
+        #: What has ended the one who asked.
+        self.killed = None
+
+    def run(self, arguments, table=None):
+        """Run one command."""
+        if isinstance(self.killed, steps_module.PowerCut):
+            raise self.killed
+        begun, self._begun = self._begun, True
+        try:
+            return self._kernel.dmsetup(arguments, table)
+        except steps_module.Killed as killed:
+            if not (begun or self._kernel.steps.after):
+                # Before it was asked for.
+                raise
+            self.killed = killed
+        if isinstance(self.killed, steps_module.PowerCut):
+            raise self.killed
+        verb, *rest = arguments
+        return getattr(self._kernel, '_' + verb)(rest, table)
+
+
 class Kernel:
     """One node's; survives the service, not a reboot."""
 
@@ -95,6 +128,29 @@ class Kernel:
         return self.steps.run(
             '%s: dmsetup %s' % (self.node, ' '.join(arguments)),
             error('injected'), getattr(self, '_' + verb), rest, table)
+
+    def swap(self, request):
+        """Stand for privsep.swaps.swap."""
+        process = SwapProcess(self)
+        try:
+            found = swap.perform(process.run, **request)
+        except processutils.ProcessExecutionError:
+            if not request['hold']:
+                self.dmsetup(['resume', request['name']])
+            raise
+        if process.killed:
+            raise process.killed
+        return found
+
+    def resume_left(self, name):
+        """Stand for privsep.swaps.resume_left; no swap is running."""
+        self.dmsetup(['resume', name])
+        return True
+
+    def suspended(self):
+        """Stand for devicemapper.dmsetup.suspended."""
+        return [name for name, device in self.devices.items()
+                if device.suspended]
 
     def is_suspended(self, name):
         """Stand for devicemapper.dmsetup.is_suspended."""

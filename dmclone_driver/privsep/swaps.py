@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Giving devices other tables as root, and resuming what that has left."""
+
+import contextlib
+import json
+import os
+import sys
+
+from oslo_concurrency import processutils
+
+import dmclone_driver
+from dmclone_driver.devicemapper import swap as process
+from dmclone_driver import privsep
+from dmclone_driver.privsep import command
+
+_PACKAGES = os.path.dirname(os.path.dirname(dmclone_driver.__file__))
+
+
+@privsep.dmclone_context.entrypoint
+def swap(request):
+    """Give a device another table, see :mod:`devicemapper.swap`.
+
+    :param request: arguments of its function ``perform``, as a dict
+    :returns: what that returns
+    :raises: ProcessExecutionError
+    """
+    try:
+        answer, _errors = processutils.execute(
+            sys.executable, '-ISc', process.PROGRAM, _PACKAGES,
+            request['name'],
+            process_input=json.dumps(dict(request, locks=process.LOCKS)),
+            preexec_fn=os.setsid)
+    except processutils.ProcessExecutionError:
+        if not request['hold']:
+            # It may have been killed. If this fails the watcher resumes.
+            with contextlib.suppress(processutils.ProcessExecutionError):
+                _resume(request['name'])
+        raise
+    return json.loads(answer)
+
+
+def _resume(name, wait=True):
+    with process.alone(name, wait=wait):
+        command.dmsetup(['resume', name])
+
+
+@privsep.dmclone_context.entrypoint
+def resume_left(name):
+    """Resume a device, unless a swap is running that will do it.
+
+    :returns: whether it was resumed
+    :raises: ProcessExecutionError
+    """
+    try:
+        _resume(name, wait=False)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A swap of tables is finished, or taken back, whatever is killed meanwhile.
+
+The caller is a process with a privileged daemon, as the service is. Its
+dmsetup is the real one, but can be stopped before or after a verb.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver.devicemapper import swap
+from dmclone_driver import handles
+from dmclone_driver.names import HANDLE
+from dmclone_driver.privsep import block
+from tests.functional import base
+
+WRITTEN = b'W' * 4096
+
+DMSETUP = """\
+#!/bin/sh
+stop() {
+    [ "$1" = "$(cat %(folder)s/stop)" ] || return
+    rm %(folder)s/stop
+    echo $$ > %(folder)s/new && mv %(folder)s/new %(folder)s/stopped
+    while [ ! -e %(folder)s/go ]; do sleep 0.1; done
+}
+stop "before $1" 2> /dev/null
+%(real)s "$@" || exit
+stop "after $1" 2> /dev/null
+"""
+
+CALLER = """\
+import sys
+from oslo_config import cfg
+from oslo_privsep import priv_context
+from dmclone_driver import handles
+from dmclone_driver import logical_volumes
+from dmclone_driver.names import Names
+from dmclone_driver import privsep
+cfg.CONF([], project='test')
+privsep.dmclone_context.start(priv_context.Method.FORK)
+getattr(handles, sys.argv[1])(Names(sys.argv[2]), logical_volumes.find(
+    'volume-' + sys.argv[2], sys.argv[3]))
+"""
+
+
+def parent(pid):
+    """Return the id of a process's parent."""
+    with open('/proc/%d/stat' % pid) as stream:
+        return int(stream.read().rpartition(')')[2].split()[1])
+
+
+class KilledTest(base.FunctionalTest):
+    """A guest writes meanwhile; it waits no longer than for a second."""
+
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        script = os.path.join(self.folder, 'dmsetup')
+        with open(script, 'w') as stream:
+            stream.write(DMSETUP % {
+                'folder': self.folder, 'real': shutil.which('dmsetup')})
+        os.chmod(script, 0o755)
+        self.names, self.lv = self.linear_volume()
+        base.run('lvextend', '--size', '%db' % (2 * self.lv.size),
+                 '%s/%s' % (self.lv.group, self.lv.name))
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def begin(self, what, stop):
+        """Let a caller do something, until dmsetup stops."""
+        with open(self.path('stop'), 'w') as stream:
+            stream.write(stop)
+        caller = subprocess.Popen(
+            [sys.executable, '-c', CALLER, what, self.names.name_id,
+             base.GROUP], env=dict(os.environ, PATH='%s:%s' % (
+                 self.folder, os.environ['PATH'])))
+        self.addCleanup(caller.wait)
+        self.addCleanup(caller.kill)
+        base.wait_until(lambda: os.path.exists(self.path('stopped')), 'stop')
+        with open(self.path('stopped')) as stream:
+            self.dmsetup = int(stream.read())
+        self.process = parent(self.dmsetup)
+        self.daemon = parent(self.process)
+        self.caller = parent(self.daemon)
+        self.assertEqual(caller.pid, self.caller)
+        self.assertTrue(dmsetup.is_suspended(self.names.of(HANDLE)))
+        self.writer = base.Background(self.names.path(), 0, WRITTEN)
+        self.assertTrue(self.writer.waits())
+
+    def kill(self, number, *pids):
+        for pid in pids:
+            os.kill(pid, number)
+
+    def go_on(self):
+        with open(self.path('go'), 'w'):
+            pass
+        self.expect_writes()
+
+    def expect_writes(self):
+        self.assertFalse(self.writer.waits(2))
+        self.assertIsNone(self.writer.error)
+        base.wait_until(self.nobody_swaps, 'end')
+        self.assertFalse(dmsetup.is_suspended(self.names.of(HANDLE)))
+        self.assertNotIn('Inactive', base.run(
+            'dmsetup', 'info', self.names.of(HANDLE)))
+        self.assertEqual(WRITTEN, base.read(self.names.path(), 0, 4096))
+
+    def nobody_swaps(self):
+        try:
+            with swap.alone(self.names.of(HANDLE), wait=False):
+                return True
+        except BlockingIOError:
+            return False
+
+    def grown(self):
+        """Whether the handle has its new table, all of it."""
+        return {self.lv.size: False, 2 * self.lv.size: True}[
+            block.size(self.names.path())]
+
+    def test_caller(self):
+        self.begin('grow', 'after suspend')
+        self.kill(signal.SIGKILL, self.caller)
+        self.go_on()
+        self.assertTrue(self.grown())
+
+    def test_daemon(self):
+        self.begin('grow', 'after suspend')
+        self.kill(signal.SIGKILL, self.daemon)
+        self.go_on()
+        self.assertTrue(self.grown())
+
+    def test_caller_and_daemon(self):
+        for stop in ('after suspend', 'before load', 'before resume'):
+            with self.subTest(stop):
+                self.begin('grow', stop)
+                self.kill(signal.SIGKILL, self.caller, self.daemon)
+                self.go_on()
+                self.assertTrue(self.grown())
+                os.remove(self.path('go'))
+                os.remove(self.path('stopped'))
+
+    def test_all_are_asked_to_end(self):
+        self.begin('grow', 'after suspend')
+        self.kill(signal.SIGTERM, self.caller, self.daemon, self.process,
+                  self.dmsetup)
+        self.go_on()
+        self.assertTrue(self.grown())
+
+    def test_process(self):
+        """Its parent resumes the device."""
+        self.begin('grow', 'after suspend')
+        self.kill(signal.SIGKILL, self.process)
+        self.go_on()
+        self.assertFalse(self.grown())
+
+    def test_all(self):
+        """The next start, or the watcher, resumes the device."""
+        for stop, grown in (('before load', False), ('before resume', True)):
+            with self.subTest(stop):
+                self.begin('grow', stop)
+                self.kill(signal.SIGKILL, self.caller, self.daemon,
+                          self.process, self.dmsetup)
+                base.wait_until(self.nobody_swaps, 'end')
+                self.assertTrue(self.writer.waits())
+                handles.resume_left()
+                self.expect_writes()
+                self.assertEqual(grown, self.grown())
+                os.remove(self.path('stopped'))
+
+    def test_completion(self):
+        source, path, data = self.exported_source()
+        self.names, lv = self.clone(path, passive=False)
+        handles.start_hydration(self.names)
+        base.wait_until(lambda: dmsetup.clone(
+            self.names.of(HANDLE)).complete, 'complete clone')
+        self.begin('make_linear', 'after suspend')
+        self.kill(signal.SIGKILL, self.caller, self.daemon)
+        self.go_on()
+        self.assertIsNone(dmsetup.clone(self.names.of(HANDLE)))
+        self.assertEqual(WRITTEN + data[4096:], base.read(
+            self.names.path(), 0, len(data)))
+
+
+class GrowTest(base.FunctionalTest):
+
+    def test_clone(self):
+        """It keeps its table, whatever the database says."""
+        source, path, data = self.exported_source()
+        names, lv = self.clone(path, passive=False)
+        with self.assertRaisesRegex(Exception, names.path()):
+            handles.grow(names, lv)
+        self.assertFalse(dmsetup.is_suspended(names.of(HANDLE)))
+        self.assertEqual(data, base.read(names.path(), 0, len(data)))

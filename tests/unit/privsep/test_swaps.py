@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A swap is finished whatever is killed, with real processes.
+
+Their dmsetup is a script that writes down what it is asked for, and can be
+stopped there.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+
+import ddt
+import fixtures
+from oslo_concurrency import processutils
+
+from dmclone_driver.devicemapper import swap
+from dmclone_driver import privsep
+from dmclone_driver.privsep import swaps
+from tests.unit import base
+
+LINEAR = '0 64 linear \n'
+#: What is swapped for it.
+TABLE = '0 128 linear a 0\n'
+FINISHED = ['status', 'suspend', 'status', 'load ' + TABLE.strip(), 'resume']
+
+DMSETUP = """\
+#!/bin/sh
+cd "$DMSETUP" || exit
+case $1 in
+    status) cat status ;;
+    load) table=$(cat) ;;
+esac
+if [ "$1" = "$(cat stop)" ]; then
+    rm -f stop
+    echo $$ $PPID > stopped
+    read answer < go
+fi
+[ "$1" = "$(cat fail)" ] && { echo no such thing >&2; exit 3; }
+echo "$1${table:+ $table}" >> done
+"""
+
+#: A service and its privileged daemon in one.
+CALLER = """\
+import json
+import sys
+from dmclone_driver.devicemapper import swap
+from dmclone_driver import privsep
+from dmclone_driver.privsep import swaps
+swap.LOCKS = sys.argv[1]
+privsep.dmclone_context.set_client_mode(False)
+swaps.swap(json.loads(sys.argv[2]))
+"""
+
+
+class SwapsTestCase(base.PlainTestCase):
+
+    def setUp(self):
+        super().setUp()
+        privsep.dmclone_context.set_client_mode(False)
+        self.addCleanup(privsep.dmclone_context.set_client_mode, True)
+        self.folder = self.useFixture(fixtures.TempDir()).path
+        self.locks = os.path.join(self.folder, 'locks')
+        self.patch('dmclone_driver.devicemapper.swap.LOCKS', new=self.locks)
+        self.tell('dmsetup', DMSETUP)
+        os.chmod(self.path('dmsetup'), 0o755)
+        self.tell('status', LINEAR)
+        self.tell('fail')
+        self.tell('stop')
+        for name, value in (('PATH', '%s:%s' % (self.folder,
+                                                os.environ['PATH'])),
+                            ('DMSETUP', self.folder)):
+            self.useFixture(fixtures.EnvironmentVariable(name, value))
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def tell(self, name, text=''):
+        with open(self.path(name), 'w') as stream:
+            stream.write(text)
+
+    def done(self):
+        """What dmsetup has done, in order."""
+        with open(self.path('done')) as stream:
+            return stream.read().splitlines()
+
+    def request(self, hold=False):
+        return {'name': 'x', 'table': TABLE, 'expected': swap.LINEAR,
+                'load': [], 'suspend': [], 'hold': hold}
+
+
+class SwapTestCase(SwapsTestCase):
+
+    def test_swap(self):
+        self.assertIsNone(swaps.swap(self.request()))
+        self.assertEqual(FINISHED, self.done())
+        self.assertEqual([], os.listdir(self.locks))
+
+    def test_not_as_expected(self):
+        self.tell('status', '0 64 error \n')
+        self.assertEqual('0 64 error \n', swaps.swap(self.request()))
+        self.assertEqual(['status'], self.done())
+
+    def test_dmsetup_fails(self):
+        self.tell('fail', 'load')
+        error = self.assertRaises(processutils.ProcessExecutionError,
+                                  swaps.swap, self.request())
+        self.assertIn('no such thing', error.stderr)
+        self.assertIn('dmsetup load', error.stderr)
+        # In the end by the parent, too, which does not know why it failed.
+        self.assertEqual(['status', 'suspend', 'status', 'resume', 'resume'],
+                         self.done())
+
+    def test_device_that_is_held(self):
+        self.tell('fail', 'load')
+        self.assertRaises(processutils.ProcessExecutionError,
+                          swaps.swap, self.request(hold=True))
+        self.assertEqual(['status', 'suspend', 'status'], self.done())
+
+    def test_resume_left(self):
+        self.assertTrue(swaps.resume_left('x'))
+        self.assertEqual(['resume'], self.done())
+        self.assertEqual([], os.listdir(self.locks))
+
+    def test_resume_left_fails(self):
+        self.tell('fail', 'resume')
+        self.assertRaises(processutils.ProcessExecutionError,
+                          swaps.resume_left, 'x')
+
+
+@ddt.ddt
+class KilledTestCase(SwapsTestCase):
+    """Something is killed while dmsetup is in the middle of something."""
+
+    def setUp(self):
+        super().setUp()
+        # Opened so that neither end waits for the other.
+        self.stopped, self.go = (self.fifo(name) for name in ('stopped',
+                                                              'go'))
+        self.addCleanup(self.let_go)
+
+    def fifo(self, name):
+        os.mkfifo(self.path(name))
+        fd = os.open(self.path(name), os.O_RDWR)
+        self.addCleanup(os.close, fd)
+        return fd
+
+    def let_go(self):
+        os.write(self.go, b'\n')
+
+    def swap_until(self, verb, hold=False):
+        """Begin a swap; dmsetup stops where it does that."""
+        self.tell('stop', verb)
+        self.caller = subprocess.Popen(
+            [sys.executable, '-c', CALLER, self.locks,
+             json.dumps(self.request(hold))],
+            stderr=subprocess.PIPE, text=True)
+        self.addCleanup(self.caller.stderr.close)
+        self.addCleanup(self.caller.wait)
+        self.addCleanup(self.caller.kill)
+        self.assertReady(self.stopped)
+        self.dmsetup, self.process = map(int, os.read(self.stopped,
+                                                      99).split())
+
+    def assertReady(self, fd):
+        self.assertEqual([fd], select.select([fd], [], [], 60)[0])
+
+    def kill(self, pid):
+        """Kill a process that is no child; it is gone afterwards."""
+        fd = os.pidfd_open(pid)
+        try:
+            os.kill(pid, signal.SIGKILL)
+            self.assertReady(fd)
+        finally:
+            os.close(fd)
+
+    def assertAlone(self):
+        """All have ended."""
+        with swap.alone('x', self.locks):
+            pass
+
+    @ddt.data('suspend', 'load', 'resume')
+    def test_caller_is_killed(self, verb):
+        self.swap_until(verb)
+        self.caller.kill()
+        self.caller.wait()
+        self.assertFalse(swaps.resume_left('x'))
+        self.let_go()
+        self.assertAlone()
+        self.assertEqual(FINISHED, self.done())
+
+    @ddt.data(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    def test_all_are_asked_to_end(self, number):
+        """As systemd does with all that a service has started."""
+        self.swap_until('suspend')
+        for pid in (self.process, self.dmsetup, self.caller.pid):
+            os.kill(pid, number)
+        self.caller.wait()
+        self.let_go()
+        self.assertAlone()
+        self.assertEqual(FINISHED, self.done())
+
+    def test_session_of_its_own(self):
+        self.swap_until('suspend')
+        self.assertEqual(self.process, os.getsid(self.dmsetup))
+        self.let_go()
+        self.assertEqual(0, self.caller.wait())
+
+    @ddt.data(('suspend', 2), ('load', 4))
+    @ddt.unpack
+    def test_process_is_killed(self, verb, steps):
+        """Its parent resumes, when the last dmsetup has ended."""
+        self.swap_until(verb)
+        self.kill(self.process)
+        self.assertFalse(swaps.resume_left('x'))
+        self.let_go()
+        self.assertIn('Exit code: -9', self.caller_error())
+        self.assertEqual(FINISHED[:steps] + ['resume'], self.done())
+
+    def test_process_is_killed_and_the_device_held(self):
+        self.swap_until('suspend', hold=True)
+        self.kill(self.process)
+        self.let_go()
+        self.caller_error()
+        self.assertEqual(['status', 'suspend'], self.done())
+
+    def caller_error(self):
+        error = self.caller.stderr.read()
+        self.assertNotEqual(0, self.caller.wait())
+        return error
+
+    def test_all_are_killed(self):
+        """Then whoever finds the device suspended resumes it."""
+        self.swap_until('load')
+        self.caller.kill()
+        self.kill(self.process)
+        self.kill(self.dmsetup)
+        self.assertTrue(swaps.resume_left('x'))
+        self.assertEqual(['status', 'suspend', 'status', 'resume'],
+                         self.done())
