@@ -231,6 +231,14 @@ def copy_one_by_one(names):
     dmsetup.message(names.of(HANDLE), 'hydration_batch_size 1')
 
 
+def copy_in_batches(names, size):
+    """Take back :func:`copy_one_by_one`.
+
+    :param size: regions
+    """
+    dmsetup.message(names.of(HANDLE), 'hydration_batch_size %d' % size)
+
+
 def stop_hydration(names):
     """Start no more copies, and give those under way some time to end.
 

@@ -5,6 +5,7 @@ One look at the kernel tells everything, however many volumes there are:
 where no clone is, it costs one process and no query.
 """
 
+import dataclasses
 import threading
 import time
 
@@ -73,6 +74,18 @@ class Pauses:
         self._next.pop(key, None)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Progress:
+    """What was seen of a clone since it has added no region."""
+
+    hydrated: int
+    since: float
+    #: How many requests its guest had made until then.
+    requests: int
+    #: Whether copies were under way at each look.
+    copying: bool = True
+
+
 class Watcher:
     """A thread that looks after this backend's clones."""
 
@@ -87,8 +100,10 @@ class Watcher:
         #: Names of the clones of the last look.
         self._seen = set()
         self._working = set()
-        #: How far clones have come, and since when: {names: (regions, time)}.
+        #: How far clones have come: {names: _Progress}.
         self._progress = {}
+        #: The same of those that copy one by one: {names: (regions, time)}.
+        self._one_by_one = {}
         #: Of the start, with what it has yet to do; set by Recovery.
         self.recovery = None
         #: Volumes that are complete, but whose clone is not yet cleared up.
@@ -249,6 +264,7 @@ class Watcher:
         self._pauses.forget('h' + names.name_id)
         self._reported.pop(names.name_id, None)
         self._progress.pop(names, None)
+        self._one_by_one.pop(names, None)
 
     def _take_write(self, context, names, placeholder):
         """Take a write that waits for the sign that the guest has come.
@@ -309,21 +325,59 @@ class Watcher:
     def _start_hydration(self, context, names, source):
         status = dmsetup.clone(names.of(names_module.HANDLE))
         # Or a request has seen to it since the look at all clones.
-        if status is not None and not status.hydration:
-            self._destination.hydrate(context, names, source)
+        if status is not None and not status.hydration and (
+                not self._destination.hydrate(context, names, source)):
+            # What can't be read then is not a matter of single regions.
+            self._copy_in_batches(names, status)
 
     def _see_progress(self, context, names, status):
-        """See to a clone to which nothing has come for some time."""
+        """See to a clone to which nothing has come for some time.
+
+        While a guest's request is under way the kernel begins no copy
+        (do_hydration in drivers/md/dm-clone-target.c): that alone is no
+        reason to do anything.
+        """
+        self._see_batches(names, status)
         now = self._pauses.now()
-        hydrated, since = self._progress.get(names, (None, now))
-        if hydrated != status.hydrated:
-            self._progress[names] = status.hydrated, now
+        requests = dmsetup.requests(names.of(names_module.HANDLE))
+        fresh = _Progress(status.hydrated, now, requests)
+        last = self._progress.get(names)
+        if last is None or last.hydrated != status.hydrated:
+            self._progress[names] = fresh
             self._reported.pop(names.name_id, None)
             self._pauses.forget('h' + names.name_id)
-        elif now - since >= STALLED:
-            self._progress[names] = status.hydrated, now
+            return
+        copying = last.copying and bool(status.hydrating)
+        if now - last.since < STALLED:
+            self._progress[names] = dataclasses.replace(last, copying=copying)
+            return
+        self._progress[names] = fresh
+        if copying or requests == last.requests or not status.hydration:
             self._in_background('s' + names.name_id, self._stalled, context,
                                 names, status)
+        else:
+            LOG.debug('Clone %s has copied nothing: its guest is busy.',
+                      names.name_id)
+
+    def _see_batches(self, names, status):
+        """Copy in batches again where single regions have been copied."""
+        if status.batch == self._batch(status):
+            self._one_by_one.pop(names, None)
+            return
+        now = self._pauses.now()
+        hydrated, since = self._one_by_one.setdefault(
+            names, (status.hydrated, now))
+        if now - since >= STALLED:
+            self._one_by_one[names] = status.hydrated, now
+            if status.hydrated != hydrated:
+                self._copy_in_batches(names, status)
+
+    def _copy_in_batches(self, names, status):
+        if status.batch != self._batch(status):
+            handles.copy_in_batches(names, self._batch(status))
+
+    def _batch(self, status):
+        return self._backend.tuning.in_regions(status.region)[1]
 
     def _stalled(self, context, names, status):
         """Have a source served again, and tell the user."""
@@ -332,16 +386,17 @@ class Watcher:
             return
         self._report(
             context, names, 'stalled', 'Volume %(volume)s makes no progress: '
-            'what it needs from %(host)s does not come, cannot be written '
-            'here, or its guest is too busy.',
+            'what it needs from %(host)s does not come, or cannot be written '
+            'here.',
             {'volume': identity.volume_of(source), 'host': source.host})
         if status.hydration:
             # It is started again, ever less often: while it tries to copy
             # what can't be read, a guest can't overwrite that either.
-            handles.copy_one_by_one(names)
             handles.stop_hydration(names)
             self._pauses.due('h' + names.name_id)
             self._destination.ask_for_source(context, source)
+            # It answers: perhaps some blocks can't be read.
+            handles.copy_one_by_one(names)
 
     def _complete(self, context, names):
         """Turn a complete clone into a linear handle; its source goes."""

@@ -20,6 +20,9 @@ LOG = logging.getLogger(__name__)
 ATTEMPTS = 10
 
 SYSFS = '/sys/class/block'
+# The columns of a block device's stat file that count its requests: reads,
+# writes, those under way, discards, flushes (Documentation/block/stat.rst).
+STAT_REQUESTS = (0, 4, 8, 11, 15)
 
 
 def _run(*arguments, segments=()):
@@ -80,8 +83,21 @@ def is_suspended(name):
 
     :raises: OSError if there is no such device
     """
-    node = os.path.basename(os.path.realpath('/dev/mapper/' + name))
-    return _read(SYSFS + '/%s/dm/suspended' % node) == '1'
+    return _read(_sysfs(name) + '/dm/suspended') == '1'
+
+
+def requests(name):
+    """Return how many requests were ever made to a device.
+
+    :raises: OSError if there is no such device
+    """
+    numbers = _read(_sysfs(name) + '/stat').split()
+    return sum(int(numbers[column]) for column in STAT_REQUESTS)
+
+
+def _sysfs(name):
+    return '%s/%s' % (SYSFS, os.path.basename(
+        os.path.realpath('/dev/mapper/' + name)))
 
 
 def _read(path):

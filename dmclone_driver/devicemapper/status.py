@@ -44,6 +44,8 @@ class CloneStatus:
     total: int = 0
     hydrating: int = 0
     hydration: bool = False
+    #: The largest number of adjacent regions that are copied as one.
+    batch: int = 0
 
     @property
     def healthy(self):
@@ -77,8 +79,11 @@ def clone(text):
     if words[3] in ('Fail', 'Error'):
         return CloneStatus(length=length, mode=words[3])
     hydrated, total = words[6].split('/')
-    features = words[9:9 + int(words[8])]
+    arguments = 9 + int(words[8])
+    features = words[9:arguments]
+    core = words[arguments:]
     return CloneStatus(
         length=length, mode=words[-1], region=int(words[5]),
         hydrated=int(hydrated), total=int(total), hydrating=int(words[7]),
-        hydration='no_hydration' not in features)
+        hydration='no_hydration' not in features,
+        batch=int(core[core.index('hydration_batch_size') + 1]))

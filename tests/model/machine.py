@@ -297,8 +297,10 @@ class Kernel(kernel.Kernel):
         device.parked = device.clone.writes if device.clone else []
         super()._switch(device, segments)
         if device.clone:
+            batch = device.clone.batch
             device.clone = Clone(device.clone.bitmap, segments[0].length,
                                  device.clone.region)
+            device.clone.batch = batch
 
     def _load(self, arguments, table):
         device = self._named(arguments[0])

@@ -486,7 +486,8 @@ class HydratingTestCase(WatcherTestCase):
 
     def test_hydration_has_begun_since_the_look(self):
         """Or has even ended: there is nothing to start."""
-        stale = status.CloneStatus(length=2097152, mode='rw', total=16384)
+        stale = status.CloneStatus(length=2097152, mode='rw', region=128,
+                                   total=16384)
         clones = self.patch('dmclone_driver.devicemapper.dmsetup.clones')
         clones.return_value = {self.names.of('handle'): stale}
         for end in (False, True):
@@ -522,6 +523,120 @@ class HydratingTestCase(WatcherTestCase):
         self.a.start()
         self.cloud.watch()
         self.assertIdle(self.b)
+
+
+class StalledTestCase(WatcherTestCase):
+    """A busy guest is no dead source."""
+
+    def setUp(self):
+        super().setUp()
+        path = self.cloud.attach(self.volume, self.b)
+        self.handle = self.b.kernel.get(path)
+        self.clone = self.handle.clone
+        self.batch = self.clone.batch
+        self.assertGreater(self.batch, 1)
+        self.asked = []
+
+    def pass_time(self, seconds, requests=0, regions=0, copying=()):
+        """Look every ten seconds.
+
+        :param requests: of the guest, until each look
+        :param regions: that are copied until each look
+        :param copying: how many are under way at the looks, in turn
+        """
+        for number in range(seconds // 10):
+            self.handle.requests += requests
+            self.clone.bitmap['hydrated'] += regions
+            if copying:
+                self.clone.waiting = copying[number % len(copying)]
+            steps, _ = self.look(seconds=10)
+            self.asked += [step.split()[-1] for step in steps
+                           if 'ask' in step]
+
+    def assertGoesOn(self):
+        self.assertTrue(self.clone.hydration)
+        self.assertEqual(self.batch, self.clone.batch)
+        self.assertEqual([], self.asked)
+        self.assertEqual([], self.cloud.messages())
+
+    def assertStalled(self):
+        self.assertEqual(1, len(self.cloud.messages()))
+        self.assertIn('export_source', self.asked)
+
+    def test_busy_for_an_hour(self):
+        with mock.patch.multiple('dmclone_driver.hydration.LOG',
+                                 **{level: mock.DEFAULT for level in (
+                                     'info', 'warning', 'error',
+                                     'exception')}) as log:
+            self.pass_time(3600, requests=1)
+        self.assertEqual([], [call for level in log.values()
+                              for call in level.mock_calls])
+        self.assertGoesOn()
+
+    def test_busy_now_and_then(self):
+        """What its idle moments begin ends before the next look."""
+        self.pass_time(600, requests=1, copying=(1, 1, 0))
+        self.assertGoesOn()
+
+    def test_request_that_waits(self):
+        """For the source; no other is made, and no copy begins."""
+        self.pass_time(10, requests=1)
+        self.pass_time(hydration.STALLED)
+        self.assertStalled()
+
+    def test_copies_that_do_not_end(self):
+        """However busy the guest is."""
+        self.pass_time(10 + hydration.STALLED, requests=9, copying=(3,))
+        self.assertStalled()
+
+    def test_idle_guest(self):
+        self.pass_time(10 + hydration.STALLED)
+        self.assertStalled()
+        self.assertEqual(1, self.clone.batch)
+
+    def test_busy_guest_and_a_source_that_is_away(self):
+        """No copy is even tried: that has another reason."""
+        self.clone.hydration = False
+        self.a.stop()
+        self.pass_time(10 + hydration.STALLED, requests=1)
+        self.assertEqual(1, len(self.cloud.messages()))
+
+    def test_batches_come_back(self):
+        """When single regions have been copied."""
+        self.test_idle_guest()
+        self.pass_time(2 * hydration.STALLED, regions=1)
+        self.assertEqual(self.batch, self.clone.batch)
+        self.assertTrue(self.clone.hydration)
+
+    def test_batches_do_not_come_back_for_nothing(self):
+        self.test_idle_guest()
+        self.pass_time(10 * hydration.STALLED)
+        self.assertEqual(1, self.clone.batch)
+
+    def test_batches_come_back_after_a_start(self):
+        """What it has sent before it knows from the kernel."""
+        self.test_idle_guest()
+        self.b.stop()
+        self.b.start()
+        self.cloud.settle()
+        self.pass_time(10 + hydration.STALLED, regions=1)
+        self.assertEqual(self.batch, self.clone.batch)
+
+    def test_batches_stay_if_the_source_does_not_answer(self):
+        self.a.stop()
+        self.pass_time(10 + hydration.STALLED)
+        self.assertFalse(self.clone.hydration)
+        self.assertEqual(self.batch, self.clone.batch)
+
+    def test_batches_come_back_after_an_outage(self):
+        """They were not what was wrong."""
+        self.test_idle_guest()
+        self.a.stop()
+        self.pass_time(10)
+        self.a.start()
+        self.pass_time(30)
+        self.assertTrue(self.clone.hydration)
+        self.assertEqual(self.batch, self.clone.batch)
 
 
 @ddt.ddt

@@ -147,6 +147,26 @@ class DmsetupTestCase(base.PlainTestCase):
     def test_is_suspended_of_no_device(self):
         self.assertRaises(OSError, dmsetup.is_suspended, 'dmclone-none')
 
+    def test_requests(self):
+        """Of all kinds, done or not; columns of sectors and times do not."""
+        folder = self.useFixture(fixtures.TempDir()).path
+        self.patch('dmclone_driver.devicemapper.dmsetup.SYSFS', new=folder)
+        self.patch('os.path.realpath', new=lambda path: '/dev/dm-7')
+        os.mkdir(os.path.join(folder, 'dm-7'))
+        path = os.path.join(folder, 'dm-7', 'stat')
+        numbers = [0] * 17
+        for column, counts in enumerate((1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 1,
+                                         0, 0, 0, 1, 0)):
+            numbers[column] = 10 ** column
+            with open(path, 'w') as stream:
+                stream.write(' '.join('%8d' % n for n in numbers) + '\n')
+            self.assertEqual(counts * 10 ** column, dmsetup.requests('one'))
+            numbers[column] = 0
+        self.assertEqual([], self.run)
+
+    def test_requests_of_no_device(self):
+        self.assertRaises(OSError, dmsetup.requests, 'dmclone-none')
+
     def test_suspended(self):
         folder = self.useFixture(fixtures.TempDir()).path
         self.patch('dmclone_driver.devicemapper.dmsetup.SYSFS', new=folder)

@@ -9,7 +9,7 @@ from tests.unit import base
 # Linux 6.1
 PASSIVE = ('0 16384 clone 8 12/1024 128 0/128 0 2 no_hydration '
            'no_discard_passdown 4 hydration_threshold 64 '
-           'hydration_batch_size 64 rw')
+           'hydration_batch_size 32 rw')
 
 
 def changed(old, new):
@@ -23,7 +23,7 @@ class CloneTestCase(base.PlainTestCase):
         self.assertEqual(
             status.CloneStatus(length=16384, mode='rw', region=128,
                                hydrated=0, total=128, hydrating=0,
-                               hydration=False),
+                               hydration=False, batch=32),
             status.clone(PASSIVE + ' \n'))
 
     def test_other_features(self):

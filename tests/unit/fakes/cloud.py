@@ -31,7 +31,7 @@ GROUP = 'volumes'
 GIB = storage.GIB
 BLOCK = ('size', 'logical_block_size', 'flush_buffers', 'set_read_only',
          'zero_start', 'forbid_discard', 'flush_disk')
-SYSFS = ('is_suspended', 'suspended')
+SYSFS = ('is_suspended', 'requests', 'suspended')
 
 
 class Cloud:

@@ -31,6 +31,7 @@ class Clone:
         self.total = -(-length // region)
         self.waiting = 0
         self.hydration = False
+        self.batch = 1
         self.mode = 'rw'
 
 
@@ -58,6 +59,8 @@ class Device:
         self.sealed = False
         self.discards = True
         self.opened = 0
+        #: That were ever made by its users.
+        self.requests = 0
         self.clone = None
 
     def below(self):
@@ -157,6 +160,12 @@ class Kernel:
         self.steps.run('%s: sysfs %s' % (self.node, name),
                        OSError(errno.EIO, 'injected'), self._need, name)
         return self.devices[name].suspended
+
+    def requests(self, name):
+        """Stand for devicemapper.dmsetup.requests."""
+        self.steps.run('%s: sysfs requests of %s' % (self.node, name),
+                       OSError(errno.EIO, 'injected'), self._need, name)
+        return self.devices[name].requests
 
     def block(self, name):
         """Return the stand-in for a function of privsep.block."""
@@ -312,7 +321,8 @@ class Kernel:
         return '0 %d clone 8 20/1024 %d %d/%d %d %d %s 4 %s %s\n' % (
             segment.length, clone.region, clone.bitmap['hydrated'],
             clone.total, clone.waiting, len(features), ' '.join(features),
-            'hydration_threshold 64 hydration_batch_size 64', clone.mode)
+            'hydration_threshold 64 hydration_batch_size %d' % clone.batch,
+            clone.mode)
 
     def _targets(self, arguments, table):
         return ''.join('%-16s v1.0.0\n' % name for name in self.targets)
@@ -361,6 +371,7 @@ class Kernel:
             bitmap['used'] = True
             device.clone = Clone(bitmap, segments[0].length,
                                  int(segments[0].words[3]))
+            device.clone.batch = int(segments[0].words[-1])
 
     def _suspend(self, arguments, table):
         device = self._named(arguments[-1])
@@ -409,6 +420,7 @@ class Kernel:
         if not clone:
             raise error('Invalid argument')
         if verb == 'hydration_batch_size':
+            clone.batch = int(values[0])
             return
         clone.hydration = {'enable_hydration': True,
                            'disable_hydration': False}[verb]
