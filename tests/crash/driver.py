@@ -10,6 +10,7 @@ import time
 
 from cinder import context as cinder_context
 
+from dmclone_driver import deadline
 from dmclone_driver import driver
 from dmclone_driver import identity
 from dmclone_driver import steps
@@ -37,6 +38,8 @@ def _reached(step, row_id, say=steps.reached):
 
 
 steps.reached = _reached
+# A volume is stopped for longer than Cinder's API waits.
+deadline.MARGIN = -120
 
 
 class StoppingDriver(driver.DMCloneVolumeDriver):
