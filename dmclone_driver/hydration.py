@@ -406,6 +406,8 @@ class Watcher:
             if status is None or not status.complete:
                 return
             lv = self._backend.logical_volume(names)
+            if not self._is_known(context, names, lv):
+                return
             try:
                 if not handles.make_linear(names, lv):
                     return
@@ -424,6 +426,37 @@ class Watcher:
         """Return the id of the volume whose lock guards a clone."""
         source = identity.placeholder(context, names.name_id)
         return names.name_id if source is None else identity.volume_of(source)
+
+    def _is_known(self, context, names, lv):
+        """Whether the database knows the move that a clone has come from.
+
+        If not it has been restored, or has lost its last transactions, and
+        all that the clone needed is kept until it knows. A row that is gone
+        is nothing unusual where nothing else is left.
+
+        :param lv: the clone's logical volume
+        """
+        source = identity.placeholder(context, names.name_id)
+        state = identity.state(source)
+        if state in (identity.COMMITTED, identity.RELEASED) or (
+                source is None and self._is_cleared_up(names, lv)):
+            return True
+        self._report(
+            context, names, 'unknown', 'Volume %(volume)s is complete in '
+            'logical volume %(lv)s, but its transfer %(name)s is %(state)s '
+            'in the database, which was restored or has lost its last '
+            'transactions. What the clone needed is kept until the database '
+            'is up to date; dmclone-reconcile says more.',
+            {'volume': lv.tagged(logical_volumes.OPENED_TAG), 'lv': lv.path,
+             'name': names.name_id, 'state': state or 'unknown'})
+        return False
+
+    def _is_cleared_up(self, names, lv):
+        """Whether a clone has got as far as the release of its source."""
+        return not (lv.clone or
+                    dmsetup.device(names.of(GATE)) or
+                    dmsetup.device(names.of(names_module.SOURCE)) or
+                    self._backend.metadata.find(names))
 
     def finish_again(self, context):
         """Clear up after the clones for which that has failed."""
@@ -446,6 +479,9 @@ class Watcher:
         source = identity.placeholder(context, names.name_id)
         if lv is None:
             self.unfinished.discard(names)
+            return
+        if not self._is_known(context, names, lv):
+            self.unfinished.add(names)
             return
         # Nothing that could still be needed goes before this.
         block.flush_disk(names.path())

@@ -376,6 +376,7 @@ class PassiveTestCase(WatcherTestCase):
         self.assertIn(look.call_count, range(60, 70))
 
 
+@ddt.ddt
 class HydratingTestCase(WatcherTestCase):
 
     def setUp(self):
@@ -396,6 +397,50 @@ class HydratingTestCase(WatcherTestCase):
         self.cloud.settle()
         self.assertIdle(self.b)
         self.assertEqual([], self.a.lvm.names())
+
+    def older_source(self, state):
+        """Return the source's row as it once was, None if it was not."""
+        row = self.cloud.row(self.names.name_id)
+        if state is None:
+            return None
+        row.replication_driver_data = identity.record(row).but(state).text()
+        return row
+
+    @ddt.data(None, identity.PREPARED, identity.ABANDONED)
+    def test_complete_but_the_database_forgot_the_move(self, state):
+        """All stays until it knows again; that is said once."""
+        self.b.kernel.hydrate(self.path)
+        older = self.older_source(state)
+        log = self.patch('dmclone_driver.hydration.LOG')
+        with mock.patch('dmclone_driver.identity.placeholder',
+                        return_value=older):
+            for _ in range(3):
+                self.look(seconds=1000)
+        (text, values), _ = log.error.call_args_list[0]
+        self.assertEqual(1, log.error.call_count)
+        self.assertEqual(self.volume.id, values['volume'])
+        self.assertEqual('clone', self.handle.kinds)
+        self.assertNotEqual({}, self.b.kernel.disks)
+        self.assertIn(self.names.metadata, self.b.lvm.names())
+        self.assertIn('volume-' + self.volume.id, self.a.lvm.names())
+        self.cloud.watch(2)
+        self.assertIdle(self.b)
+
+    @ddt.data(None, identity.PREPARED, identity.ABANDONED)
+    def test_linear_but_the_database_forgot_the_move(self, state):
+        self.b.kernel.hydrate(self.path)
+        older = self.older_source(state)
+        with mock.patch('dmclone_driver.privsep.block.flush_disk',
+                        side_effect=OSError):
+            self.look()
+        self.assertEqual('linear', self.handle.kinds)
+        with mock.patch('dmclone_driver.identity.placeholder',
+                        return_value=older):
+            self.look(seconds=1000)
+        self.assertNotEqual({}, self.b.kernel.disks)
+        self.assertIn(self.names.metadata, self.b.lvm.names())
+        self.cloud.watch(2)
+        self.assertIdle(self.b)
 
     def test_incomplete(self):
         self.handle.clone.bitmap['hydrated'] = self.handle.clone.total - 1
