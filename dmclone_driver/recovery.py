@@ -99,8 +99,7 @@ class Recovery:
         known = {row.name for row in rows}
         for name, lv in volumes.items():
             names = names_module.of_logical_volume(name)
-            if names and name != names.metadata and name not in known and (
-                    lv.of_transfer):
+            if names and name != names.metadata and name not in known:
                 row = self._find_stray(context, names, lv)
                 rows += [] if row is None else [row]
         return rows
@@ -110,8 +109,11 @@ class Recovery:
         row = identity.owner_row(context, names.name_id)
         if row is not None:
             self._backend.correct(context, row)
-        if row is not None and self._backend.holds(row):
+        if row is not None and (self._backend.host in (
+                identity.backend_of(row), identity.recorded_backend(row))):
             return row
+        if not lv.of_transfer:
+            return None
         LOG.error('Logical volume %(lv)s is kept, but is not in use by the '
                   'database. It was %(tags)s. The database may have been '
                   'restored, or have lost its last transactions; dmclone-'

@@ -5,6 +5,7 @@ import contextlib
 from unittest import mock
 import uuid
 
+from cinder.db import api as db_api
 import ddt
 
 from dmclone_driver import handles
@@ -33,6 +34,14 @@ class VolumesTestCase(RecoveryTestCase):
 
     def test_idle(self):
         self.restart(self.a, reboot=True)
+        self.assertIdle(self.a)
+
+    def test_host_was_changed_while_the_node_was_off(self):
+        """As with cinder-manage volume update_host."""
+        self.a.reboot()
+        db_api.volume_update(self.context, self.volume.id,
+                             {'host': self.b.pool})
+        self.restart(self.a)
         self.assertIdle(self.a)
 
     def test_service_only(self):
