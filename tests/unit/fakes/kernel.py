@@ -177,6 +177,7 @@ class Kernel:
         return run
 
     def size(self, path):
+        self._need(path)
         device = self.get(path)
         if device:
             return device.size
@@ -205,6 +206,9 @@ class Kernel:
         if (self.lvm.bitmap(path) or {}).get('used'):
             self.violations.append('metadata of %s zeroed again' % path)
         self.lvm.bitmaps[path] = {'hydrated': 0}
+
+    def copy_disk(self, path, copy):
+        """Nothing is on the disks of this kernel."""
 
     def forbid_discard(self, path):
         self._need(path)

@@ -58,6 +58,11 @@ class Lvm:
         self.volumes[path] = {'size': size, 'active': True, 'tags': set(),
                               'origin': origin}
 
+    def snapshot(self, group, name, origin):
+        """Make a logical volume with the content of another."""
+        self.add(group, name, self.volumes[origin]['size'], origin)
+        self.kernel.copy_disk(origin, '/dev/%s/%s' % (group, name))
+
     def drop(self, path):
         """Delete a logical volume."""
         if path not in self.volumes:
@@ -163,8 +168,8 @@ class Group:
 
     def create_lv_snapshot(self, name, source_lv_name, lv_type='default'):
         origin = self._path(source_lv_name)
-        self._step('snapshot ' + name, self._lvm.add, self.vg_name, name,
-                   self._lvm.volumes[origin]['size'], origin)
+        self._step('snapshot ' + name, self._lvm.snapshot, self.vg_name, name,
+                   origin)
 
     def delete(self, name):
         self._step('delete ' + name, self._lvm.drop, self._path(name))
