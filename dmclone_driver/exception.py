@@ -98,6 +98,14 @@ class DatabaseBehind(exception.VolumeDriverException):
                 "%(state)s")
 
 
+class ReadLagsBehind(exception.VolumeDriverException):
+    """One of several database servers does not have the last transactions."""
+
+    message = _("The database as it is read on this node does not have "
+                "volume %(volume)s yet. Try again; if that stays so, ask the "
+                "operator to look at the database's replication.")
+
+
 class HandleMissing(exception.VolumeDriverException):
     """A volume that could not be brought back after a start."""
 

@@ -120,10 +120,15 @@ def prepared_transfer(volume):
 
 
 def get(context, volume_id):
-    """Return a volume or placeholder, or None if it is gone."""
+    """Return a volume or placeholder, or None if it is gone.
+
+    :raises: ReadLagsBehind if it is there, but not where it is read
+    """
     try:
         return objects.Volume.get_by_id(context.elevated(), volume_id)
     except cinder_exception.VolumeNotFound:
+        if volume_id and _is_there(context, volume_id):
+            raise exception.ReadLagsBehind(volume=volume_id)
         return None
 
 
@@ -224,6 +229,13 @@ def _lock(session, *ids):
     ).order_by(models.Volume.id).with_for_update().all()
     by_id = {row.id: row for row in rows}
     return [by_id.get(row_id) for row_id in ids]
+
+
+@_transaction()
+def _is_there(session, row_id):
+    """Whether a row exists: what is locked is never read from a copy."""
+    row, = _lock(session, row_id)
+    return row is not None
 
 
 def _gone(volume_id, placeholder_id, reason):
@@ -424,7 +436,8 @@ def commit(session, volume_id, placeholder_id):
     :raises: TransferGone if it was abandoned
     """
     volume, placeholder = _lock(session, volume_id, placeholder_id)
-    if volume is not None and volume._name_id == placeholder_id:
+    if volume is not None and placeholder_id and (
+            volume._name_id == placeholder_id):
         return False
     volume, placeholder = _prepared(session, volume_id, placeholder_id)
     for field in EXCHANGED:

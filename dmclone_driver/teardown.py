@@ -155,6 +155,15 @@ class Teardown:
             identity.backend_of(placeholder), what,
             identity.volume_of(placeholder))
 
+    def ask_to_discard(self, context, placeholder_id, host, volume_id,
+                       timeout):
+        """Ask for the removal of what was abandoned, as :meth:`ask` does.
+
+        The row that was written a moment ago is not read for that.
+        """
+        self.pending[placeholder_id] = Wanted(host, DISCARD, volume_id)
+        self._ask(context, placeholder_id, timeout=timeout)
+
     def forget_destination(self, context, placeholder):
         """Delete the row of a destination that its node has discarded.
 

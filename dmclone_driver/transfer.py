@@ -86,6 +86,10 @@ class Transfer:
         try:
             # It says that it is moving now, which the export is held against.
             volume.refresh()
+            if identity.prepared_transfer(volume) != placeholder_id:
+                raise self._refused(volume, peer, _(
+                    'the database as it is read on %s does not have the last '
+                    'transactions; try again') % self._backend.node)
             self._source.export(context, volume, description['initiator'])
             path = self._backend.client.prepare(
                 context, peer.backend_host, self._time_to_prepare(deadline),
@@ -114,7 +118,7 @@ class Transfer:
             with excutils.save_and_reraise_exception() as reraise:
                 volume.refresh()
                 stays = self._take_back(context, volume, placeholder_id,
-                                        deadline)
+                                        peer, deadline)
                 if not isinstance(error, exception.TransferRefused):
                     reraise.reraise = False
             if not stays:
@@ -130,7 +134,7 @@ class Transfer:
             self._backend.configuration.dmclone_prepare_timeout,
             deadline.left() - TIME_TO_TAKE_BACK))
 
-    def _take_back(self, context, volume, placeholder_id, deadline):
+    def _take_back(self, context, volume, placeholder_id, peer, deadline):
         """Undo a transfer whose preparation has failed, within its time.
 
         What the peer does not do by then is left to the background: it never
@@ -138,16 +142,15 @@ class Transfer:
 
         :returns: False if the peer has committed the transfer instead
         """
-        placeholder = identity.get(context, placeholder_id)
         if not identity.abandon(context, volume.id, placeholder_id):
             self.prepared.pop(volume.id, None)
             volume.refresh()
             return False
         self.prepared.pop(volume.id, None)
         self._source.unexport(Names(volume.name_id))
-        if placeholder is not None:
-            self._teardown.ask(context, placeholder, teardown.DISCARD,
-                               timeout=deadline.left(DISCARD_TIMEOUT))
+        self._teardown.ask_to_discard(
+            context, placeholder_id, peer.backend_host, volume.id,
+            deadline.left(DISCARD_TIMEOUT))
         volume.refresh()
         return True
 

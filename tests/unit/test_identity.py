@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who is who, on a real database."""
 
+from unittest import mock
 import uuid
 
 from cinder import context as cinder_context
 from cinder.db import api as db_api
 from cinder.db import models
+from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.tests.unit import utils
 from sqlalchemy import event
@@ -233,6 +235,10 @@ class CommitTestCase(IdentityTestCase):
                           placeholder_id)
         self.assertEqual(A, self.read(self.volume.id).host)
 
+    def test_volume_that_has_never_moved_and_no_transfer(self):
+        self.assertRaises(exception.TransferGone, identity.commit,
+                          self.context, self.volume.id, None)
+
     def test_after_the_placeholder_is_gone(self):
         placeholder_id = self.begin()
         identity.abandon(self.context, self.volume.id, placeholder_id)
@@ -370,6 +376,14 @@ class ReleaseTestCase(IdentityTestCase):
 
 
 class RowsTestCase(IdentityTestCase):
+
+    def test_row_that_is_not_there_where_it_is_read(self):
+        with mock.patch('cinder.objects.Volume.get_by_id',
+                        side_effect=cinder_exception.VolumeNotFound(
+                            volume_id=self.volume.id)):
+            self.assertRaises(exception.ReadLagsBehind, self.read,
+                              self.volume.id)
+            self.assertIsNone(self.read(str(uuid.uuid4())))
 
     def test_placeholder(self):
         placeholder_id = self.begin()

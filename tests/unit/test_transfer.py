@@ -3,6 +3,7 @@
 
 from unittest import mock
 
+from cinder.db import api as db_api
 from cinder.volume import volume_types
 import ddt
 
@@ -469,6 +470,21 @@ class FailureTestCase(TransferTestCase):
         for attachment in self.row().volume_attachment:
             attachment.destroy()
         self.cloud.watch(2)
+        self.assertIdle(self.a)
+
+    def test_beginning_is_not_there_where_the_volume_is_read(self):
+        begin = identity.begin
+        stale = mock.patch('cinder.objects.Volume.refresh')
+
+        def begins(*args):
+            begin(*args)
+            stale.start()
+
+        with mock.patch('dmclone_driver.identity.begin', new=begins):
+            error = self.attach_error()
+        stale.stop()
+        self.assertIn('last transactions', error.msg)
+        self.cloud.settle()
         self.assertIdle(self.a)
 
     def test_answer_to_the_commit_is_lost(self):
