@@ -60,6 +60,8 @@ class Transfer:
         self.prepared = {}
         #: When they were first looked at, {placeholder id: time}.
         self._since = {}
+        #: Ids of volumes of which LVM contradicts the database.
+        self._contradicted = set()
         #: Ids of volumes that this node writes to for Cinder.
         self.staying = set()
 
@@ -301,7 +303,7 @@ class Transfer:
             abandoned it already
         :param deadline: that of the request
         :returns: False if the transfer was committed instead, since the
-            destination was written
+            destination was written, or before, as LVM says
         """
         placeholder_id = placeholder_id or identity.prepared_transfer(volume)
         if placeholder_id is None:
@@ -316,6 +318,8 @@ class Transfer:
             # The answer was lost: it stands for the source by now.
             self.prepared.pop(volume.id, None)
             volume.refresh()
+            return False
+        if self._has_moved_away(volume):
             return False
         gone = placeholder is None or self._discard(
             context, placeholder, deadline.left(DISCARD_TIMEOUT)
@@ -334,6 +338,25 @@ class Transfer:
         elif placeholder is not None:
             self._teardown.ask(context, placeholder, teardown.DISCARD)
         volume.refresh()
+        return True
+
+    def _has_moved_away(self, volume):
+        """Whether LVM says that a prepared transfer was committed before.
+
+        Or another one, in a time of which the database knows nothing.
+        """
+        lv = self._backend.logical_volume(Names(volume.name_id))
+        if lv is None or not lv.sealed:
+            return False
+        if volume.id not in self._contradicted:
+            self._contradicted.add(volume.id)
+            LOG.error('Transfer %(id)s of volume %(volume)s is prepared in '
+                      'the database, but the volume has moved away from '
+                      'logical volume %(lv)s. Nothing is changed. The '
+                      'database was restored, or has lost its last '
+                      'transactions; dmclone-reconcile says more.',
+                      {'id': identity.prepared_transfer(volume),
+                       'volume': volume.id, 'lv': lv.path})
         return True
 
     def _discard(self, context, placeholder, timeout):
@@ -400,7 +423,8 @@ class Transfer:
         """Commit a transfer whose volume is not used here any more."""
         if not (attachments.used_elsewhere(
                 volume, identity.record(placeholder).node) or
-                handles.is_open(Names(volume.name_id))):
+                handles.is_open(Names(volume.name_id)) or
+                self._has_moved_away(volume)):
             self.commit(context, volume)
 
     def _forget(self, context, volume_id, placeholder_id, volume):
@@ -421,6 +445,8 @@ class Transfer:
         :param connector: of the attachment that goes; None when forced
         :returns: whether the volume has moved away
         """
+        if self._has_moved_away(volume):
+            return True
         placeholder = identity.get(context,
                                    identity.prepared_transfer(volume))
         if not (connector and self._wanted(volume, placeholder)) or (

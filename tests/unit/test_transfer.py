@@ -328,6 +328,43 @@ class MigrationTestCase(TransferTestCase):
             self.a.transfer.discard_orphans(self.context)
         self.assertEqual(self.b.pool, self.row().host)
 
+    def test_database_forgets_a_commit_that_only_the_home_knows(self):
+        """What was prepared is kept, until the database knows again."""
+        self.migrate()
+        ids = self.volume.id, self.new.name_id
+        older = self.rows(*ids)
+        self.b.stop()
+        self.cloud.detach(self.volume, self.a)
+        newest = self.rows(*ids)
+        self.write_rows(older)
+        self.b.start()
+        log = self.patch('dmclone_driver.transfer.LOG')
+        with self.cloud.on(self.a):
+            self.a.transfer.prepared[self.volume.id] = self.new.name_id
+        self.cloud.watch(3)
+        self.cloud.detach(self.volume, self.b)
+        self.cloud.watch(3)
+        self.assertEqual(1, log.error.call_count)
+        self.assertEqual(older, self.rows(*ids))
+        self.assertEqual(CLONE, self.b.kernel.roles(self.new))
+        self.write_rows(newest)
+        for node in (self.a, self.b):
+            node.stop()
+            node.start()
+        self.cloud.settle()
+        self.cloud.watch(4)
+        self.assertIdle(self.b)
+
+    def rows(self, *ids):
+        """Read what the driver writes of some rows."""
+        fields = (*identity.EXCHANGED, 'replication_driver_data')
+        return {row_id: {field: self.cloud.row(row_id)[field]
+                         for field in fields} for row_id in ids}
+
+    def write_rows(self, rows):
+        for row_id, values in rows.items():
+            db_api.volume_update(self.context, row_id, values)
+
     def test_no_orphan(self):
         self.migrate()
         with self.cloud.on(self.a):
