@@ -24,7 +24,7 @@ GUEST_BLOCK = 2048
 # waits for its turn behind others.
 _PATIENCE = 120
 # In the background: it may have to wait at a gate.
-_WRITE = (
+WRITE = (
     '(yes {id} | head -c 4096 | dd of={path} bs=4096 seek={at} count=1 '
     'iflag=fullblock oflag=direct conv=nocreat,notrunc,fsync && '
     'touch {folder}/{id}.durable) > /dev/null 2>&1 &')
@@ -150,7 +150,7 @@ class Case:
 
     def write(self, path):
         """Have a guest write a block, which may have to wait."""
-        self.peer.run(_WRITE.format(
+        self.peer.run(WRITE.format(
             id=self.volume_id, path=path, at=GUEST_BLOCK,
             folder=stops.ON_NODE))
         self.wrote = True

@@ -18,7 +18,7 @@ from tests.crash import stops
 
 
 @functools.cache
-def _volume_of(row_id):
+def volume_of(row_id):
     """Return the id of the volume that a row, or its placeholder, is for."""
     context = cinder_context.get_admin_context(read_deleted='yes')
     row = identity.get(context, row_id)
@@ -31,7 +31,7 @@ def _reached(step, row_id, say=steps.reached):
     folder = stops.ON_NODE
     if not stops.anybody_told(folder):
         return
-    volume_id = _volume_of(row_id)
+    volume_id = volume_of(row_id)
     if stops.stop_if_told(folder, volume_id, step, socket.gethostname()):
         while stops.stopped(folder, volume_id):
             time.sleep(0.2)

@@ -7,6 +7,7 @@ say everything::
     VOLUME.STEP.NODE    stop the volume when that node has done that step
     VOLUME.stopped      it has: nobody does anything more for the volume
     VOLUME.durable      what its guest has written is on the disk
+    VOLUME.dry          nothing comes from its source (tests/admin/driver.py)
 """
 
 import os
@@ -55,3 +56,18 @@ def go_on(folder):
 def durable(folder, volume_id):
     """Whether what a volume's guest has written is on the disk."""
     return volume_id + '.durable' in os.listdir(folder)
+
+
+def hold_up(folder, volume_id):
+    """Have a volume's copy held up as soon as it begins."""
+    (folder / (volume_id + '.dry')).touch()
+
+
+def dry(folder, volume_id):
+    """Whether a volume's copy is to be held up."""
+    return (folder / (volume_id + '.dry')).exists()
+
+
+def let_go(folder, volume_id):
+    """Let a volume that is held up be copied."""
+    (folder / (volume_id + '.dry')).unlink(missing_ok=True)

@@ -14,20 +14,16 @@ import threading
 import time
 
 from dmclone_driver.devicemapper import status
-from dmclone_driver import identity
 from dmclone_driver.names import Names
 from dmclone_driver.steps import Step
+from tests.crash import base
 from tests.crash import cases
 from tests.crash import cuts
 from tests.crash import stops
-from tests.e2e import base
-from tests.e2e import leftovers
 from tests.lab import errors
 from tests.lab import paths
 from tests.lab import wait
 
-#: On the host; the nodes see it as stops.ON_NODE.
-FOLDER = paths.STATE / 'crash'
 #: Where the times go, one file for each kind of cut.
 TIMES = pathlib.Path(os.environ.get('DMCLONE_CRASH_TIMES') or
                      paths.STATE / 'crash-times')
@@ -38,9 +34,6 @@ AT_ONCE = 4
 TO_STOP = 120
 #: Mbit/s that the peer receives while some volumes are copied.
 SLOW = 2
-#: Seconds until a transfer whose user has gone is taken back: longer than
-#: volumes are stopped, so that the cut itself is what is seen.
-TO_PREPARE = 150
 #: Seconds from a cut until all is well again: a minute without network, the
 #: pauses that have grown by then, and the time of a preparation that nobody
 #: answers.
@@ -48,50 +41,14 @@ TO_CONVERGE = 420
 #: What cuts Cinder off from what it needs to go on by itself: an operator
 #: may have to help a deletion then, as with each of its drivers.
 CINDER_STUMBLES = ('home off the network', 'rabbitmq', 'mariadb')
-OPTIONS = {'volume_driver': 'tests.crash.driver.StoppingDriver',
-           'dmclone_prepare_timeout': str(TO_PREPARE),
-           # A deletion would clear more than there is.
-           'volume_clear_size': str(stops.MIB)}
-
-# Prints the checksums of what lies before, in, and after the guest's block.
-_PARTS = r"""
-part() { dd if=$2 bs=1M iflag=direct,skip_bytes,count_bytes skip=$3 \
-    count=$4 status=none | sha256sum | cut -c 1-64; }
-parts() { echo $1 $(part $1 $2 0 {at}) $(part $1 $2 {at} 4096) \
-    $(part $1 $2 $(({at} + 4096)) $(({size} - {at} - 4096))); }
-""".replace('{at}', str(4096 * cases.GUEST_BLOCK)).replace(
-    '{size}', str(stops.MIB << 20))
-# Writes to each volume, and says which of them refuses that.
-_USE = r"""
-use() { dd if=/dev/zero of=$1 bs=4096 count=1 oflag=direct \
-    conv=nocreat,notrunc,fsync status=none || echo $1; }
-"""
-_FILL = r"""
-fill() { for id; do
-    openssl enc -aes-128-ctr -nosalt -pbkdf2 -pass pass:$id -in /dev/zero \
-        2> /dev/null | head -c {size} | dd of=/dev/mapper/dmclone-$id bs=1M \
-        iflag=fullblock oflag=direct conv=nocreat,fsync status=none || exit
-done; }
-fill """.replace('{size}', str(stops.MIB << 20))
 
 
-class MatrixTest(base.SetupTest):
+class MatrixTest(base.StoppingTest):
     """Everything converges, and no data is lost."""
 
     def setUp(self):
         super().setUp()
-        self.home, self.peer = list(self.lab.nodes.values())[:2]
-        FOLDER.mkdir(exist_ok=True)
         TIMES.mkdir(parents=True, exist_ok=True)
-        for name in os.listdir(FOLDER):
-            (FOLDER / name).unlink()
-        for node in (self.home, self.peer):
-            node.run('mkdir -p {0}; mountpoint -q {0} || mount -t hostfs '
-                     'none {0} -o {1}'.format(stops.ON_NODE, FOLDER))
-        stopping = self.configured(OPTIONS, self.home, self.peer)
-        stopping.__enter__()
-        self.addCleanup(stopping.__exit__, None, None, None)
-        self.addCleanup(stops.go_on, FOLDER)
         self.cut_over = threading.Event()
 
     def test_home_killed(self):
@@ -133,9 +90,9 @@ class MatrixTest(base.SetupTest):
                         begun = time.monotonic()
                         cut.enter_context(cuts.CUTS[kind](
                             self.lab, self.home, self.peer))
-                    stops.go_on(FOLDER)
+                    stops.go_on(base.FOLDER)
             finally:
-                stops.go_on(FOLDER)
+                stops.go_on(base.FOLDER)
                 self.cut_over.set()
             self.converge(kind, all_cases, begun)
         try:
@@ -145,59 +102,7 @@ class MatrixTest(base.SetupTest):
             self.write_down(kind, all_cases)
         self.at_once((case.leave for case in all_cases), AT_ONCE)
         # Before a start of the services could end what was forgotten.
-        self.nothing_left(TO_PREPARE)
-
-    def create(self, all_cases):
-        """Give each case a volume on the home, where the flow begins."""
-        service = ("UPDATE services SET disabled = %%d WHERE host LIKE "
-                   "'%%%%@dmclone' AND host != '%s@dmclone'" % self.home.name)
-        self.lab.sql(service % 1)
-        try:
-            for case in all_cases:
-                case.volume_id = self.user.request('POST', '/volumes', {
-                    'volume': {'size': 1, 'name': case.name}})['volume']['id']
-            wait.until(lambda: not self.lab.sql(
-                "SELECT id FROM volumes WHERE deleted = 0 AND status = "
-                "'creating'"), 'all volumes', 180)
-        finally:
-            self.lab.sql(service % 0)
-
-    def fill(self, all_cases):
-        """Fill the volumes where they are; returns their parts' checksums."""
-        self.home.run(_FILL + ' '.join(
-            case.volume_id for case in all_cases), timeout=180)
-        return self.parts()
-
-    def parts(self):
-        """Return {volume id: checksums of its parts}, where it lives."""
-        found = {}
-        for node, paths_of in self.paths():
-            text = ''.join('parts %s %s\n' % item for item in paths_of.items())
-            for line in node.run(_PARTS + text, timeout=180).splitlines():
-                volume_id, *sums = line.split()
-                found[volume_id] = sums
-        return found
-
-    def paths(self):
-        """Return pairs of a node and {volume id: path} of what lives there."""
-        rows = self.lab.sql(
-            "SELECT id, COALESCE(_name_id, id), host FROM volumes "
-            "WHERE deleted = 0 AND migration_status IS NULL")
-        return [(node, {row[0]: Names(row[1]).path() for row in rows
-                        if row[2].startswith(node.name + '@')})
-                for node in (self.home, self.peer)]
-
-    def at_rest(self):
-        """Volumes can be used, and have nothing that they do not need."""
-        with self.subTest('all volumes can be written'):
-            self.assertEqual('', ''.join(
-                node.run(_USE + '\n'.join(
-                    'use ' + path for path in paths_of.values()), timeout=180)
-                for node, paths_of in self.paths()))
-        with self.subTest('there is nothing beside volumes'):
-            wait.until(lambda: not leftovers.beside_volumes(self.lab),
-                       'volumes to be at rest', TO_PREPARE, log=lambda:
-                       '\n'.join(leftovers.beside_volumes(self.lab)))
+        self.nothing_left(base.TO_PREPARE)
 
     def stop(self, all_cases, pool, slow):
         """Begin all flows, and wait until each volume is at its step.
@@ -205,7 +110,8 @@ class MatrixTest(base.SetupTest):
         :param slow: exit stack of the time in which volumes are copied
         """
         for case in all_cases:
-            stops.stop_at(FOLDER, case.volume_id, case.step, case.node.name)
+            stops.stop_at(base.FOLDER, case.volume_id, case.step,
+                          case.node.name)
         for stage in cases.Stage:
             if stage is cases.Stage.PREPARES:
                 preparing = time.monotonic()
@@ -220,7 +126,7 @@ class MatrixTest(base.SetupTest):
                     self.say(case, 'is not at its step')
             self.assertEqual([], [case.name for case in all_cases
                                   if not case.proven])
-            self.assertLess(time.monotonic() - preparing, TO_PREPARE)
+            self.assertLess(time.monotonic() - preparing, base.TO_PREPARE)
 
     def begin(self, some_cases, pool):
         """Begin flows, some at a time, and wait until they have stopped."""
@@ -228,7 +134,7 @@ class MatrixTest(base.SetupTest):
 
         def on_their_way():
             return [case for case in begun
-                    if not stops.stopped(FOLDER, case.volume_id)]
+                    if not stops.stopped(base.FOLDER, case.volume_id)]
         try:
             for case in some_cases:
                 begun.append(case)
@@ -247,7 +153,7 @@ class MatrixTest(base.SetupTest):
         volume that was complete has to be on the disk, and a clone that is
         deleted must not have been complete.
         """
-        if not stops.stopped(FOLDER, case.volume_id):
+        if not stops.stopped(base.FOLDER, case.volume_id):
             return False
         if isinstance(case, cases.DeletionOfClone):
             return case.was_clone
@@ -256,7 +162,7 @@ class MatrixTest(base.SetupTest):
             clone = status.clone(self.clone_status(self.peer, path))
             return clone.hydration and clone.hydrated < clone.total
         return (not isinstance(case, cases.Completion) or
-                stops.durable(FOLDER, case.volume_id))
+                stops.durable(base.FOLDER, case.volume_id))
 
     def name_ids(self):
         """Return {volume id: id that its logical volume is named after}."""
@@ -298,7 +204,7 @@ class MatrixTest(base.SetupTest):
                 if (case.took is None and case.over and
                         self.is_well(case, states) and
                         (kind == 'peer off' or not case.wrote or
-                         stops.durable(FOLDER, case.volume_id))):
+                         stops.durable(base.FOLDER, case.volume_id))):
                     case.took = time.monotonic() - begun
             return all(case.took for case in all_cases)
         try:
@@ -308,17 +214,6 @@ class MatrixTest(base.SetupTest):
             for case in all_cases:
                 if case.took is None:
                     self.say(case, self.states().get(case.volume_id))
-
-    def states(self):
-        """Return {volume id: [its row, its placeholders' rows]}."""
-        found = {}
-        for row in self.lab.sql(
-                "SELECT id, status, migration_status, "
-                "replication_driver_data FROM volumes WHERE deleted = 0"):
-            owner = (row[2] or '').removeprefix(
-                identity.MIGRATION_STATUS) or row[0]
-            found.setdefault(owner, []).append(row)
-        return found
 
     @staticmethod
     def is_well(case, states):
@@ -331,7 +226,7 @@ class MatrixTest(base.SetupTest):
     def compare(self, kind, all_cases, originals):
         """All is well, and what was acknowledged is there, and all else."""
         acknowledged = {case for case in all_cases if
-                        stops.durable(FOLDER, case.volume_id)}
+                        stops.durable(base.FOLDER, case.volume_id)}
         now = self.parts()
         for case in all_cases:
             with self.subTest(case.name):
@@ -344,20 +239,10 @@ class MatrixTest(base.SetupTest):
                 if not case.GOES:
                     self.compare_parts(originals[case.volume_id],
                                        now[case.volume_id],
-                                       self.written(case),
+                                       self.written(case.volume_id),
                                        case in acknowledged)
                     case.check()
                 case.proven = cut_off
-
-    def compare_parts(self, originals, now, written, acknowledged):
-        """Compare what lies before, in and after the guest's block."""
-        self.assertEqual((originals[0], originals[2]), (now[0], now[2]))
-        self.assertIn(now[1], [written] if acknowledged else
-                      [originals[1], written])
-
-    def written(self, case):
-        return self.home.run('yes %s | head -c 4096 | sha256sum'
-                             % case.volume_id).split()[0]
 
     def write_down(self, kind, all_cases):
         (TIMES / (kind + '.json')).write_text(json.dumps({

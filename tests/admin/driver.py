@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The crash tests' driver, whose copies can be held up as well.
+
+A volume with a file ``VOLUME.dry`` in the folder of tests/crash/stops.py
+starts to copy and gets nothing from its source, until that is resumed.
+"""
+
+from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver import handles
+from dmclone_driver import hydration
+from dmclone_driver.names import SOURCE
+from tests.crash import driver
+from tests.crash import stops
+
+StoppingDriver = driver.StoppingDriver
+
+
+def _start_hydration(names, start=handles.start_hydration):
+    if stops.dry(stops.ON_NODE, driver.volume_of(names.name_id)):
+        dmsetup.suspend(names.of(SOURCE), flush=False)
+    start(names)
+
+
+handles.start_hydration = _start_hydration
+# The source of what makes no progress would be connected anew.
+hydration.STALLED = 3600

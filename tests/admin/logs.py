@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the services of nodes say of trouble while a test runs."""
+
+import contextlib
+import os
+
+from tests.lab import errors
+from tests.lab import wait
+
+
+class Logs:
+    """The lines about trouble since a test has begun."""
+
+    def __init__(self, test, levels=('ERROR',)):
+        self._levels = [' %s ' % level for level in levels]
+        self.lines = []
+        self._files = []
+        for node in (test.home, test.peer):
+            log = open(node.machine.logs / 'cinder-volume.log',
+                       errors='replace')
+            test.addCleanup(log.close)
+            log.seek(0, os.SEEK_END)
+            self._files.append(log)
+
+    def read(self):
+        """Read on."""
+        for log in self._files:
+            self.lines += [line.strip() for line in log if any(
+                level in line for level in self._levels)]
+
+    def said(self, *ids, since=0):
+        """Return the first line that names one of some ids, or ''."""
+        return next((line for line in self.lines[since:]
+                     if any(each in line for each in ids)), '')
+
+    def wait_for(self, seconds, condition):
+        """Read on until something is true, or for some time."""
+        def met():
+            self.read()
+            return condition()
+        with contextlib.suppress(errors.LabError):
+            wait.until(met, 'the logs', seconds)

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A database that forgets does not make a node forget.
+
+The rows of volumes are put back to what they were before, as a restored
+backup does, or a fail-over that loses the last transactions. Whatever is done
+then, what a guest has written stays; with the newest rows all goes on.
+"""
+
+import dataclasses
+
+from dmclone_driver.names import Names
+from tests.admin import backup
+from tests.admin import hold
+from tests.admin import logs
+from tests.crash import base
+from tests.crash import cases
+from tests.crash import stops
+from tests.e2e import user as user_module
+from tests.lab import wait
+
+#: When the rows were saved, and how far things are when they come back.
+BEFORE, PREPARED, COMMITTED = 'before', 'prepared', 'committed'
+HYDRATING, COMPLETE = 'hydrating', 'complete'
+#: Seconds until the services have looked at all that they look after.
+A_LOOK = 70
+#: Seconds until all has converged with the newest rows.
+TO_CONVERGE = 180
+
+
+@dataclasses.dataclass(eq=False)
+class Life:
+    """A volume whose rows are put back."""
+
+    saved: str
+    reality: str
+    volume_id: str = None
+    placeholder_id: str = None
+    #: The attachment at the old home.
+    first: str = None
+    instance: str = dataclasses.field(default_factory=user_module.uuid4)
+    #: {when: rows}
+    backups: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def name(self):
+        return '%s, %s' % (self.saved, self.reality)
+
+    @property
+    def forgotten(self):
+        """Whether the database does not know any more that it has moved."""
+        return self.saved != COMMITTED
+
+
+class ForgetfulTest(base.StoppingTest):
+    """The database is behind, and a node may be new to it all."""
+
+    OPTIONS = hold.OPTIONS
+
+    def setUp(self):
+        super().setUp()
+        self.logs = logs.Logs(self)
+
+    def test_no_reboot(self):
+        self.forget()
+
+    def test_new_home_reboots(self):
+        self.forget(self.peer)
+
+    def test_old_home_reboots(self):
+        self.forget(self.home)
+
+    def forget(self, rebooted=None):
+        lives = [Life(saved, reality)
+                 for saved in (BEFORE, PREPARED, COMMITTED)
+                 for reality in (HYDRATING, COMPLETE)]
+        originals = self.move(lives)
+        self.right = {life: [originals[life.volume_id][0], self.written(
+            life.volume_id), originals[life.volume_id][2]] for life in lives}
+        for life in lives:
+            backup.put_back(life.volume_id, life.backups[life.saved])
+        if rebooted:
+            rebooted.cut_power()
+            rebooted.start()
+            rebooted.wait_ready()
+        forgotten = [life for life in lives if life.forgotten]
+        for life in forgotten:
+            with self.subTest(life.name, step='the old guest comes back'):
+                self.start_old_guest(life)
+        self.restart()
+        self.assert_kept(lives, 'after a start')
+        for life in forgotten:
+            with self.subTest(life.name, step='a user deletes it'):
+                self.delete(life)
+        self.logs.wait_for(A_LOOK, lambda: all(
+            self.logs.said(life.volume_id) for life in forgotten))
+        for life in forgotten:
+            with self.subTest(life.name, step='the log says so'):
+                self.assertTrue(self.logs.said(life.volume_id))
+                print(life.name, self.logs.said(life.volume_id)[-300:])
+        self.restart()
+        self.assert_kept(lives, 'after a deletion')
+        self.remember(lives)
+        self.assert_right(lives)
+
+    # Before
+
+    def move(self, lives):
+        """Move volumes; returns the checksums of what they held before."""
+        self.create(lives)
+        originals = self.fill(lives)
+        for life in lives:
+            life.first = self.user.attach(life.volume_id, self.home,
+                                          life.instance)['id']
+        self.save(lives, BEFORE)
+        for life in lives:
+            self.user.attach(life.volume_id, self.peer, life.instance)
+            life.placeholder_id, = self.placeholders(life.volume_id)
+            stops.hold_up(base.FOLDER, life.volume_id)
+        self.save(lives, PREPARED)
+        for life in lives:
+            self.user.detach(life.first)
+        wait.until(lambda: all(hold.is_held(self, life.placeholder_id)
+                               for life in lives), 'all to hydrate', 60)
+        self.save(lives, COMMITTED)
+        for life in lives:
+            self.peer.run(cases.WRITE.format(
+                id=life.volume_id, path=Names(life.placeholder_id).path(),
+                at=cases.GUEST_BLOCK, folder=stops.ON_NODE))
+        wait.until(lambda: all(stops.durable(base.FOLDER, life.volume_id)
+                               for life in lives), 'the guests', 30)
+        for life in lives:
+            if life.reality == COMPLETE:
+                hold.let_go(self, life)
+        wait.until(lambda: not any(
+            self.placeholders(life.volume_id) for life in lives
+            if life.reality == COMPLETE), 'half of them to be complete', 60)
+        self.save(lives, 'newest')
+        return originals
+
+    @staticmethod
+    def save(lives, when):
+        for life in lives:
+            life.backups[when] = backup.take(life.volume_id)
+
+    # What is done to a node whose database is behind
+
+    def start_old_guest(self, life):
+        """Have Nova, which has forgotten too, start the guest again."""
+        code, _, said = self.home.try_run(
+            'dd if=/dev/zero of=%s bs=4096 count=1 oflag=direct '
+            'conv=nocreat,notrunc,fsync' % Names(life.volume_id).path())
+        self.assertNotEqual(0, code, said)
+        with self.assertRaises(user_module.ApiError) as refused:
+            self.user.attach(life.volume_id, self.home, life.instance)
+        self.assertIn(life.volume_id, refused.exception.text)
+
+    def restart(self):
+        for node in (self.home, self.peer):
+            node.restart('cinder-volume')
+        for node in (self.home, self.peer):
+            node.wait_ready()
+
+    def delete(self, life):
+        """Have a user, who does not understand, give the volume up.
+
+        The new attachment goes first: the transfer is taken back.
+        """
+        for attachment in sorted(
+                self.user.attachments(life.volume_id),
+                key=lambda each: each['id'] == life.first):
+            self.user.detach(attachment['id'])
+        self.user.settled(life.volume_id, 'available')
+        self.user.request('DELETE', '/volumes/' + life.volume_id)
+        wait.until(lambda: not self.lab.sql(
+            "SELECT id FROM volumes WHERE id = '%s' AND deleted = 0 AND "
+            "status = 'deleting'" % life.volume_id), 'the deletion', 60)
+
+    def assert_kept(self, lives, when):
+        """What a guest has written is on the new home's disk."""
+        for life in lives:
+            with self.subTest(life.name, step=when):
+                _, middle, _ = parts = self.parts_of(
+                    self.peer, life.placeholder_id)
+                self.assertEqual(self.right[life][1], middle)
+                if life.reality == COMPLETE:
+                    self.assertEqual(self.right[life], parts)
+                elif life.forgotten:
+                    self.assertIn('dmclone-metadata-' + life.placeholder_id,
+                                  self.peer.run('lvs -o lv_name'))
+                    before, _, after = self.parts_of(self.home,
+                                                     life.volume_id)
+                    self.assertEqual(self.right[life][::2], [before, after])
+
+    def parts_of(self, node, name_id):
+        """Return the checksums of a logical volume's parts."""
+        path = '/dev/cinder-volumes/volume-' + name_id
+        return node.run(base.PARTS + 'parts x ' + path).split()[1:]
+
+    # Afterwards
+
+    def remember(self, lives):
+        """Put the newest rows back, as an operator would who has them."""
+        for node in (self.home, self.peer):
+            node.stop('cinder-volume')
+        for life in lives:
+            if life.forgotten:
+                backup.put_back(life.volume_id, life.backups['newest'])
+        stops.go_on(base.FOLDER)
+        for node in (self.home, self.peer):
+            node.start_service('cinder-volume')
+        for node in (self.home, self.peer):
+            node.wait_ready()
+        hold.resume_all(self.peer)
+
+    def assert_right(self, lives):
+        """All is complete on the new home, with the right data."""
+        def wrong():
+            states = self.states()
+            return [(life.name, states.get(life.volume_id)) for life in lives
+                    if len(states.get(life.volume_id, [])) != 1 or
+                    states[life.volume_id][0][3]]
+        wait.until(lambda: not wrong(), 'all to converge', TO_CONVERGE,
+                   log=lambda: str(wrong()))
+        now = self.parts()
+        for life in lives:
+            with self.subTest(life.name, step='the end'):
+                self.assertEqual(self.peer, self.home_of(life))
+                self.assertEqual(self.right[life], now[life.volume_id])
+        for life in lives:
+            self.end_volume(life.volume_id)
+        self.nothing_left(base.TO_PREPARE)
+
+    def home_of(self, life):
+        row, = self.lab.sql("SELECT host FROM volumes WHERE id = '%s'"
+                            % life.volume_id)
+        return self.lab.node(row[0].partition('@')[0])

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A test with many small volumes that stop at steps of the driver."""
+
+import json
+import os
+
+from dmclone_driver.names import Names
+from tests.crash import cases
+from tests.crash import stops
+from tests.e2e import base
+from tests.e2e import leftovers
+from tests.lab import paths
+from tests.lab import wait
+
+#: On the host; the nodes see it as stops.ON_NODE.
+FOLDER = paths.STATE / 'crash'
+#: Seconds until a transfer whose user has gone is taken back: longer than
+#: volumes are stopped, so that the cut itself is what is seen.
+TO_PREPARE = 150
+OPTIONS = {'volume_driver': 'tests.crash.driver.StoppingDriver',
+           'dmclone_prepare_timeout': str(TO_PREPARE),
+           # A deletion would clear more than there is.
+           'volume_clear_size': str(stops.MIB)}
+
+# Prints the checksums of what lies before, in, and after the guest's block.
+PARTS = r"""
+part() { dd if=$2 bs=1M iflag=direct,skip_bytes,count_bytes skip=$3 \
+    count=$4 status=none | sha256sum | cut -c 1-64; }
+parts() { echo $1 $(part $1 $2 0 {at}) $(part $1 $2 {at} 4096) \
+    $(part $1 $2 $(({at} + 4096)) $(({size} - {at} - 4096))); }
+""".replace('{at}', str(4096 * cases.GUEST_BLOCK)).replace(
+    '{size}', str(stops.MIB << 20))
+# Writes to each volume, and says which of them refuses that.
+_USE = r"""
+use() { dd if=/dev/zero of=$1 bs=4096 count=1 oflag=direct \
+    conv=nocreat,notrunc,fsync status=none || echo $1; }
+"""
+_FILL = r"""
+fill() { for id; do
+    openssl enc -aes-128-ctr -nosalt -pbkdf2 -pass pass:$id -in /dev/zero \
+        2> /dev/null | head -c {size} | dd of=/dev/mapper/dmclone-$id bs=1M \
+        iflag=fullblock oflag=direct conv=nocreat,fsync status=none || exit
+done; }
+fill """.replace('{size}', str(stops.MIB << 20))
+
+
+class StoppingTest(base.SetupTest):
+    """A home and a peer with the driver that stops volumes."""
+
+    #: Of the backend on both.
+    OPTIONS = OPTIONS
+
+    def setUp(self):
+        super().setUp()
+        self.home, self.peer = list(self.lab.nodes.values())[:2]
+        FOLDER.mkdir(exist_ok=True)
+        for name in os.listdir(FOLDER):
+            (FOLDER / name).unlink()
+        for node in (self.home, self.peer):
+            node.run('mkdir -p {0}; mountpoint -q {0} || mount -t hostfs '
+                     'none {0} -o {1}'.format(stops.ON_NODE, FOLDER))
+        stopping = self.configured(self.OPTIONS, self.home, self.peer)
+        stopping.__enter__()
+        self.addCleanup(stopping.__exit__, None, None, None)
+        self.addCleanup(stops.go_on, FOLDER)
+
+    def create(self, all_cases):
+        """Give each case a volume on the home, where the flow begins."""
+        service = ("UPDATE services SET disabled = %%d WHERE host LIKE "
+                   "'%%%%@dmclone' AND host != '%s@dmclone'" % self.home.name)
+        self.lab.sql(service % 1)
+        try:
+            for case in all_cases:
+                case.volume_id = self.user.request('POST', '/volumes', {
+                    'volume': {'size': 1, 'name': case.name}})['volume']['id']
+            wait.until(lambda: not self.lab.sql(
+                "SELECT id FROM volumes WHERE deleted = 0 AND status = "
+                "'creating'"), 'all volumes', 180)
+        finally:
+            self.lab.sql(service % 0)
+
+    def fill(self, all_cases):
+        """Fill the volumes where they are; returns their parts' checksums."""
+        self.home.run(_FILL + ' '.join(
+            case.volume_id for case in all_cases), timeout=180)
+        return self.parts()
+
+    def parts(self):
+        """Return {volume id: checksums of its parts}, where it lives."""
+        found = {}
+        for node, paths_of in self.paths():
+            text = ''.join('parts %s %s\n' % item for item in paths_of.items())
+            for line in node.run(PARTS + text, timeout=180).splitlines():
+                volume_id, *sums = line.split()
+                found[volume_id] = sums
+        return found
+
+    def paths(self):
+        """Return pairs of a node and {volume id: path} of what lives there."""
+        rows = self.lab.sql(
+            "SELECT id, COALESCE(_name_id, id), host FROM volumes "
+            "WHERE deleted = 0 AND "
+            "COALESCE(replication_driver_data, '') NOT LIKE '{%'")
+        return [(node, {row[0]: Names(row[1]).path() for row in rows
+                        if row[2].startswith(node.name + '@')})
+                for node in (self.home, self.peer)]
+
+    def at_rest(self):
+        """Volumes can be used, and have nothing that they do not need."""
+        with self.subTest('all volumes can be written'):
+            self.assertEqual('', ''.join(
+                node.run(_USE + '\n'.join(
+                    'use ' + path for path in paths_of.values()), timeout=180)
+                for node, paths_of in self.paths()))
+        with self.subTest('there is nothing beside volumes'):
+            wait.until(lambda: not leftovers.beside_volumes(self.lab),
+                       'volumes to be at rest', TO_PREPARE, log=lambda:
+                       '\n'.join(leftovers.beside_volumes(self.lab)))
+
+    def states(self):
+        """Return {volume id: [its row, its placeholders' rows]}."""
+        found = {}
+        for row in self.lab.sql(
+                "SELECT id, status, migration_status, "
+                "replication_driver_data FROM volumes WHERE deleted = 0"):
+            data = row[3] or ''
+            owner = (json.loads(data)['volume'] if data.startswith('{') else
+                     row[0])
+            found.setdefault(owner, []).append(row)
+        return found
+
+    def compare_parts(self, originals, now, written, acknowledged):
+        """Compare what lies before, in and after the guest's block."""
+        self.assertEqual((originals[0], originals[2]), (now[0], now[2]))
+        self.assertIn(now[1], [written] if acknowledged else
+                      [originals[1], written])
+
+    def written(self, volume_id):
+        return self.home.run('yes %s | head -c 4096 | sha256sum'
+                             % volume_id).split()[0]

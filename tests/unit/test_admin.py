@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of Cinder's own commands are made of."""
+
+import pathlib
+
+import fixtures
+
+from tests.admin import operations
+from tests.admin import table
+from tests.crash import stops
+from tests.unit import base
+
+
+class OperationsTestCase(base.PlainTestCase):
+
+    def test_each_has_a_name_of_its_own(self):
+        names = [each.name for each in operations.OPERATIONS]
+        self.assertEqual(len(names), len(set(names)))
+
+
+class StopsTestCase(base.PlainTestCase):
+
+    def test_held_up_until_let_go(self):
+        folder = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.assertFalse(stops.dry(folder, 'x'))
+        stops.hold_up(folder, 'x')
+        self.assertTrue(stops.dry(folder, 'x'))
+        self.assertFalse(stops.dry(folder, 'y'))
+        stops.let_go(folder, 'x')
+        self.assertFalse(stops.dry(folder, 'x'))
+
+
+class TableTestCase(base.PlainTestCase):
+
+    def test_lines(self):
+        def cell(operation, row, state, outcome, reset=False, wrong=None):
+            return {'operation': operation, 'row': row, 'state': state,
+                    'outcome': outcome, 'reset': reset, 'wrong': wrong}
+        self.assertEqual([
+            '       |   | prepared  | gate shut | hydrating | complete ',
+            'delete | V | refused   | done*     | -         | -        ',
+            'delete | P | FAILED    | FAILED    | -         | -        ',
+            'extend | V | -         | -         | done      | -        '],
+            list(table.lines([
+                cell('delete', 'V', 'prepared', 'refused'),
+                cell('delete', 'V', 'gate shut', 'done', reset=True),
+                cell('delete', 'P', 'prepared', 'done', wrong='its data'),
+                cell('delete', 'P', 'gate shut', None),
+                cell('extend', 'V', 'hydrating', 'done')]))[:-1])
