@@ -385,6 +385,21 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._backend.correct(context, volume)
         return True, {'host': volume.host}
 
+    def accept_transfer(self, context, volume, new_user, new_project):
+        """Refuse to give a placeholder to another project.
+
+        :param volume: the database's own row
+        :raises: IsPlaceholder
+        """
+        self._refuse_placeholder(volume, _('transfer'))
+
+    @staticmethod
+    def _refuse_placeholder(volume, action):
+        if identity.is_placeholder(volume):
+            raise exception.IsPlaceholder(
+                action=action, placeholder=volume.id, host=volume.host,
+                volume=identity.volume_of(volume))
+
     def copy_image_to_volume(self, context, volume, image_service, image_id,
                              disable_sparse=False):
         """Copy an image to a volume, which stays here meanwhile."""
@@ -544,10 +559,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """
         volume.refresh()
         self._backend.correct(context, volume)
-        if identity.is_placeholder(volume):
-            raise exception.IsPlaceholder(
-                action=action, placeholder=volume.id, host=volume.host,
-                volume=identity.volume_of(volume))
+        self._refuse_placeholder(volume, action)
         if not self._backend.holds(volume):
             raise exception.NotHere(action=action, volume=volume.id,
                                     host=volume.host)

@@ -364,6 +364,17 @@ class WhileMovingTestCase(DriverTestCase):
         self.on(self.b)
         self.assertRefused(action)
 
+    def test_placeholder_is_not_given_to_another_project(self):
+        """The volume is: who owns it does not matter to its data."""
+        self.cloud.attach(self.volume, self.b)
+        placeholder = identity.get(self.context, self.row().name_id)
+        error = self.assertRaises(
+            exception.IsPlaceholder, self.driver.accept_transfer,
+            self.context, placeholder, 'user', 'project')
+        self.assertIn(self.volume.id, error.msg)
+        self.driver.accept_transfer(self.context, self.row(), 'user',
+                                    'project')
+
     def test_stale_row(self):
         """It was here when the request was made."""
         stale = self.row()
