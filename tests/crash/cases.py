@@ -241,24 +241,32 @@ class DeletionOfClone(Deletion):
     was_clone = False
 
     def before(self):
-        """Make a clone that does not copy, since its source is open."""
+        """Make a clone that does not copy, since its source is open.
+
+        Then only a write on the peer moves the volume.
+        """
         path = Names(self.volume_id).path()
         self.attach(self.home)
         self.home.run('sleep 1000 < %s > /dev/null 2>&1 & echo $! > '
                       '/run/open-%s' % (path, self.volume_id))
-        self.attach(self.peer)
+        self.write(self.attach(self.peer))
+        wait.until(lambda: self._name_id() != self.volume_id, 'the commit',
+                   _PATIENCE)
         self.detach(self.home)
         self.detach(self.peer)
 
     def act(self):
         """Delete the volume; then the source is closed, so that it can go."""
-        name_id = self.user.as_admin('GET', '/volumes/' + self.volume_id)[
-            'volume']['os-vol-mig-status-attr:name_id']
+        name_id = self._name_id()
         super().act()
         wait.until(lambda: self._deletion_has_begun(name_id), 'the deletion',
                    _PATIENCE)
         self.was_clone = True
         self.home.run('kill $(cat /run/open-%s)' % self.volume_id)
+
+    def _name_id(self):
+        return self.user.as_admin('GET', '/volumes/' + self.volume_id)[
+            'volume']['os-vol-mig-status-attr:name_id']
 
     def _deletion_has_begun(self, name_id):
         found = self.peer.run('lvs --noheadings -o lv_name,lv_tags -S '
