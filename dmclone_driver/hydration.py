@@ -325,8 +325,11 @@ class Watcher:
     def _start_hydration(self, context, names, source):
         status = dmsetup.clone(names.of(names_module.HANDLE))
         # Or a request has seen to it since the look at all clones.
-        if status is not None and not status.hydration and (
-                not self._destination.hydrate(context, names, source)):
+        if status is None or status.hydration:
+            return
+        # A node that is back has it started by itself, see Recovery.
+        if not (self._backend.is_up(context, identity.backend_of(source)) and
+                self._destination.hydrate(context, names, source)):
             # What can't be read then is not a matter of single regions.
             self._copy_in_batches(names, status)
 
@@ -394,9 +397,10 @@ class Watcher:
             # what can't be read, a guest can't overwrite that either.
             handles.stop_hydration(names)
             self._pauses.due('h' + names.name_id)
-            self._destination.ask_for_source(context, source)
-            # It answers: perhaps some blocks can't be read.
-            handles.copy_one_by_one(names)
+            if self._backend.is_up(context, identity.backend_of(source)):
+                self._destination.ask_for_source(context, source)
+                # It answers: perhaps some blocks can't be read.
+                handles.copy_one_by_one(names)
 
     def _complete(self, context, names):
         """Turn a complete clone into a linear handle; its source goes."""

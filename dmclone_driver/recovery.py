@@ -244,10 +244,12 @@ class Recovery:
         """See to what others have done; returns whether that was possible."""
         try:
             self._go_on(context, self._what_came(context))
-            self._end_transfers(context)
             for row in self._rows:
                 if identity.state(row) == identity.COMMITTED:
-                    self._teardown.ask_to_activate(context, row)
+                    self._teardown.remember_to_activate(context, row)
+            self._end_transfers(context)
+            # All at once: one that does not answer is asked for one thing.
+            self._teardown.ask_again(context)
         except Exception:
             LOG.exception('What the start has left to do is tried again in '
                           '%d seconds.', PAUSE)
@@ -261,9 +263,9 @@ class Recovery:
             state, volume = identity.state(row), volumes[
                 identity.volume_of(row)]
             if state == identity.RELEASED:
-                self._teardown.ask(context, row, teardown.RELEASE)
+                self._teardown.remember(row, teardown.RELEASE)
             elif state == identity.ABANDONED:
-                self._teardown.ask(context, row, teardown.DISCARD)
+                self._teardown.remember(row, teardown.DISCARD)
             elif row.id == volume.name_id and self._transfer.is_complete(
                     volume, row, self._backend.logical_volume(
                         Names(row.id))):

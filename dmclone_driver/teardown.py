@@ -147,10 +147,11 @@ class Teardown:
         :param timeout: seconds until it has to be answered, if less than
             usual
         """
-        self._remember(placeholder, what)
+        self.remember(placeholder, what)
         self._ask(context, placeholder.id, sealed, timeout)
 
-    def _remember(self, placeholder, what):
+    def remember(self, placeholder, what):
+        """Let a placeholder's node be asked by the next :meth:`ask_again`."""
         self.pending[placeholder.id] = Wanted(
             identity.backend_of(placeholder), what,
             identity.volume_of(placeholder))
@@ -170,12 +171,12 @@ class Teardown:
         If the database does not answer the node is asked again, and has
         nothing left to do.
         """
-        self._remember(placeholder, DISCARD)
+        self.remember(placeholder, DISCARD)
         identity.destroy(context, placeholder.id)
         self.pending.pop(placeholder.id, None)
 
-    def ask_to_activate(self, context, source):
-        """Ask the home of what was committed; it may not know of that yet.
+    def remember_to_activate(self, context, source):
+        """Let the home of what was committed be told; it may not know yet.
 
         :param source: its row, after the commit
         """
@@ -184,9 +185,8 @@ class Teardown:
             self.pending[source.id] = Wanted(
                 identity.backend_of(owner), ACTIVATE,
                 identity.volume_of(source))
-            self._ask(context, source.id)
 
-    def ask_again(self, context, volume_id=None, deadline=None):
+    def ask_again(self, context, volume_id=None, deadline=None, host=None):
         """Ask the nodes that have not done what they were asked.
 
         One that does not answer is asked for nothing else this time, and one
@@ -194,10 +194,12 @@ class Teardown:
 
         :param volume_id: ask only for what concerns this volume
         :param deadline: of the request that needs it
+        :param host: ask only this backend
         """
         silent = set()
         for placeholder_id, wanted in list(self.pending.items()):
-            if volume_id not in (None, wanted.volume_id) or (
+            if (volume_id not in (None, wanted.volume_id) or
+                    host not in (None, wanted.host) or
                     self._is_settled(context, placeholder_id, wanted)):
                 continue
             if wanted.host not in silent and (

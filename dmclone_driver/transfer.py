@@ -229,7 +229,8 @@ class Transfer:
         self._refuse_unwanted(volume, peer,
                               description.get('capabilities', {}))
         # What is left there of an earlier transfer has the same names.
-        self._teardown.ask_again(context, volume.id, deadline)
+        self._teardown.ask_again(context, volume.id, deadline,
+                                 peer.backend_host)
         needed = block.size(names.path()) / units.Gi
         if description['free_gb'] < needed:
             raise self._refused(volume, peer, _(

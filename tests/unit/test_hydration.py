@@ -482,6 +482,17 @@ class HydratingTestCase(WatcherTestCase):
         self.look(seconds=1000)
         self.assertTrue(self.handle.clone.hydration)
 
+    def test_source_is_known_to_be_down(self):
+        """It is not asked; its start lets the copy go on at once."""
+        self.look()
+        self.a.die()
+        for _ in range(3 * hydration.STALLED // 10):
+            self.assertEqual([], self.asked())
+        self.assertFalse(self.handle.clone.hydration)
+        self.a.start()
+        self.cloud.settle()
+        self.assertTrue(self.handle.clone.hydration)
+
     def asked(self):
         """Look; return what the old home was asked to do."""
         steps, queries = self.look(seconds=10)

@@ -480,6 +480,80 @@ class HydratingTestCase(RecoveryTestCase):
         self.assertIdle(self.b)
 
 
+class SilentNodeTestCase(RecoveryTestCase):
+    """A start asks one that does not answer for one thing."""
+
+    def setUp(self):
+        super().setUp()
+        self.volumes = [self.volume] + [self.a.create() for _ in range(4)]
+        self.c = self.cloud.add('node3')
+        self.cloud.settle()
+
+    def asked(self, node):
+        """Return how often a node asks another at its start."""
+        node.stop()
+        self.cloud.steps.start()
+        self.restart(node)
+        return len([step for step in self.cloud.steps.log if 'ask' in step])
+
+    def move_all(self):
+        for volume in self.volumes:
+            self.cloud.attach(volume, self.b)
+
+    def test_new_home_is_silent(self):
+        self.move_all()
+        self.b.stop()
+        self.assertEqual(1, self.asked(self.a))
+        self.assertEqual(5, len(self.a.teardown.pending))
+        self.assertEqual(0, self.asked(self.c))
+        self.b.start()
+        self.cloud.watch(4)
+        self.assertEqual([], self.cloud.leftovers())
+        self.assertEqual({}, self.a.teardown.pending)
+
+    def test_new_home_is_known_to_be_down(self):
+        self.move_all()
+        self.b.die()
+        self.assertEqual(0, self.asked(self.a))
+        self.assertEqual(0, self.asked(self.c))
+
+    def test_old_home_is_silent(self):
+        self.move_all()
+        self.a.stop()
+        for device in self.b.clones():
+            self.b.kernel.hydrate(device)
+        self.b.look()
+        self.assertEqual([identity.RELEASED] * 5, self.cloud.states())
+        self.assertEqual(1, self.asked(self.b))
+        self.assertEqual(5, len(self.b.teardown.pending))
+        self.assertEqual(0, self.asked(self.c))
+
+    def test_peer_that_has_something_to_discard_is_silent(self):
+        for volume in self.volumes:
+            self.cloud.attach(volume, self.a)
+            self.cloud.attach(volume, self.b)
+        self.b.stop()
+        for volume in self.volumes:
+            self.cloud.detach(volume, self.b)
+        self.assertEqual([identity.ABANDONED] * 5, self.cloud.states())
+        self.assertEqual(1, self.asked(self.a))
+        self.assertEqual(0, self.asked(self.c))
+
+    def test_request_asks_only_the_peer_that_it_needs(self):
+        """The other one may be dead, and the request has its time."""
+        self.move_all()
+        self.a.stop()
+        for device in self.b.clones():
+            self.b.kernel.hydrate(device)
+        self.b.look()
+        for record in self.row().volume_attachment:
+            record.destroy()
+        self.cloud.steps.start()
+        self.cloud.attach(self.volume, self.c)
+        self.assertEqual([], [step for step in self.cloud.steps.log
+                              if 'ask ' + self.a.host in step])
+
+
 class PreparedTestCase(RecoveryTestCase):
 
     def setUp(self):

@@ -2,6 +2,7 @@
 """Some nodes with the real driver on pretended machines, and a database."""
 
 import contextlib
+import datetime
 import types
 from unittest import mock
 import uuid
@@ -332,6 +333,7 @@ class Node:
         """Start the service; it knows nothing of the time before."""
         self.down = False
         self.server = None
+        self._heard_of(1)
         with self.cloud.on(self):
             self.driver = self._make_driver()
             self.driver.check_for_setup_error()
@@ -350,6 +352,17 @@ class Node:
             cfg.CONF.set_override(option, value, group=BACKEND)
         driver.backend_name = BACKEND
         return driver
+
+    def die(self):
+        """Cut the power so long ago that Cinder takes the service for down."""
+        self.reboot()
+        self._heard_of(-1)
+
+    def _heard_of(self, days):
+        """Set the last heartbeat, from now, however long a test takes."""
+        self.service.updated_at = (timeutils.utcnow() +
+                                   datetime.timedelta(days))
+        self.service.save()
 
     def stop(self):
         """Stop the service; what is in the kernel goes on."""
