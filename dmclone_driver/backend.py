@@ -83,7 +83,7 @@ class Backend:
                 self.logical_volume(Names(row.name_id)) is not None):
             # The node has another name now.
             identity.set_owner(context, row)
-        elif identity.is_placeholder(row) or self._service(
+        elif identity.is_placeholder(row) or self.service(
                 context, there) is not None:
             identity.put_back(context, row)
         row.refresh()
@@ -101,11 +101,11 @@ class Backend:
 
     def is_up(self, context, host):
         """Whether the service of a backend has been heard of lately."""
-        service = self._service(context, host)
+        service = self.service(context, host)
         return service is not None and service.is_up
 
     @staticmethod
-    def _service(context, host):
+    def service(context, host):
         """Return the service of a backend, running or not, or None."""
         try:
             return objects.Service.get_by_args(context.elevated(), host,

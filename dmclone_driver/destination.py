@@ -179,12 +179,14 @@ class Destination:
         if state == identity.RELEASED:
             # All of it is here already.
             return
-        if state != identity.COMMITTED:
+        if state not in (identity.COMMITTED, identity.LOST):
             raise exception.TransferGone(
                 volume=volume_id, placeholder=placeholder_id, reason=state)
         names = Names(placeholder_id)
         with self._working(names):
-            answers = sealed or self._ask_to_seal(context, placeholder)
+            lost = state == identity.LOST
+            answers = not lost and (
+                sealed or self._ask_to_seal(context, placeholder))
             with self._backend.lock(volume_id):
                 self.rebuild(names)
                 clone = names.of(HANDLE) in dmsetup.clones()
@@ -195,6 +197,8 @@ class Destination:
                         not identity.is_placeholder(owner)))
             if answers and clone:
                 self.hydrate(context, names, placeholder)
+            elif lost and clone:
+                self.end_source(context, names, placeholder)
 
     @staticmethod
     def _unknown(placeholder_id):
@@ -270,8 +274,12 @@ class Destination:
                 # A crash may have come before it was forbidden.
                 block.forbid_discard(names.path())
             return
-        found = self._backend.metadata.find(names)
         lv = self._backend.logical_volume(names)
+        if lv is None:
+            # Its home is lost, and it is here only to be deleted.
+            LOG.error('Logical volume %s is not here.', names.name_id)
+            return
+        found = self._backend.metadata.find(names)
         if found is None:
             raise exception.MetadataUnusable(
                 volume=names.name_id, lv='%s/%s' % (lv.group, lv.name),
@@ -327,6 +335,39 @@ class Destination:
             # Not in the middle of a deletion, which has just stopped it.
             handles.start_hydration(names)
         return True
+
+    def end_source(self, context, names, source):
+        """Let nothing wait any more for a source whose node is lost.
+
+        What was copied or written here can be read; the rest gives errors.
+
+        :param source: the placeholder, whose volume gets an error, too
+        """
+        volume_id = identity.volume_of(source)
+        with self._backend.lock(volume_id):
+            if names.of(HANDLE) in dmsetup.clones():
+                self._backend.importer.cut(source.provider_location)
+                handles.fail_without_source(names)
+                handles.stop_hydration(names)
+        identity.fail(context, volume_id)
+
+    def progress(self, placeholder_id):
+        """Tell how much of a volume is here, for one whose source is lost.
+
+        :returns: dict with ``complete`` (nothing of its source is needed any
+            more), ``completing``, ``hydrated`` and ``total`` (regions); None
+            if nothing is here
+        """
+        names = Names(placeholder_id)
+        lv = self._backend.logical_volume(names)
+        if lv is None:
+            return None
+        status = dmsetup.clones().get(names.of(HANDLE))
+        return {'complete': lv.complete,
+                'completing': not lv.clone or bool(status and
+                                                   status.complete),
+                'hydrated': status.hydrated if status else 0,
+                'total': status.total if status else 0}
 
     def discard(self, context, placeholder_id):
         """Throw away a destination, on evidence that nobody has written it.

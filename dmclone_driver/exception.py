@@ -89,6 +89,14 @@ class StillClone(exception.InvalidVolume):
                 "nodes have).")
 
 
+class DataLost(exception.InvalidVolume):
+    """An operation that needs what was on a node that never comes back."""
+
+    message = _("Can't %(action)s volume %(volume)s: part of its data was on "
+                "%(host)s, which is lost. Copy what can be read of it to "
+                "another volume, and delete this one.")
+
+
 class DatabaseBehind(exception.VolumeDriverException):
     """A destination that was in use, and by the database never was."""
 

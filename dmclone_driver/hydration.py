@@ -241,7 +241,7 @@ class Watcher:
             return 'sick'
         if state == identity.PREPARED and status.written:
             state = self._take_write(context, names, placeholder)
-        if state == identity.COMMITTED:
+        if state in (identity.COMMITTED, identity.LOST):
             self._in_background(names.name_id, self._activate, context, names)
         return 'passive'
 
@@ -327,11 +327,21 @@ class Watcher:
         # Or a request has seen to it since the look at all clones.
         if status is None or status.hydration:
             return
-        # A node that is back has it started by itself, see Recovery.
-        if not (self._backend.is_up(context, identity.backend_of(source)) and
+        if not (self._may_be_asked(context, names, source) and
                 self._destination.hydrate(context, names, source)):
             # What can't be read then is not a matter of single regions.
             self._copy_in_batches(names, status)
+
+    def _may_be_asked(self, context, names, source):
+        """Whether the node of a source may answer.
+
+        One that is back has the hydration started by itself, see
+        Recovery. From one that is lost nothing waits any more afterwards.
+        """
+        if identity.state(source) == identity.LOST:
+            self._destination.end_source(context, names, source)
+            return False
+        return self._backend.is_up(context, identity.backend_of(source))
 
     def _see_progress(self, context, names, status):
         """See to a clone to which nothing has come for some time.
@@ -392,7 +402,9 @@ class Watcher:
             'what it needs from %(host)s does not come, or cannot be written '
             'here.',
             {'volume': identity.volume_of(source), 'host': source.host})
-        if status.hydration:
+        if identity.state(source) == identity.LOST:
+            self._destination.end_source(context, names, source)
+        elif status.hydration:
             # It is started again, ever less often: while it tries to copy
             # what can't be read, a guest can't overwrite that either.
             handles.stop_hydration(names)

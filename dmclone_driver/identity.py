@@ -43,6 +43,8 @@ LOG = logging.getLogger(__name__)
 
 PREPARED, COMMITTED = 'prepared', 'committed'
 ABANDONED, RELEASED = 'abandoned', 'released'
+#: The node of the source never comes back; its volume needs it all the same.
+LOST = 'lost'
 
 # What belongs to the logical volume, not to the user.
 EXCHANGED = ('_name_id', 'host', 'cluster_name', 'availability_zone',
@@ -192,10 +194,15 @@ def placeholders_of(context, volume_ids):
 
     :param volume_ids: of the users' volumes
     """
+    return [row for row in all_placeholders(context)
+            if volume_of(row) in volume_ids]
+
+
+def all_placeholders(context):
+    """Return the placeholders of all volumes, with one query."""
     rows = objects.VolumeList.get_all(
         context.elevated(), filters={'project_id': _owner()['project_id']})
-    return [row for row in rows if is_placeholder(row) and
-            volume_of(row) in volume_ids]
+    return [row for row in rows if is_placeholder(row)]
 
 
 def _transaction(step=None):
@@ -497,6 +504,64 @@ def release(session, placeholder_id):
         return False
     placeholder.replication_driver_data = (
         record(placeholder).but(RELEASED).text())
+    return True
+
+
+@_transaction()
+def lose(session, placeholder_id):
+    """Write down that the node of a source never comes back.
+
+    :returns: False if the source is not needed, or gone
+    """
+    placeholder, = _lock(session, placeholder_id)
+    if placeholder is None or state(placeholder) not in (COMMITTED, LOST):
+        return False
+    placeholder.replication_driver_data = (
+        record(placeholder).but(LOST).text())
+    return True
+
+
+@_transaction()
+def fail(session, volume_id):
+    """Let a volume of which data is lost not be attached any more.
+
+    One that is in use stays so: Cinder detaches no other (begin_detaching in
+    cinder/volume/api.py).
+
+    :returns: False if it has another status
+    """
+    volume, = _lock(session, volume_id)
+    if volume is None or volume.status != 'available':
+        return False
+    volume.status = 'error'
+    return True
+
+
+@_transaction()
+def give_up_home(session, seen, peer):
+    """Let a volume whose home is lost be deleted by another backend.
+
+    It keeps the name of its logical volume, so that the backend has nothing
+    to delete.
+
+    :param seen: the volume as it was read before
+    :param peer: :class:`dmclone_driver.peers.Peer` of that backend
+    :returns: False if the volume has changed since
+    """
+    row, = _lock(session, seen.id)
+    if row is None or row.replication_driver_data or (
+            row.host, row._name_id) != (seen.host, seen._name_id):
+        return False
+    row.host = row.provider_id = peer.host
+    row.cluster_name = None
+    row.service_uuid = peer.service_uuid
+    row.availability_zone = peer.availability_zone
+    row.provider_location = row.provider_auth = row.provider_geometry = None
+    row.status = 'error'
+    # Cinder deletes no volume that it takes for one in a migration.
+    row.migration_status = row.migration_status and 'error'
+    session.query(models.Snapshot).filter_by(
+        volume_id=row.id, deleted=False).update({'status': 'error'})
     return True
 
 

@@ -62,6 +62,15 @@ class LogicalVolume:
         return self.tagged(METADATA_TAG) is not None
 
     @property
+    def complete(self):
+        """Whether all of a volume that has moved here is here.
+
+        Nothing that it needed as a clone is left then.
+        """
+        return self.opened and not (
+            self.clone or self.tagged(COMPLETE_TAG) is not None)
+
+    @property
     def opened(self):
         """Whether a user may have written it since it was made for a move."""
         return self.tagged(OPENED_TAG) is not None

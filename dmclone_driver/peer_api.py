@@ -104,6 +104,11 @@ class PeerClient:
         return self._call(context, backend_host, 'seal_source', timeout,
                           placeholder_id=placeholder_id)
 
+    def progress(self, context, backend_host, placeholder_id, timeout=10):
+        """Ask a home what :meth:`Destination.progress` tells."""
+        return self._call(context, backend_host, 'progress', timeout,
+                          placeholder_id=placeholder_id)
+
     def release_source(self, context, backend_host, placeholder_id):
         """Have a source's node delete it; does not wait for the deletion."""
         self._call(context, backend_host, 'release_source', 10,
@@ -137,6 +142,9 @@ class PeerEndpoint:
 
     def seal_source(self, context, placeholder_id):
         return _answer(self._source.seal, context, placeholder_id)
+
+    def progress(self, context, placeholder_id):
+        return _answer(self._destination.progress, placeholder_id)
 
     def release_source(self, context, placeholder_id):
         _answer(self._source.release_soon, context, placeholder_id)

@@ -112,13 +112,12 @@ class Recovery:
         if row is not None and (self._backend.host in (
                 identity.backend_of(row), identity.recorded_backend(row))):
             return row
-        if not lv.of_transfer:
-            return None
-        LOG.error('Logical volume %(lv)s is kept, but is not in use by the '
-                  'database. It was %(tags)s. The database may have been '
-                  'restored, or have lost its last transactions; dmclone-'
-                  'reconcile says more.',
-                  {'lv': lv.path, 'tags': ', '.join(sorted(lv.tags))})
+        LOG.error('Logical volume %(lv)s is kept, but is not in use here by '
+                  'the database. It is tagged: %(tags)s. This node may have '
+                  'been taken for lost, or the database have been restored, '
+                  'or have lost its last transactions; dmclone-reconcile says '
+                  'more.',
+                  {'lv': lv.path, 'tags': ', '.join(sorted(lv.tags)) or '-'})
         return None
 
     def peers_are_answered(self, context):
@@ -151,7 +150,7 @@ class Recovery:
                 self._watcher.unfinished.add(names)
         if identity.prepared_transfer(row):
             self._transfer.prepared[row.id] = identity.prepared_transfer(row)
-        if identity.state(row) == identity.COMMITTED:
+        if identity.state(row) in (identity.COMMITTED, identity.LOST):
             self._source.close(names, row.id, flush=False)
         elif lv.sealed:
             handles.seal(names, flush=False)
@@ -159,7 +158,11 @@ class Recovery:
     def _report_contradiction(self, row, lv):
         """Say where the database and this node's disk differ."""
         state = identity.state(row)
-        if _prepared_here(row) and lv.opened:
+        if state == identity.LOST:
+            LOG.error('Source %(lv)s of volume %(volume)s is kept, but not '
+                      'served: this node was taken for lost.',
+                      {'lv': lv.path, 'volume': identity.volume_of(row)})
+        elif _prepared_here(row) and lv.opened:
             LOG.error('Transfer %(id)s of volume %(volume)s is %(state)s in '
                       'the database, but the volume was used here already. '
                       'Logical volume %(lv)s is kept. The database was '
@@ -393,7 +396,8 @@ class Recovery:
 
 def _is_source(row):
     """Whether a row stands for what its volume has left behind."""
-    return identity.state(row) in (identity.COMMITTED, identity.RELEASED)
+    return identity.state(row) in (identity.COMMITTED, identity.RELEASED,
+                                   identity.LOST)
 
 
 def _prepared_here(row):

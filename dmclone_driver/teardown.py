@@ -132,9 +132,27 @@ class Teardown:
         steps.reached(Step.FORGOTTEN, names.name_id)
 
     def release(self, context, source):
-        """Write down that a source is not needed, and tell its node."""
+        """Write down that a source is not needed, and tell its node.
+
+        If that is lost, only its row is left to delete.
+        """
         if identity.release(context, source.id):
             self.ask(context, source, RELEASE)
+            return
+        source = identity.placeholder(context, source.id)
+        if identity.state(source) == identity.LOST:
+            self.forget_source(context, source)
+
+    def forget_source(self, context, source):
+        """Delete the row of a source whose node never comes back.
+
+        Where it was a clone, nothing else would release its own source.
+        """
+        further = identity.placeholder(context, source.name_id)
+        if further is not None:
+            self.release(context, further)
+        identity.destroy(context, source.id)
+        self.pending.pop(source.id, None)
 
     def ask(self, context, placeholder, what, sealed=False, timeout=None):
         """Ask a placeholder's node for something; remember it if that fails.
@@ -181,7 +199,7 @@ class Teardown:
         :param source: its row, after the commit
         """
         owner = identity.owner_row(context, source.id)
-        if owner is not None:
+        if owner is not None and identity.state(owner) != identity.LOST:
             self.pending[source.id] = Wanted(
                 identity.backend_of(owner), ACTIVATE,
                 identity.volume_of(source))

@@ -27,7 +27,6 @@ from dmclone_driver import exception
 from dmclone_driver import handles
 from dmclone_driver.i18n import _
 from dmclone_driver import identity
-from dmclone_driver import logical_volumes
 from dmclone_driver.names import Names
 from dmclone_driver import peer_api
 from dmclone_driver.privsep import block
@@ -204,6 +203,12 @@ class Transfer:
             raise self._refused(volume, peer, _(
                 'it is still being filled, with an image for example; wait '
                 'for that to end'))
+        source = identity.placeholder(context, volume.name_id)
+        if identity.state(source) == identity.LOST:
+            raise self._refused(volume, peer, _(
+                'part of its data was on %(lost)s, which is lost; copy what '
+                'can be read of it on %(node)s') % {
+                    'lost': source.host, 'node': self._backend.node})
         if self._backend.group.lv_has_snapshot(volume.name):
             raise self._refused(volume, peer, _(
                 'it has snapshots, which stay on %s; delete them, or attach '
@@ -495,6 +500,9 @@ class Transfer:
                     lv='%s/%s' % (lv.group, lv.name))
             # The volume does not need its source any more.
             return
+        if identity.state(other) == identity.LOST:
+            raise exception.DataLost(action=action, volume=volume.id,
+                                     host=other.host)
         ends = [other.host.partition('@')[0], volume.host.partition('@')[0]]
         if identity.prepared_transfer(volume):
             ends.reverse()
@@ -510,9 +518,7 @@ class Transfer:
         """
         return (source is not None and lv is not None and
                 identity.state(source) == identity.COMMITTED and
-                not identity.prepared_transfer(volume) and
-                lv.opened and not (lv.clone or lv.tagged(
-                    logical_volumes.COMPLETE_TAG) is not None))
+                not identity.prepared_transfer(volume) and lv.complete)
 
     def refuse_by_tags(self, volume, action, lv):
         """Refuse what holds other data than the volume's.

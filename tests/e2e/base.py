@@ -53,6 +53,19 @@ class E2ETest(unittest.TestCase):
                    'everything to be gone', timeout or self.TO_END,
                    log=lambda: '\n'.join(leftovers.find(self.lab)))
 
+    def program(self, node, name, *arguments):
+        """Run one of the driver's commands on a node.
+
+        :returns: (exit code, the lines that it prints, its error stream)
+        """
+        code, out, err = node.try_run(
+            '. /lab/node.env; PYTHONPATH=$CHECKOUT PYTHONWARNINGS=ignore '
+            'PYTHONDONTWRITEBYTECODE=1 PATH=$VENV/bin:$PATH python -m '
+            'dmclone_driver.cmd.%s --config-file /etc/cinder/cinder.conf '
+            'dmclone %s' % (name, ' '.join(arguments)), timeout=120)
+        self.assertNotIn('Traceback', err)
+        return code, out.splitlines(), err
+
     # Where things are
 
     def home(self, volume_id):

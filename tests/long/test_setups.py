@@ -31,13 +31,8 @@ class ReconcileTest(base.E2ETest):
 
     def reconcile(self, node, *options):
         """Return its exit code, and what it prints."""
-        code, out, err = node.try_run(
-            '. /lab/node.env; PYTHONPATH=$CHECKOUT PYTHONWARNINGS=ignore '
-            'PYTHONDONTWRITEBYTECODE=1 PATH=$VENV/bin:$PATH python -m '
-            'dmclone_driver.cmd.reconcile --config-file '
-            '/etc/cinder/cinder.conf dmclone ' + ' '.join(options))
-        self.assertNotIn('Traceback', err)
-        return code, sorted(out.splitlines())
+        code, lines, err = self.program(node, 'reconcile', *options)
+        return code, sorted(lines)
 
     def test_row_is_deleted_and_comes_back(self):
         volume_id, home, before = self.filled_volume()

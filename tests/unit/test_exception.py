@@ -22,6 +22,7 @@ class ExceptionTestCase(base.PlainTestCase):
         (exception.TransferFailed, 'volume host reason'),
         (exception.TransferGone, 'volume placeholder reason'),
         (exception.NotWhileMoving, 'action volume source destination'),
+        (exception.DataLost, 'action volume host'),
         (exception.HandleMissing, 'volume host path'),
         (exception.MetadataUnusable, 'volume lv source reason'),
         (exception.BadConfiguration, 'option value section reason'),

@@ -1,29 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What belongs to nobody goes, what may be somebody's data stays."""
 
-import subprocess
-import sys
-
 from cinder.db import api as db_api
 
-from dmclone_driver import driver
 from dmclone_driver.names import Names
 from dmclone_driver import reconciler
 from tests.unit import base
 
 ONLY_COPY = 'it may hold the only copy of data'
-
-
-class ProgramTestCase(base.PlainTestCase):
-
-    def test_loads_in_an_interpreter_of_its_own(self):
-        """Cinder's objects are not there before somebody registers them."""
-        out = subprocess.run(
-            [sys.executable, '-W', 'ignore', '-c',
-             'from dmclone_driver.cmd import reconcile; '
-             'print(reconcile.load_driver()[0].DMCloneVolumeDriver.VERSION)'],
-            check=True, capture_output=True, text=True).stdout
-        self.assertEqual(driver.DMCloneVolumeDriver.VERSION, out.strip())
 
 
 class LeftoverTestCase(base.PlainTestCase):

@@ -194,6 +194,16 @@ class AskTestCase(TeardownTestCase):
         self.assertEqual([], self.ask_again(self.volume.id))
         self.assertEqual([self.a.host], self.ask_again('another'))
 
+    def test_node_was_lost_meanwhile(self):
+        """What was read before still says that it is needed."""
+        identity.lose(self.context, self.placeholder.id)
+        self.cloud.steps.start()
+        self.release()
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual({}, self.b.teardown.pending)
+        self.assertEqual([], [step for step in self.cloud.steps.log
+                              if 'ask' in step])
+
     def test_placeholder_is_gone(self):
         identity.destroy(self.context, self.placeholder.id)
         self.release()

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node is given up."""
+
+from tests.e2e import base
+from tests.e2e import leftovers
+from tests.e2e import user as user_module
+from tests.lab import wait
+
+
+class LostNodeTest(base.E2ETest):
+    """A node's power is cut for good."""
+
+    def bring(self, node):
+        """Return the id of a volume with data and its home on a node."""
+        volume_id, home, before = self.filled_volume()
+        if home is not node:
+            with self.attached(volume_id, node):
+                self.hydrated(volume_id)
+        return volume_id
+
+    def forget(self, *options):
+        return self.program(self.live, 'forget_node', self.lost.name,
+                            *options)
+
+    def test_node_is_forgotten_and_comes_back(self):
+        idle, self.lost, before = self.filled_volume()
+        self.live = self.other(self.lost)
+        moving, staying = self.bring(self.lost), self.bring(self.live)
+        self.user.attach(staying, self.live)
+        with self.slow_network(self.live):
+            path = user_module.path(self.user.attach(moving, self.live))
+            self.write(self.live, path, 20, 'one')
+            prepared = self.user.attach(staying, self.lost)
+            self.lost.cut_power()
+        code, lines, said = self.forget('--do-it')
+        self.assertEqual((1, []), (code, lines))
+        self.assertIn('heard of lately', said)
+        self.forget_when_down()
+        self.look_at_what_is_left(idle, moving, staying, path)
+        self.user.delete_volume(idle)
+        self.user.detach_all(moving)
+        self.user.settled(moving, 'available', 'error')
+        self.user.delete_volume(moving)
+        self.user.detach(prepared['id'])
+        wait.until(lambda: not self.exports(self.live),
+                   'the export of what stays to end', 90)
+        self.assertEqual(['volume-' + staying], leftovers.volumes(self.live))
+        self.come_back()
+
+    def forget_when_down(self):
+        wait.until(lambda: self.forget()[1],
+                   'the service to count as down', 120)
+        code, said, err = self.forget()
+        self.assertEqual((1, 3), (code, len(said)), said)
+        code, done, err = self.forget('--do-it')
+        self.assertEqual((0, [line.replace('to do', 'done', 1)
+                              for line in said]), (code, done))
+        self.assertEqual((0, []), self.forget()[:2])
+
+    def look_at_what_is_left(self, idle, moving, staying, path):
+        """What was copied can be read, and the rest gives errors at once."""
+        self.assertEqual('error', self.user.volume(idle)['status'])
+        for volume_id in idle, moving:
+            self.assertTrue(self.user.messages(volume_id))
+        self.assertEqual('one', self.live.run(
+            'dd if=%s bs=1M skip=20 count=1 iflag=direct status=none | '
+            'head -c 3' % path))
+        self.assertNotEqual(0, self.live.try_run(
+            'dd if=%s of=/dev/null bs=1M iflag=direct' % path, 60)[0])
+        self.assertEqual([], self.placeholders(staying))
+        self.assertIs(self.live, self.home(staying))
+
+    @staticmethod
+    def exports(node):
+        return node.run('dmsetup ls | grep -e -export || true')
+
+    def come_back(self):
+        """It keeps all that it has, and makes a device for none of it."""
+        self.lost.start()
+        self.lost.wait_ready()
+        kept = [name for name in leftovers.volumes(self.lost)
+                if name.startswith('volume-')]
+        self.assertEqual(3, len(kept))
+        self.assertNotIn('dmclone-', self.lost.run('dmsetup ls | grep -v '
+                                                   'metadata || true'))
+        code, lines, err = self.program(self.lost, 'reconcile', '--remove')
+        self.assertEqual(3, sum('/volume-' in line for line in lines))
+        self.lost.run('lvremove --yes cinder-volumes')
+        self.lost.run('iscsiadm -m node -o delete || true')

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands for operators: what they print, and how they end."""
+
+import subprocess
+import sys
+import uuid
+
+from oslo_config import cfg
+
+from dmclone_driver.cmd import forget_node
+from dmclone_driver.cmd import program
+from dmclone_driver.cmd import reconcile
+from dmclone_driver import driver
+from tests.unit import base
+
+
+class ProgramTestCase(base.PlainTestCase):
+
+    def test_loads_in_an_interpreter_of_its_own(self):
+        """Cinder's objects are not there before somebody registers them."""
+        out = subprocess.run(
+            [sys.executable, '-W', 'ignore', '-c',
+             'from dmclone_driver.cmd import program; '
+             'print(program.load_driver()[0].DMCloneVolumeDriver.VERSION)'],
+            check=True, capture_output=True, text=True).stdout
+        self.assertEqual(driver.DMCloneVolumeDriver.VERSION, out.strip())
+
+
+class CommandTestCase(base.CloudTestCase):
+    """What the commands print, and how they end."""
+
+    def call(self, module, *arguments):
+        """Return (exit code, lines) of a command on the second node."""
+        self.patch('sys.argv', ['command', *arguments])
+        self.patch('dmclone_driver.cmd.program._open_backend',
+                   new=lambda name: self.b.backend)
+        for name in ('setup', 'getLogger'):
+            self.patch('dmclone_driver.cmd.program.logging.' + name)
+        printed = self.patch('builtins.print')
+        config = cfg.ConfigOpts()
+        for name in (module, program):
+            self.patch(name.__name__ + '.CONF', new=config)
+        with self.cloud.on(self.b):
+            code = module.main()
+        return code, [call.args[0] for call in printed.call_args_list]
+
+    def test_forget_node(self):
+        self.a.die()
+        for options, word, expected in (
+                ([], 'to do', 1), (['--do-it'], 'done', 0)):
+            code, (line,) = self.call(forget_node, 'dmclone', 'node1',
+                                      *options)
+            self.assertEqual((expected, True),
+                             (code, line.startswith(word + ': volume')))
+        self.assertEqual((0, []), self.call(forget_node, 'dmclone', 'node1'))
+
+    def test_forget_node_that_runs(self):
+        code, lines = self.call(forget_node, 'dmclone', 'node1', '--do-it')
+        self.assertIn('runs', code)
+        self.assertEqual([], lines)
+
+    def test_reconcile(self):
+        self.assertEqual((0, []), self.call(reconcile, 'dmclone'))
+        self.b.lvm.add('volumes', 'volume-' + str(uuid.uuid4()), 1)
+        code, (line,) = self.call(reconcile, 'dmclone', '--remove')
+        self.assertEqual(1, code)
+        self.assertIn('kept', line)
