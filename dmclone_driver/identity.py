@@ -289,14 +289,58 @@ def begin(session, volume, placeholder_id, peer, initiator, node):
     prepared = Record(PREPARED, row.id, initiator, node)
     session.add(models.Volume(
         id=placeholder_id, host=peer.host, service_uuid=peer.service_uuid,
-        availability_zone=peer.availability_zone, size=row.size,
-        provider_id=peer.host, attach_status='detached', use_quota=False,
-        volume_type_id=row.volume_type_id, multiattach=False,
-        display_name='dmclone transfer of %s' % row.id,
-        replication_driver_data=prepared.text(), **_owner(),
-        **_columns(prepared)))
+        availability_zone=peer.availability_zone, provider_id=peer.host,
+        **_about(row, prepared)))
     row.provider_id = row.host
     row.replication_driver_data = placeholder_id
+
+
+def _about(volume, found):
+    """Return what a placeholder says, but for where it is."""
+    return dict(
+        _owner(), **_columns(found), size=volume.size,
+        attach_status='detached', use_quota=False, multiattach=False,
+        volume_type_id=volume.volume_type_id,
+        display_name='dmclone transfer of %s' % volume.id,
+        replication_driver_data=found.text())
+
+
+@_transaction(Step.COMMITTED)
+def restore(session, seen, name_id, peer, initiator, node):
+    """Commit again what the database has forgotten, from a peer's disks.
+
+    :param seen: the volume as it was read before
+    :param name_id: of the logical volume that is its home
+    :param peer: :class:`dmclone_driver.peers.Peer` that has it
+    :param initiator: the peer's iSCSI name
+    :param node: the peer's name in connectors
+    :returns: False if the rows are not as they were read, or others
+    """
+    volume, = _lock(session, seen.id)
+    # Its placeholder may have been deleted.
+    row = session.query(models.Volume).filter_by(
+        id=name_id).with_for_update().first()
+    if volume is None or (
+            volume.host, volume._name_id, volume.replication_driver_data) != (
+            seen.host, seen._name_id, seen.replication_driver_data) or (
+            volume.replication_driver_data not in (None, name_id)):
+        return False
+    if row is None:
+        row = models.Volume(id=name_id)
+        session.add(row)
+    elif not row.deleted and state(row) not in (PREPARED, ABANDONED):
+        return False
+    row.update(dict(
+        _about(volume, Record(COMMITTED, volume.id, initiator, node)),
+        deleted=False, deleted_at=None))
+    for field in EXCHANGED:
+        setattr(row, field, getattr(volume, field))
+        setattr(volume, field, getattr(peer, field, None))
+    row._name_id = row._name_id or volume.id
+    row.provider_id = row.host
+    volume._name_id, volume.provider_id = name_id, peer.host
+    volume.replication_driver_data = None
+    return True
 
 
 def _owner():

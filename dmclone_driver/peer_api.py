@@ -109,6 +109,11 @@ class PeerClient:
         return self._call(context, backend_host, 'progress', timeout,
                           placeholder_id=placeholder_id)
 
+    def seal_of(self, context, backend_host, name_id, timeout=10):
+        """Ask a node what :meth:`Source.seal_of` tells."""
+        return self._call(context, backend_host, 'seal_of', timeout,
+                          name_id=name_id)
+
     def release_source(self, context, backend_host, placeholder_id):
         """Have a source's node delete it; does not wait for the deletion."""
         self._call(context, backend_host, 'release_source', 10,
@@ -145,6 +150,9 @@ class PeerEndpoint:
 
     def progress(self, context, placeholder_id):
         return _answer(self._destination.progress, placeholder_id)
+
+    def seal_of(self, context, name_id):
+        return _answer(self._source.seal_of, name_id)
 
     def release_source(self, context, placeholder_id):
         _answer(self._source.release_soon, context, placeholder_id)

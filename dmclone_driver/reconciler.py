@@ -58,8 +58,11 @@ class Reconciler:
             # Nobody may be in the middle of making or removing it: a row is
             # there before anything else is, and goes last.
             with self._backend.lock(self._guard(context, names)):
-                if identity.owner_row(context, names.name_id) is None:
-                    found += self._see_to(names, remove)
+                owner = identity.owner_row(context, names.name_id)
+                tags = list(self._see_tags(context, names, owner))
+                found += tags
+                if owner is None:
+                    found += self._see_to(names, remove, bool(tags))
         return found
 
     def _on_this_node(self):
@@ -78,12 +81,49 @@ class Reconciler:
         row = identity.owner_row(context, names.name_id)
         return names.name_id if row is None else identity.guarding_id(row)
 
-    def _see_to(self, names, remove):
-        """Return the leftovers of a name; remove what can be."""
+    def _see_tags(self, context, names, owner):
+        """See where LVM and the database differ about a volume."""
+        lv = self._backend.logical_volume(names)
+        if lv is None or lv.deleted:
+            return
+        opened = lv.tagged(logical_volumes.OPENED_TAG)
+        why = self._contradiction(lv, opened, owner)
+        volume = identity.get(context, opened or names.name_id)
+        if why and volume is not None and not identity.is_placeholder(volume):
+            yield Leftover(
+                _('logical volume %(group)s/%(name)s') % {
+                    'group': lv.group, 'name': lv.name},
+                why % {'volume': volume.id, 'name_id': volume.name_id,
+                       'host': identity.backend_of(volume),
+                       'new': lv.tagged(logical_volumes.SEALED_TAG)})
+
+    def _contradiction(self, lv, opened, owner):
+        """Return what an operator has to know about a logical volume."""
+        state = owner and identity.state(owner)
+        if lv.sealed and state not in (identity.COMMITTED, identity.RELEASED,
+                                       identity.LOST):
+            return _('volume %(volume)s has moved from it to logical volume '
+                     '%(new)s, and the database says that the volume is on '
+                     '%(host)s, in %(name_id)s')
+        if opened and not lv.sealed and (
+                owner is None or not self._backend.holds(owner) or
+                state in (identity.PREPARED, identity.ABANDONED)):
+            return _('it is the home of volume %(volume)s, and the database '
+                     'says that the volume is on %(host)s, in %(name_id)s '
+                     '(see --restore)')
+        if owner is not None and not self._backend.holds(owner):
+            return _('by the database volume %(volume)s is on %(host)s')
+        return None
+
+    def _see_to(self, names, remove, told):
+        """Return the leftovers of a name; remove what can be.
+
+        :param told: whether its logical volume has been named already
+        """
         return [*self._see_target(names, remove),
                 *self._see_session(names, remove),
                 *self._see_devices(names, remove),
-                *self._see_logical_volumes(names, remove)]
+                *self._see_logical_volumes(names, remove, told)]
 
     def _see_target(self, names, remove):
         if names.target in self._backend.target.names():
@@ -117,10 +157,10 @@ class Reconciler:
         for role in found:
             yield Leftover(_('device %s') % names.of(role), kept)
 
-    def _see_logical_volumes(self, names, remove):
+    def _see_logical_volumes(self, names, remove, told):
         """See to data, which always stays, and to a bitmap without data."""
         data = self._backend.logical_volume(names)
-        if data is not None:
+        if data is not None and not told:
             yield Leftover(
                 _('logical volume %(group)s/%(name)s') % {
                     'group': data.group, 'name': data.name},

@@ -37,6 +37,8 @@ class Source:
         Writes the location down in the row. Can be repeated.
         """
         names = Names(row.name_id)
+        if identity.is_placeholder(row):
+            self._refuse_other_seal(names, row)
         self.to_unexport.discard(names)
         handles.ensure_export(names, block.size(names.path()))
         row.provider_location, row.provider_auth = (
@@ -45,6 +47,21 @@ class Source:
         identity.set_export(context, row, row.provider_location,
                             row.provider_auth)
         steps.reached(Step.EXPORTED, names.name_id)
+
+    def _refuse_other_seal(self, names, row):
+        """Serve a clone nothing but what it was made from.
+
+        Rows that were made again by hand may be wrong.
+
+        :raises: VolumeDriverException
+        """
+        sealed = self.seal_of(names.name_id)
+        if sealed and sealed != row.id:
+            raise cinder_exception.VolumeDriverException(message=_(
+                'logical volume %(name_id)s was left behind for %(sealed)s, '
+                'not for %(row)s: the database is not up to date') % {
+                    'name_id': names.name_id, 'sealed': sealed,
+                    'row': row.id})
 
     def unexport(self, names):
         """Stop serving a volume's data; fine if nobody does.
@@ -111,6 +128,14 @@ class Source:
                                 logical_volumes.SEALED_TAG + placeholder_id)
         steps.reached(Step.SEALED, names.name_id)
         return closed
+
+    def seal_of(self, name_id):
+        """Tell for which placeholder a logical volume is sealed.
+
+        :returns: its id, '' if it is not sealed, None if it is not here
+        """
+        lv = self._backend.logical_volume(Names(name_id))
+        return lv and (lv.tagged(logical_volumes.SEALED_TAG) or '')
 
     def release_soon(self, context, placeholder_id):
         """Delete a source that nobody needs any more, without waiting."""

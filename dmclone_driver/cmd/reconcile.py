@@ -7,6 +7,7 @@ from oslo_config import cfg
 
 from dmclone_driver.cmd import program
 from dmclone_driver import reconciler
+from dmclone_driver import restorer
 
 CONF = cfg.CONF
 
@@ -15,10 +16,18 @@ OPTIONS = [
     cfg.BoolOpt('remove', default=False,
                 help='Remove what can be removed. Without it nothing is '
                      'changed.'),
+    cfg.StrOpt('restore', metavar='VOLUME',
+               help='Instead of that, let the database point to the logical '
+                    'volume on this node that is the home of a volume. '
+                    'Without --do-it it only says what it would do.'),
+    program.DO_IT,
 ]
 
 
 def _reconcile(context, backend):
+    if CONF.restore:
+        return program.tell(restorer.Restorer(backend).run(
+            context, CONF.restore, CONF.do_it), CONF.do_it)
     found = reconciler.Reconciler(backend).run(context, remove=CONF.remove)
     for leftover in found:
         print(leftover.line(removed=CONF.remove))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node is given up."""
+"""A node is given up, and a database has forgotten where a volume is."""
 
 from tests.e2e import base
 from tests.e2e import leftovers
@@ -87,3 +87,52 @@ class LostNodeTest(base.E2ETest):
         self.assertEqual(3, sum('/volume-' in line for line in lines))
         self.lost.run('lvremove --yes cinder-volumes')
         self.lost.run('iscsiadm -m node -o delete || true')
+
+
+class ForgetfulDatabaseTest(base.HydratingTest):
+    """The database is put back to before a volume has moved."""
+
+    def test_commit_is_made_again(self):
+        row, = self.lab.sql(
+            "SELECT host, provider_id, service_uuid, availability_zone FROM "
+            "volumes WHERE id = '%s'" % self.volume_id)
+        with self.slow_network(self.peer):
+            path, expected = self.attach_and_write()
+            name_id, = self.placeholders(self.volume_id)
+            self.lab.sql(
+                "UPDATE volumes SET _name_id = NULL, host = '%s', "
+                "provider_id = '%s', service_uuid = '%s', "
+                "availability_zone = '%s' WHERE id = '%s'" % (
+                    *row, self.volume_id))
+            self.lab.sql("UPDATE volumes SET deleted = 1 WHERE id = '%s'"
+                         % name_id)
+            self.peer.cut_power()
+            self.peer.start()
+            self.peer.wait_ready()
+            self.assertNotIn('dmclone-' + name_id,
+                             self.peer.run('dmsetup ls'))
+            self.assertIn('has moved from it', self.named(self.node))
+            self.assertIn('is the home of volume ' + self.volume_id,
+                          self.named(self.peer))
+            said = self.restore(1)
+            self.assertEqual(self.node, self.home(self.volume_id))
+            self.assertEqual(said.replace('to do', 'done', 1),
+                             self.restore(0, '--do-it'))
+            self.assertEqual(self.peer, self.home(self.volume_id))
+            self.peer.restart('cinder-volume')
+            self.peer.wait_ready()
+            self.assertEqual(expected, self.checksum(self.peer, path))
+        self.hydrated(self.volume_id, timeout=180)
+        self.assertEqual(expected, self.checksum(self.peer, path))
+
+    def named(self, node):
+        """Return what is said about the data that a node has."""
+        line, = [line for line in self.program(node, 'reconcile')[1]
+                 if '/volume-' in line]
+        return line
+
+    def restore(self, expected, *options):
+        code, (line,), err = self.program(
+            self.peer, 'reconcile', '--restore', self.volume_id, *options)
+        self.assertEqual(expected, code)
+        return line

@@ -5,6 +5,8 @@ import subprocess
 import sys
 import uuid
 
+from cinder.db import api as db_api
+import ddt
 from oslo_config import cfg
 
 from dmclone_driver.cmd import forget_node
@@ -26,6 +28,7 @@ class ProgramTestCase(base.PlainTestCase):
         self.assertEqual(driver.DMCloneVolumeDriver.VERSION, out.strip())
 
 
+@ddt.ddt
 class CommandTestCase(base.CloudTestCase):
     """What the commands print, and how they end."""
 
@@ -65,3 +68,18 @@ class CommandTestCase(base.CloudTestCase):
         code, (line,) = self.call(reconcile, 'dmclone', '--remove')
         self.assertEqual(1, code)
         self.assertIn('kept', line)
+
+    @ddt.data([], ['--do-it'])
+    def test_restore(self, options):
+        before = dict(self.row())
+        self.cloud.attach(self.volume, self.b)
+        row = self.row()
+        db_api.volume_destroy(self.context, row.name_id)
+        row.update({field: before[field] for field in (
+            'host', '_name_id', 'provider_id')})
+        row.save()
+        code, (line,) = self.call(reconcile, 'dmclone', '--restore', row.id,
+                                  *options)
+        self.assertEqual((not options, self.b.pool if options else
+                          self.a.pool), (bool(code), self.row().host))
+        self.assertTrue(line.startswith('done' if options else 'to do'))

@@ -130,6 +130,41 @@ class ReconcilerTestCase(base.CloudTestCase):
                          self.reconcile(self.b, remove=True))
         self.assertEqual([], self.b.lvm.names())
 
+    def told(self, node):
+        """Return what is said about the one logical volume of a node."""
+        why, = (why for what, why in self.reconcile(node, True).items()
+                if what.startswith('logical volume volumes/volume-'))
+        return why
+
+    def test_home_by_its_tag(self):
+        """The database says something else."""
+        before = dict(self.row())
+        self.cloud.attach(self.volume, self.b)
+        row = self.row()
+        old, new = self.volume.id, row.name_id
+        row.update({field: before[field] for field in (
+            'host', '_name_id', 'provider_id')})
+        row.save()
+        self.forget(new)
+        said = 'the database says that the volume is on %s, in %s' % (
+            self.a.host, old)
+        for node, found in (
+                (self.a, 'volume %s has moved from it to logical volume '
+                 '%s, and %s' % (old, new, said)),
+                (self.b, 'it is the home of volume %s, and %s '
+                 '(see --restore)' % (old, said))):
+            names = node.lvm.names()
+            self.assertEqual(found, self.told(node))
+            self.assertEqual(names, node.lvm.names())
+
+    def test_volume_of_another_node(self):
+        """As on a node that was taken for lost and comes back."""
+        row = self.row()
+        row.host = row.provider_id = self.b.pool
+        row.save()
+        self.assertEqual('by the database volume %s is on %s' % (
+            self.volume.id, self.b.host), self.told(self.a))
+
     def test_others_are_let_be(self):
         self.a.lvm.add('volumes', 'root', 1)
         self.a.lvm.add('volumes', 'volume-root', 1)

@@ -143,6 +143,23 @@ class ExportAgainTestCase(SourceTestCase):
                               self.source.export_again, self.context, row_id)
         self.assertEqual([], self.exports())
 
+    def test_left_behind_for_another(self):
+        """A row that was made again by hand may name the wrong source."""
+        placeholder = self.move()
+        self.a.target.exports.clear()
+        self.assertEqual(placeholder.id,
+                         self.source.seal_of(self.names.name_id))
+        tags = self.a.lvm.volumes['/dev/volumes/' + self.volume.name]['tags']
+        tags.clear()
+        self.assertEqual('', self.source.seal_of(self.names.name_id))
+        tags.add('dmclone.sealed=another')
+        error = self.assertRaises(
+            cinder_exception.VolumeDriverException,
+            self.source.export_again, self.context, placeholder.id)
+        self.assertIn('another', error.msg)
+        self.assertEqual([], self.exports())
+        self.assertIsNone(self.source.seal_of(placeholder.id))
+
     def test_abandoned(self):
         self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b)
