@@ -29,7 +29,7 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
     that is listed may log in, and without an address tgt-admin lists all
     (iscsi_rx_handler in tgt's usr/iscsi/iscsid.c): hence one that nobody has.
     The blocks of a unit have 512 bytes, whatever the device has, unless tgt
-    is told their size.
+    is told their size; tgt-admin takes that only with a backing store.
     """
 
     lun = 1
@@ -38,14 +38,15 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
 
     SOURCE_CONF = textwrap.dedent("""
         <target %%(name)s>
-            backing-store %%(path)s
+            <backing-store %%(path)s>
+                block-size %d
+            </backing-store>
             driver %%(driver)s
             %%(chap_auth)s
             initiator-address %s
             initiator-name %s
             readonly 1
             bsoflags direct
-            block-size %d
             scsi_sn %%(scsi_sn)s
             scsi_id %%(scsi_id)s
         </target>
@@ -116,7 +117,7 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
     def create_source(self, iqn, path, initiator, chap):
         self.remove_source(iqn.rpartition(':')[2])
         self.VOLUME_CONF = self.SOURCE_CONF % (
-            self.NOBODY, initiator, block.logical_block_size(path))
+            block.logical_block_size(path), self.NOBODY, initiator)
         self.create_iscsi_target(iqn, 0, self.lun, path, chap)
 
     def close_after_reboot(self, iqn):

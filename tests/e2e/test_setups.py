@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways to set a backend up, right and wrong ones."""
 
+import contextlib
+
 from tests.e2e import base
 from tests.e2e import user as user_module
 from tests.lab import wait
 
 REFUSALS = (
-    ({'volume_group': 'nowhere'}, 'Option volume_group = nowhere'),
-    ({'dmclone_metadata_volume_group': 'nowhere'},
+    ({'dmclone': {'volume_group': 'nowhere'}},
+     'Option volume_group = nowhere'),
+    ({'dmclone': {'dmclone_metadata_volume_group': 'nowhere'}},
      'Option dmclone_metadata_volume_group = nowhere'),
-    ({'target_helper': 'scstadmin'}, 'Option target_helper = scstadmin'),
-    ({'dmclone_region_size': '5'}, 'Option dmclone_region_size = 5'))
+    ({'dmclone': {'target_helper': 'scstadmin'}},
+     'Option target_helper = scstadmin'),
+    ({'DEFAULT': {'volume_name_template': 'cinder-%s'}},
+     'Option volume_name_template = cinder-%s'),
+    # What Cinder itself says.
+    ({'DEFAULT': {'cluster': 'all'}}, 'Active-Active configuration is not'))
 
 
 class SetupTest(base.SetupTest):
@@ -21,33 +28,55 @@ class SetupTest(base.SetupTest):
                    '%r in the log of %s' % (text, node.name), 90,
                    log=lambda: node.log('cinder-volume')[seen:][-2000:])
 
-    def test_wrong_configuration_is_named_at_start(self):
-        """Of several backends only the wrong ones are down."""
-        node = self.lab.node('node1')
-        backend = {
-            'volume_driver': 'dmclone_driver.driver.DMCloneVolumeDriver',
-            'volume_group': 'cinder-volumes', 'lvm_type': 'default'}
-        sections = {'wrong%d' % number: dict(backend, **options)
-                    for number, (options, text) in enumerate(REFUSALS)}
-        sections['DEFAULT'] = {
-            'enabled_backends': ','.join(['dmclone', *sections]),
-            'reinit_driver_count': '0'}
+    def _refused(self, node, changes, *lines):
+        """Start a service that has to say what is wrong."""
         seen = len(node.log('cinder-volume'))
+        node.configure(changes)
+        node.start_service('cinder-volume')
+        for line in lines:
+            self._wait_for_line(node, seen, line)
+        node.kill('cinder-volume')
+
+    @contextlib.contextmanager
+    def _stopped(self, node):
+        """Stop a node's service, and start it as it was afterwards."""
         node.stop('cinder-volume')
-        node.configure(sections)
         try:
-            node.start_service('cinder-volume')
-            for options, text in REFUSALS:
-                self._wait_for_line(node, seen, text)
-            # The right one serves all the same.
-            wait.until(node.driver_ready, 'the right backend', 60)
+            yield
         finally:
             node.kill('cinder-volume')
             node.configure({})
             node.start_service('cinder-volume')
             node.wait_ready()
-            self.lab.sql("UPDATE services SET deleted = 1 WHERE host LIKE "
-                         "'%@wrong%'")
+
+    def test_wrong_configuration_is_named_at_start(self):
+        node = self.lab.node('node1')
+        with self._stopped(node):
+            for changes, text in REFUSALS:
+                changes = dict(changes)
+                changes['DEFAULT'] = dict(changes.get('DEFAULT', {}),
+                                          reinit_driver_count='0')
+                self._refused(node, changes, text)
+
+    def test_two_backends_of_the_driver_are_refused(self):
+        """Backends of another driver beside them serve."""
+        node = self.lab.node('node1')
+        backend = {
+            'volume_driver': 'dmclone_driver.driver.DMCloneVolumeDriver',
+            'volume_group': 'cinder-metadata', 'lvm_type': 'default'}
+        other = dict(backend, volume_driver='cinder.volume.drivers.lvm.'
+                     'LVMVolumeDriver')
+        with self._stopped(node):
+            self._refused(node, {
+                'DEFAULT': {'enabled_backends': 'dmclone,second,lvm',
+                            'reinit_driver_count': '0'},
+                'second': backend, 'lvm': other},
+                '[dmclone] and [second] both use this driver',
+                '[second] and [dmclone] both use this driver',
+                'Starting volume driver LVMVolumeDriver',
+                'Driver post RPC initialization completed successfully')
+        self.lab.sql("UPDATE services SET deleted = 1 WHERE host LIKE "
+                     "'%@second' OR host LIKE '%@lvm'")
 
     def test_kernel_without_dm_clone_is_named_at_start(self):
         node = self.lab.node('node1')

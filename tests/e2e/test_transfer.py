@@ -64,6 +64,9 @@ class TransferTest(base.E2ETest):
             with self.attached(volume_id, other) as path:
                 expected = self.checksum_with(other, path, 20, 'there')
                 self.write(other, path, 20, 'there')
+                # No boot waits for a source.
+                self.assertEqual('node.startup = manual', other.run(
+                    'iscsiadm -m node -o show | grep ^node.startup').strip())
             with self.attached(volume_id, home) as path:
                 self.assertEqual(2, len(self.placeholders(volume_id)))
                 self.assertEqual(expected, self.checksum(home, path))

@@ -87,7 +87,7 @@ class Cloud:
         patch('dmclone_driver.peers.addresses', new=lambda name: {
             node.address for node in self.nodes.values()
             if node.name == name})
-        patch('platform.release', return_value='6.1.0')
+        patch('platform.release', new=lambda: '6.1.0')
         patch('dmclone_driver.setup_check.SOURCE_TARGETS',
               new={'tgtadm': 'not imported'})
         for module in ('source', 'recovery', 'hydration'):
