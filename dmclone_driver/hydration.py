@@ -454,7 +454,8 @@ class Watcher:
         """
         source = identity.placeholder(context, names.name_id)
         state = identity.state(source)
-        if state in (identity.COMMITTED, identity.RELEASED) or (
+        if state in (identity.COMMITTED, identity.RELEASED,
+                     identity.LOST) or (
                 source is None and self._is_cleared_up(names, lv)):
             return True
         self._report(
