@@ -162,7 +162,12 @@ class Destination:
         if not identity.abandon(context, volume_id, names.name_id):
             handles.allow_writes(names)
             return False
-        self._teardown.discard(names, identity.get(context, names.name_id))
+        placeholder = identity.get(context, names.name_id)
+        if placeholder is not None and (
+                identity.state(placeholder) != identity.ABANDONED):
+            # Only the newest row knows the session.
+            raise exception.ReadLagsBehind(volume=names.name_id)
+        self._teardown.discard(names, placeholder)
         return True
 
     def activate(self, context, placeholder_id, sealed=False):

@@ -109,9 +109,10 @@ class DatabaseBehind(exception.VolumeDriverException):
 class ReadLagsBehind(exception.VolumeDriverException):
     """One of several database servers does not have the last transactions."""
 
-    message = _("The database as it is read on this node does not have "
-                "volume %(volume)s yet. Try again; if that stays so, ask the "
-                "operator to look at the database's replication.")
+    message = _("The database as it is read on this node does not have the "
+                "last changes of volume %(volume)s yet. Try again; if that "
+                "stays so, ask the operator to look at the database's "
+                "replication.")
 
 
 class HandleMissing(exception.VolumeDriverException):

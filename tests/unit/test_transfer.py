@@ -208,6 +208,21 @@ class MigrationTestCase(TransferTestCase):
         self.assertTrue(self.a.kernel.write(self.home))
         self.assertEqual({}, self.a.transfer.prepared)
 
+    def test_peer_does_not_see_that_it_has_abandoned(self):
+        """Only the newest row knows the session, so that is left for now."""
+        self.migrate()
+        older, get = self.cloud.row(self.new.name_id), identity.get
+
+        def read(context, row_id):
+            lags = self.cloud.here is self.b and row_id == older.id
+            return older if lags else get(context, row_id)
+
+        with mock.patch('dmclone_driver.identity.get', new=read):
+            self.cloud.detach(self.volume, self.b)
+        self.assertEqual([identity.ABANDONED], self.cloud.states())
+        self.cloud.watch(3)
+        self.assertIdle(self.a)
+
     def test_peer_attachment_goes_after_a_write(self):
         """Evidence decides, not which attachment was deleted."""
         self.migrate()
@@ -512,6 +527,7 @@ class FailureTestCase(TransferTestCase):
     def test_beginning_is_not_there_where_the_volume_is_read(self):
         begin = identity.begin
         stale = mock.patch('cinder.objects.Volume.refresh')
+        self.addCleanup(stale.stop)
 
         def begins(*args):
             begin(*args)
