@@ -36,6 +36,11 @@ class Lost(Exception):
     """Part of a volume's content is nowhere any more."""
 
 
+def lv_path(name_id):
+    """Return the path of a volume's logical volume."""
+    return '/dev/%s/volume-%s' % (fake_cloud.GROUP, name_id)
+
+
 class Node(fake_cloud.Node):
     """A machine whose disks have content, and its cinder-volume."""
 
@@ -63,7 +68,8 @@ class Node(fake_cloud.Node):
             launched_at='then',
             user_id='user', project_id='user', multiattach=False)
         with self.cloud.on(self):
-            self.driver.create_volume(volume)
+            update = self.driver.create_volume(volume)
+        self.cloud.database.change(volume.id, **update)
         return volume
 
 
@@ -100,6 +106,10 @@ class Cloud(fake_cloud.Cloud):
     def rows(self):
         return [self.row(row_id) for row_id in self.database.rows]
 
+    def snapshot(self, volume):
+        """Return a new snapshot of a volume, not made yet."""
+        return database.Snapshot(self.new_id(), volume)
+
     # What a volume contains
 
     def read_remote(self, path, block):
@@ -117,27 +127,42 @@ class Cloud(fake_cloud.Cloud):
         :param when: 'now', or 'safe': after all nodes had lost power
         :raises: Lost
         """
-        node = self.by_host[identity.backend_of(row)]
-        path = '/dev/%s/%s' % (fake_cloud.GROUP, row.name)
+        return self.content_of(row.name_id, self.place(row), when,
+                               self._below)
+
+    def place(self, row):
+        """Return the node on which the driver has put a row's volume."""
+        return self.by_host[(row.provider_id or row.host).partition('#')[0]]
+
+    def _below(self, name_id):
+        """Return the source of a clone, and its node, by the database."""
+        source = self.row(name_id)
+        if source is None:
+            raise Lost('volume-%s has no source' % name_id)
+        return source.name_id, self.place(source)
+
+    def content_of(self, name_id, node, when, below):
+        """Return the blocks of a logical volume, and of what it needs.
+
+        :param below: function that returns a clone's source, and its node
+        """
+        path = lv_path(name_id)
         volume = node.lvm.volumes.get(path)
         if volume is None:
-            raise Lost('%s is not on %s' % (row.name, node.name))
+            raise Lost('volume-%s is not on %s' % (name_id, node.name))
         here = getattr(node.kernel.disk(path), when)
-        bitmap = self._bitmap(node, volume)
+        bitmap = self.bitmap(node, volume)
         if bitmap is None:
             return list(here)
         hydrated = getattr(bitmap, when)
         if len(hydrated) == machine.REGIONS:
             return list(here)
-        source = self.row(row.name_id)
-        if source is None:
-            raise Lost('%s has no source' % row.name)
-        there = self.content(source, when)
+        there = self.content_of(*below(name_id), when, below)
         return [here[block] if block // machine.BLOCKS in hydrated
                 else there[block] for block in range(machine.LENGTH)]
 
     @staticmethod
-    def _bitmap(node, volume):
+    def bitmap(node, volume):
         """Return what LVM's tags say is the bitmap of a logical volume."""
         for tag in volume['tags']:
             if tag.startswith(logical_volumes.METADATA_TAG):
@@ -171,7 +196,7 @@ class Cloud(fake_cloud.Cloud):
         found = []
         for node in self.nodes.values():
             for path, volume in node.lvm.volumes.items():
-                bitmap = self._bitmap(node, volume)
+                bitmap = self.bitmap(node, volume)
                 handle = node.kernel.get(names_module.Names(
                     path.rpartition('/volume-')[2]).path())
                 if (bitmap and handle and handle.kinds == 'linear' and

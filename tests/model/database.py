@@ -12,6 +12,8 @@ import types
 
 from cinder import exception
 
+from dmclone_driver import identity
+
 _NONE = dict.fromkeys((
     '_name_id', 'cluster_name', 'availability_zone', 'service_uuid',
     'provider_id', 'provider_location', 'provider_auth', 'provider_geometry',
@@ -33,6 +35,13 @@ class Stored:
         return self._name_id or self.id
 
 
+def changed(row, **fields):
+    """Return a changed copy of a row."""
+    row = copy.copy(row)
+    vars(row).update(fields)
+    return row
+
+
 class Volume(Stored):
     """A volume as Cinder's objects show it: a copy from when it was read."""
 
@@ -44,17 +53,29 @@ class Volume(Stored):
 
     def refresh(self):
         """Read it again."""
-        rows = self._database.rows
-        if self.id not in rows:
+        seen = self._database.seen()
+        if self.id not in seen.rows:
             raise exception.VolumeNotFound(volume_id=self.id)
-        vars(self).update(vars(rows[self.id]))
+        vars(self).update(vars(seen.rows[self.id]))
         self.volume_attachment = [
-            copy.copy(record) for record in self._database.attachments.values()
+            copy.copy(record) for record in seen.attachments.values()
             if record.volume_id == self.id]
 
     @property
     def name(self):
         return 'volume-' + self.name_id
+
+    def __getitem__(self, key):
+        return getattr(self, key)
+
+
+class Snapshot:
+    """A snapshot of a volume, as Cinder's objects show it."""
+
+    def __init__(self, snapshot_id, volume):
+        self.id, self.volume = snapshot_id, volume
+        self.name = 'snapshot-' + snapshot_id
+        self.volume_name, self.volume_size = volume.name, volume.size
 
     def __getitem__(self, key):
         return getattr(self, key)
@@ -102,6 +123,10 @@ class Database:
         self.rows = {}
         self.attachments = {}
         self.services = []
+        #: What nodes read that lag behind, {node: older tables}.
+        self.lagging = {}
+        #: Called with the rows from before each change.
+        self.stored = lambda before: None
         context = types.SimpleNamespace(
             get_admin_context=lambda: self.context)
         self.patches = {
@@ -124,6 +149,7 @@ class Database:
             'peers.objects': types.SimpleNamespace(
                 ServiceList=types.SimpleNamespace(
                     get_all_by_binary=lambda context, name: self.services)),
+            'identity.altered': self._altered,
             'identity.is_being_made': lambda context, volume_id: False,
             'backend.objects': types.SimpleNamespace(
                 Service=types.SimpleNamespace(
@@ -131,12 +157,33 @@ class Database:
                     types.SimpleNamespace(is_up=True))),
             'hydration.cinder_context': context,
             'driver.cinder_context': context,
+            'driver.objects': types.SimpleNamespace(Volume=Volume,
+                                                    Snapshot=Snapshot),
             'backend.context_of': lambda volume: self.context,
             'backend.tell_user': lambda *args, **kwargs: None}
 
+    def seen(self):
+        """Return the tables as the node reads them whose code runs."""
+        return self.lagging.get(self.cloud.here, self)
+
+    def lag(self, node):
+        """Let a node read from now on what rows of volumes say now."""
+        self.lagging[node] = types.SimpleNamespace(
+            rows=dict(self.rows), attachments=self.attachments)
+
     def find(self, wanted):
-        return [Volume(self, row_id) for row_id, row in self.rows.items()
-                if wanted(row)]
+        return [Volume(self, row_id)
+                for row_id, row in self.seen().rows.items() if wanted(row)]
+
+    def _altered(self, context, host):
+        """Stand for the query; see identity.altered."""
+        return [row.id for row in self.rows.values()
+                if row.host.startswith(host) and (
+                    not (row.provider_id or host).startswith(host) or
+                    identity.is_placeholder(row) and (
+                        row.status != 'maintenance' or
+                        not (row.migration_status or '').startswith(
+                            identity.MIGRATION_STATUS)))]
 
     @contextlib.contextmanager
     def transaction(self, context):
@@ -144,17 +191,32 @@ class Database:
         session = context.session = Session(self.rows)
         yield
         if session.changed:
-            self._step('transaction', self.rows.update, session.changed)
+            self._step('transaction', self._store, session.changed)
+
+    def _store(self, changed):
+        before = dict(self.rows)
+        self.rows.update(changed)
+        self.stored(before)
 
     def destroy(self, context, row_id):
-        self._step('destroy', self.rows.pop, row_id, None)
+        self._step('destroy', self.remove, row_id)
 
     def _step(self, what, function, *args):
         self.cloud.steps.run('%s: %s' % (self.cloud.here.name, what),
                              exception.VolumeDriverException('injected'),
                              function, *args)
 
-    # What a user's requests leave
+    # What requests leave
+
+    def change(self, row_id, **fields):
+        """Change a row, as Cinder's API and commands do."""
+        self._store({row_id: changed(self.rows[row_id], **fields)})
+
+    def remove(self, row_id):
+        """Delete a row."""
+        before = dict(self.rows)
+        self.rows.pop(row_id, None)
+        self.stored(before)
 
     def add(self, **fields):
         """Add a volume; returns it."""

@@ -16,9 +16,9 @@ from tests.model import cloud as cloud_module
 from tests.model import machine
 from tests.unit.fakes import steps
 
-_REFUSALS = (cinder_exception.CinderException, OSError,
-             processutils.ProcessExecutionError,
-             messaging.MessagingException)
+REFUSALS = (cinder_exception.CinderException, OSError,
+            processutils.ProcessExecutionError,
+            messaging.MessagingException)
 
 
 def _number(value):
@@ -53,6 +53,8 @@ class History:
         self.write = None
         self.number = 0
         self.found = []
+        #: What a request was answered last that was refused.
+        self.refused = None
         content = self.content('now')
         #: Of each block: what was written last, and what may be there after
         #: a power cut.
@@ -71,17 +73,18 @@ class History:
         It is noted since the driver may survive the exception.
         """
         try:
-            self._look_at_all()
+            with self.cloud.on(None):
+                self._look_at_all()
         except (Violation, cloud_module.Lost) as violation:
             self.found.append(str(violation))
             raise Violation(self.found[0])
 
     def _look_at_all(self):
         found = (self.found + self.cloud.violations() +
-                 self.cloud.early_copies() + self.cloud.early_switches() +
-                 self.cloud.early_releases())
+                 self.cloud.early_switches() + self._look_at_rows())
         if found:
             raise Violation('; '.join(found))
+        self._look_at_the_guest()
         now, safe = self.content('now'), self.content('safe')
         for block in range(machine.LENGTH):
             if now[block] in self._copied(block):
@@ -93,6 +96,20 @@ class History:
                                    self._expected(block)):
                 raise Violation('a power cut would make block %d %s' % (
                     block, safe[block]))
+
+    def _look_at_rows(self):
+        """See that what the database says allows what is done."""
+        return self.cloud.early_copies() + self.cloud.early_releases()
+
+    def _look_at_the_guest(self):
+        """See that nothing was done to the handle of a running guest.
+
+        One that has come here in a migration may still have to go back.
+        """
+        device = self.guest and self.guest.kernel.get(self.path)
+        if device and device.sealed and not self.old_guest:
+            raise Violation('%s refuses the writes of the guest that runs on '
+                            '%s' % (self.path, self.guest.name))
 
     def _copied(self, block):
         """Return what a write that waits brings back of a lost block.
@@ -125,8 +142,8 @@ class History:
         try:
             yield
             self.cloud.settle()
-        except _REFUSALS:
-            pass
+        except REFUSALS as refused:
+            self.refused = refused
         except steps.Killed:
             pass
         finally:
@@ -245,10 +262,20 @@ class History:
         record = self.cloud.database.attach(self.cloud.new_id(),
                                             self.volume_id)
         self.attached[node] = record
-        home, paths = self.home(), []
-        if home.down:
+        path = self.connect(node, fault)
+        if not path or not node.kernel.get(path):
             self.drop(node)
             return
+        record.connector, record.attach_status = node.connector, 'attached'
+        if self.guest is None and not self.old_guest:
+            self.open(node, path)
+        record.path = path
+
+    def connect(self, node, fault=None):
+        """Ask the volume's home for a path on a node; None if refused."""
+        home, paths = self.home(), []
+        if home.down:
+            return None
         with self.fault(fault):
             row = self.cloud.row(self.volume_id)
             with self.cloud.on(home):
@@ -256,13 +283,7 @@ class History:
                                           node.connector)
                 data = home.driver.initialize_connection(row, node.connector)
                 paths.append(data['data']['device_path'])
-        if not paths or not node.kernel.get(paths[0]):
-            self.drop(node)
-            return
-        record.connector, record.attach_status = node.connector, 'attached'
-        if self.guest is None and not self.old_guest:
-            self.open(node, paths[0])
-        record.path = paths[0]
+        return paths[0] if paths else None
 
     def drop(self, node):
         """Nova gives an attachment up that could not be made."""
@@ -306,14 +327,7 @@ class History:
 
     def converge(self):
         """Everything is well again: all goes on, and nothing is left."""
-        for node in self.nodes:
-            node.kernel.metadata_fails = False
-            if node.kernel.sick():
-                # A clone whose metadata has failed needs a new start.
-                self.cut_power(node)
-        for node in self.nodes:
-            if node.down:
-                self.start(node)
+        self.mend()
         self._go_on()
         if self.write or self.ghosts:
             raise Violation('a write waits although all is well')
@@ -326,9 +340,24 @@ class History:
         self.check()
         self._use()
 
+    def mend(self):
+        """Let all that has failed work again."""
+        for node in self.nodes:
+            node.kernel.metadata_fails = False
+            if node.kernel.sick():
+                # A clone whose metadata has failed needs a new start.
+                self.cut_power(node)
+        for node in self.nodes:
+            if node.down:
+                self.start(node)
+
     def _use(self):
         """A new guest can do all that a guest can do."""
-        self.attach(self.nodes[self.number % len(self.nodes)])
+        node = self.nodes[self.number % len(self.nodes)]
+        self.attach(node)
+        if self.guest is not node:
+            raise Violation('the volume cannot be used on %s: %s' % (
+                node.name, self.refused))
         for block in range(machine.LENGTH):
             self.begin_write(block)
         self.flush()

@@ -121,6 +121,10 @@ class Kernel(kernel.Kernel):
             volume['disk'] = Disk(['junk %d' % self._junk] * LENGTH)
         return volume['disk']
 
+    def copy_disk(self, path, copy):
+        """Let a snapshot hold what its origin does at this moment."""
+        self.disk(copy).now = list(self.disk(path).now)
+
     def bottom(self, device):
         """Return the path of the disk under a linear device."""
         return next(segment.words[0] for segment in device.table

@@ -10,17 +10,20 @@ from hypothesis import stateful
 from hypothesis import strategies
 import testtools
 
+from tests.model import forgetful
+from tests.model import hands
 from tests.model import history
 from tests.model import machine
 
 NODES = strategies.integers(0, 2)
+ROWS = strategies.integers(0, 5)
 BLOCKS = strategies.integers(0, machine.LENGTH - 1)
 WHICH = strategies.sampled_from(((0,), (1,), (0, 1)))
 FAULTS = strategies.none() | strategies.tuples(
     strategies.integers(0, 60), strategies.sampled_from(('kill', 'power')))
 
 SETTINGS = hypothesis.settings(
-    max_examples=5000, stateful_step_count=25, deadline=None, database=None,
+    max_examples=4000, stateful_step_count=25, deadline=None, database=None,
     report_multiple_bugs=False,
     suppress_health_check=list(hypothesis.HealthCheck))
 
@@ -28,10 +31,12 @@ SETTINGS = hypothesis.settings(
 class Life(stateful.RuleBasedStateMachine):
     """What can happen to a volume."""
 
+    HISTORY = history.History
+
     def __init__(self):
         super().__init__()
         self._stack = contextlib.ExitStack()
-        self.history = history.History(
+        self.history = self.HISTORY(
             lambda path, new: self._stack.enter_context(
                 mock.patch(path, new=new)))
         self.plant(self._stack)
@@ -137,6 +142,102 @@ class Life(stateful.RuleBasedStateMachine):
             self.history.start(self.node(number), fault)
 
 
+class HandsLife(Life):
+    """One with operators, lost answers, and databases that lag behind."""
+
+    HISTORY = hands.History
+
+    @stateful.initialize(number=NODES, leaks=strategies.booleans())
+    def is_used(self, number, leaks):
+        """A guest runs, whose attachment was asked for twice, perhaps."""
+        self.history.attach(self.node(number))
+        if leaks:
+            self.history.leak(self.node(number), named=True)
+
+    @stateful.rule(row=ROWS, status=strategies.sampled_from(
+        ('available', 'error', 'in-use', 'error_deleting')))
+    def reset_state(self, row, status):
+        self.history.cloud.database.change(self._row(row), status=status)
+
+    @stateful.rule(row=ROWS)
+    def reset_migration_status(self, row):
+        self.history.cloud.database.change(self._row(row),
+                                           migration_status=None)
+
+    def _row(self, number):
+        rows = self.history.rows()
+        return rows[number % len(rows)]
+
+    @stateful.rule(old=NODES, new=NODES)
+    def update_host(self, old, new):
+        self.history.update_host(self.node(old), self.node(new))
+
+    @stateful.precondition(lambda self: len(self.history.rows()) > 1)
+    @stateful.rule(row=ROWS, fault=FAULTS)
+    def delete_placeholder(self, row, fault):
+        rows = self.history.rows()[1:]
+        self.history.delete_placeholder(rows[row % len(rows)], fault)
+
+    @stateful.rule(fault=FAULTS)
+    def extend(self, fault):
+        self.history.extend(fault)
+
+    @stateful.precondition(lambda self: not self.history.snapshots)
+    @stateful.rule(fault=FAULTS)
+    def snapshot(self, fault):
+        self.history.snapshot(fault)
+
+    @stateful.precondition(lambda self: len(self.history.hosts) > 1)
+    @stateful.rule(host=ROWS)
+    def save_retype(self, host):
+        self.history.save_retype(
+            self.history.hosts[host % len(self.history.hosts)])
+
+    @stateful.rule(number=NODES, fault=FAULTS)
+    def look_at_stats(self, number, fault):
+        if not self.node(number).down:
+            self.history.look_at_stats(self.node(number), fault)
+
+    @stateful.rule(number=NODES, lags=strategies.booleans())
+    def lag(self, number, lags):
+        self.history.cloud.database.lagging.pop(self.node(number), None)
+        if lags:
+            self.history.cloud.database.lag(self.node(number))
+
+    @stateful.precondition(lambda self: len(self.history.leaked) < 2)
+    @stateful.rule(number=NODES, named=strategies.booleans(), fault=FAULTS)
+    def leak(self, number, named, fault):
+        self.history.leak(self.node(number), named, fault)
+
+    @stateful.precondition(lambda self: self.history.leaked)
+    @stateful.rule(fault=FAULTS)
+    def delete_leaked(self, fault):
+        self.history.delete_leaked(fault)
+
+
+class ForgetfulLife(Life):
+    """One whose database is put back to an older one."""
+
+    HISTORY = forgetful.History
+
+    @stateful.initialize(number=NODES)
+    def has_moved(self, number):
+        """There is something to forget, most times."""
+        self.history.attach(self.node(number))
+
+    @stateful.precondition(lambda self: self.history.newest is None and
+                           len(self.history.truth.told) > 0)
+    @stateful.rule(back=strategies.integers(1, 8))
+    def forget(self, back):
+        self.history.forget(back)
+
+    @stateful.precondition(lambda self: self.history.newest is not None and
+                           self.history.is_elsewhere())
+    @stateful.rule(fault=FAULTS)
+    def delete_in_vain(self, fault):
+        self.history.delete_in_vain(fault)
+
+
 class ModelTestCase(testtools.TestCase):
     """A test in which the driver has much to complain of."""
 
@@ -147,17 +248,19 @@ class ModelTestCase(testtools.TestCase):
 
 
 class Lives:
-    """Half of the lives: a class of tests is what can run beside another.
+    """Some lives: a class of tests is what can run beside another.
 
     The seeds are fixed: what fails in one place fails in all. Others find
     other lives.
     """
 
-    SEED = None
+    LIFE, SEED, NUMBER = Life, None, SETTINGS.max_examples
 
     def test_lives(self):
-        seeded = hypothesis.seed(self.SEED)(type('Life', (Life,), {}))
-        stateful.run_state_machine_as_test(seeded, settings=SETTINGS)
+        seeded = hypothesis.seed(self.SEED)(type('Life', (self.LIFE,), {}))
+        stateful.run_state_machine_as_test(
+            seeded, settings=hypothesis.settings(SETTINGS,
+                                                 max_examples=self.NUMBER))
 
 
 class FirstHalfTestCase(Lives, ModelTestCase):
@@ -166,3 +269,11 @@ class FirstHalfTestCase(Lives, ModelTestCase):
 
 class SecondHalfTestCase(Lives, ModelTestCase):
     SEED = 2
+
+
+class HandsTestCase(Lives, ModelTestCase):
+    LIFE, SEED, NUMBER = HandsLife, 3, 1000
+
+
+class ForgetfulTestCase(Lives, ModelTestCase):
+    LIFE, SEED, NUMBER = ForgetfulLife, 4, 1000

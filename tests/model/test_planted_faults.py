@@ -4,6 +4,7 @@
 A fault that is not found any more means that the model has gone blind.
 """
 
+import dataclasses
 import types
 from unittest import mock
 
@@ -11,21 +12,25 @@ import ddt
 import hypothesis
 from hypothesis import stateful
 
+from dmclone_driver import attachments
 from dmclone_driver.devicemapper import dmsetup
 from dmclone_driver.devicemapper import table
 from dmclone_driver import driver
 from dmclone_driver import handles
 from dmclone_driver import identity
+from dmclone_driver import logical_volumes
 from dmclone_driver.metadata import lvm
 from dmclone_driver.names import HANDLE
 from dmclone_driver.names import Names
 from dmclone_driver.privsep import block
+from dmclone_driver import recovery
 from tests.model import database
 from tests.model import history
 from tests.model import test_model
 
 _terminate = driver.DMCloneVolumeDriver.terminate_connection
 _ensure_linear = handles.ensure_linear
+_recover = recovery.Recovery._recover
 _find = lvm.LogicalVolumeMetadata.find
 
 
@@ -90,6 +95,29 @@ def _metadata_made_anew(self, names):
     return found
 
 
+def _placeholder_by_status(row):
+    return row.status == 'maintenance' and (
+        row.replication_driver_data or '').startswith('{')
+
+
+def _recover_sealed(self, context, row, lv):
+    if lv is not None:
+        lv = dataclasses.replace(lv, tags=frozenset(
+            tag for tag in lv.tags
+            if not tag.startswith(logical_volumes.SEALED_TAG)))
+    _recover(self, context, row, lv)
+
+
+def _end_with_any_attachment(self, context, volume, connector):
+    placeholder = identity.get(context, identity.prepared_transfer(volume))
+    if not (connector and self._wanted(volume, placeholder)) or (
+            attachments.attached_on(connector,
+                                    identity.record(placeholder).node)):
+        return not self.roll_back(context, volume)
+    self.commit(context, volume)
+    return True
+
+
 #: {what: (what is replaced, by what, what the model says)}
 FAULTS = {
     'load before suspend':
@@ -119,6 +147,31 @@ FAULTS = {
         ('handles.ensure_linear', _read_only, 'refuse'),
 }
 
+#: The same, to be found in a life with operators and lost answers.
+FAULTS_WITH_HANDS = {
+    'placeholder recognised by its status':
+        ('identity.is_placeholder', _placeholder_by_status, 'left over'),
+    'host that stays as something else has written it':
+        ('backend.Backend.correct', lambda self, context, row: None,
+         'the volume cannot be used'),
+    'home sealed under a guest as another attachment was deleted':
+        ('transfer.Transfer.end_attachment', _end_with_any_attachment,
+         'refuses the writes of the guest'),
+}
+
+#: The same, to be found in a life whose database is put back to an older one.
+FAULTS_OF_MEMORY = {
+    'destination discarded that was opened':
+        ('teardown.Teardown.refuse_opened',
+         lambda self, names, placeholder: None, 'is not on'),
+    'sealed source that can be written after a reboot':
+        ('recovery.Recovery._recover', _recover_sealed,
+         'is a second writer'),
+    'clone cleared up whose move the database does not know':
+        ('hydration.Watcher._is_known',
+         lambda self, context, names, lv: True, 'left over'),
+}
+
 
 @ddt.ddt
 class PlantedFaultsTestCase(test_model.ModelTestCase):
@@ -126,10 +179,19 @@ class PlantedFaultsTestCase(test_model.ModelTestCase):
 
     @ddt.data(*FAULTS)
     def test_is_found(self, name):
-        path, fault, said = FAULTS[name]
+        self._find(test_model.Life, *FAULTS[name])
 
+    @ddt.data(*FAULTS_WITH_HANDS)
+    def test_is_found_with_hands(self, name):
+        self._find(test_model.HandsLife, *FAULTS_WITH_HANDS[name])
+
+    @ddt.data(*FAULTS_OF_MEMORY)
+    def test_is_found_by_its_memory(self, name):
+        self._find(test_model.ForgetfulLife, *FAULTS_OF_MEMORY[name])
+
+    def _find(self, life, path, fault, said):
         @hypothesis.seed(1)
-        class Life(test_model.Life):
+        class Life(life):
             def plant(self, stack):
                 stack.enter_context(mock.patch('dmclone_driver.' + path,
                                                new=fault))

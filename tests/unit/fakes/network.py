@@ -48,6 +48,11 @@ class Target:
         """Forget all but that nobody may log in, as tgt's files say."""
         self.exports = dict.fromkeys(self.exports, (None, None, None))
 
+    def forget(self):
+        """Start its program anew."""
+        for iqn in list(self.exports):
+            self._close(iqn)
+
     def names(self):
         return [iqn.removeprefix(PREFIX) for iqn in self.exports]
 

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A life in which the database forgets: it is put back to an older one.
+
+What the nodes have is known to the model alone then. A driver can neither
+find the volume nor may it lose it: what each node has been told, or has
+done, is on its own disk.
+"""
+
+from dmclone_driver import identity
+from dmclone_driver import logical_volumes
+from dmclone_driver import names as names_module
+from tests.model import cloud as cloud_module
+from tests.model import database
+from tests.model import history
+
+
+# Of a volume without a transfer.
+NOT_MOVING = dict.fromkeys(('replication_driver_data', 'provider_location',
+                            'provider_auth'))
+
+
+class Truth:
+    """Where the volume is, whatever the database says."""
+
+    def __init__(self, cloud, volume_id):
+        self._cloud = cloud
+        self._volume_id = volume_id
+        #: The newest home's logical volume.
+        self.home = volume_id
+        #: What is the source of a destination, {name_id: name_id}.
+        self._sources = {}
+        self._nodes = {volume_id: cloud.place(cloud.row(volume_id))}
+        #: What LVM on its node knows to be a home, or a source.
+        self._opened, self.told = set(), set()
+
+    def stored(self, before, rows):
+        """Follow a transaction.
+
+        :param before: the rows from before
+        """
+        for row in rows.values():
+            if identity.state(row) == identity.PREPARED and (
+                    row.id not in self._sources):
+                self._sources[row.id] = rows[self._volume_id].name_id
+                self._nodes[row.id] = self._cloud.place(row)
+        old, new = (table.get(self._volume_id) for table in (before, rows))
+        if old and new and old.name_id == self.home and self.lv(new.name_id):
+            self.home = new.name_id
+
+    def lv(self, name_id):
+        """Return a logical volume, or None."""
+        return self._nodes[name_id].lvm.volumes.get(
+            cloud_module.lv_path(name_id))
+
+    def look(self):
+        """See what is on disks; returns what may not be there."""
+        for name_id in self._nodes:
+            tags = (self.lv(name_id) or {'tags': ()})['tags']
+            for prefix, known in (
+                    (logical_volumes.OPENED_TAG, self._opened),
+                    (logical_volumes.SEALED_TAG, self.told)):
+                if any(tag.startswith(prefix) for tag in tags):
+                    known.add(name_id)
+        while not self.lv(self.home) and self.home not in self._opened and (
+                self.home in self._sources and
+                self._sources[self.home] not in self.told):
+            # No node knows of that commit: nothing was ever written there.
+            self.home = self._sources[self.home]
+        return self._writers() + self._early_copies()
+
+    def _below(self, name_id):
+        source = self._sources[name_id]
+        return source, self._nodes[source]
+
+    def content(self, when):
+        return self._cloud.content_of(self.home, self._nodes[self.home],
+                                      when, self._below)
+
+    def _is_writable(self, name_id):
+        lv = self.lv(name_id)
+        return (lv and logical_volumes.DELETED_TAG not in lv['tags'] and
+                self._nodes[name_id].kernel.writable(
+                    names_module.Names(name_id).path()))
+
+    def _writers(self):
+        """Return what can be written and is not the volume.
+
+        The nodes that had not been told of a commit when the database lost
+        it do not know of it either.
+        """
+        needed, name_id = {self.home}, self.home
+        while name_id in self._sources:
+            name_id = self._sources[name_id]
+            needed.add(name_id)
+        return ['%s on %s is a second writer' % (name_id, node.name)
+                for name_id, node in self._nodes.items()
+                if self._is_writable(name_id) and
+                (name_id in self.told or name_id not in needed)]
+
+    def _early_copies(self):
+        return ['%s copies from %s, which is not sealed' % (name_id, source)
+                for name_id, source in self._sources.items()
+                if self._hydrates(name_id) and self._is_writable(source)]
+
+    def _hydrates(self, name_id):
+        device = self._nodes[name_id].kernel.get(
+            names_module.Names(name_id).path())
+        return device and device.clone and device.clone.hydration
+
+    def is_at(self, row):
+        """Whether a row says where the volume is."""
+        return row.name_id == self.home
+
+    def rows_at_home(self, rows):
+        """Return rows in which commits are undone that no node knows."""
+        rows = dict(rows)
+        volume = rows[self._volume_id]
+        while volume.name_id != self.home:
+            placeholder = rows.pop(volume.name_id)
+            volume = rows[self._volume_id] = database.changed(
+                volume, **{**{field: getattr(placeholder, field)
+                              for field in identity.EXCHANGED}, **NOT_MOVING})
+        return rows
+
+
+class History(history.History):
+    """One in which the rows are put back to older ones, once."""
+
+    def __init__(self, patch):
+        #: The newest rows, since the database has forgotten them.
+        self.newest = None
+        super().__init__(patch)
+        self.truth = Truth(self.cloud, self.volume_id)
+        #: The rows after each transaction.
+        self.versions = [dict(self.cloud.database.rows)]
+        self.cloud.database.stored = self._stored
+
+    def _stored(self, before):
+        rows = self.cloud.database.rows
+        self.truth.stored(before, rows)
+        if self.newest is None:
+            self.versions.append(dict(rows))
+
+    # What is looked at after each step
+
+    def _look_at_all(self):
+        found = self.truth.look()
+        if self.newest is not None and found:
+            raise history.Violation('; '.join(found))
+        super()._look_at_all()
+
+    def _look_at_rows(self):
+        # They are not what is true.
+        return [] if self.newest is not None else super()._look_at_rows()
+
+    def content(self, when):
+        if self.newest is not None:
+            return self.truth.content(when)
+        return super().content(when)
+
+    # The database
+
+    def forget(self, back):
+        """Put the rows back to what they were some transactions ago."""
+        tables = self.cloud.database
+        self.newest = tables.rows
+        tables.rows = dict(self.versions[-1 - min(
+            back, len(self.versions) - 1)])
+        self.check()
+
+    def is_there(self):
+        """Whether the volume's row exists."""
+        return self.volume_id in self.cloud.database.rows
+
+    def is_elsewhere(self):
+        """Whether the node that is asked can know that it is not there."""
+        row = self.is_there() and self.cloud.row(self.volume_id)
+        return row and not self.truth.is_at(row) and (
+            row.name_id in self.truth.told or not self.truth.lv(row.name_id))
+
+    def delete_in_vain(self, fault=None):
+        """The volume's user deletes it, where it is not."""
+        home, row = self.home(), self.cloud.row(self.volume_id)
+        if home.down:
+            return
+        with self.fault(fault):
+            with self.cloud.on(home):
+                home.driver.delete_volume(row)
+            # Nothing was there.
+            self.cloud.database.remove(self.volume_id)
+
+    def attach(self, node, fault=None):
+        if self.newest is None:
+            super().attach(node, fault)
+        elif self.is_elsewhere():
+            self.attach_in_vain(node, fault)
+
+    def attach_in_vain(self, node, fault):
+        record = self.cloud.database.attach(self.cloud.new_id(),
+                                            self.volume_id)
+        path = self.connect(node, fault)
+        del self.cloud.database.attachments[record.id]
+        if path:
+            raise history.Violation('%s is attached, which is not the volume'
+                                    % path)
+
+    def detach(self, node, fault=None):
+        if self.is_there():
+            super().detach(node, fault)
+
+    def repair(self):
+        """The operator puts the newest rows back, and starts all services.
+
+        Those of the targets too: what an export admits may be what an older
+        row said.
+        """
+        for node in self.nodes:
+            node.stop()
+            node.target.forget()
+        tables, newest = self.cloud.database, self.newest
+        row = tables.rows.get(self.volume_id)
+        if row and self.truth.is_at(row) and (
+                newest[self.volume_id].name_id != row.name_id):
+            # The volume has moved since, from where it was by both.
+            newest = {**newest, **tables.rows}
+        tables.rows = self.truth.rows_at_home(newest)
+        self.newest = None
+        for node in self.nodes:
+            self.start(node)
+
+    def converge(self):
+        if self.newest is not None:
+            self.repair()
+        super().converge()

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A life with operators, lost answers, and databases that lag behind."""
+
+from cinder import exception as cinder_exception
+
+from tests.model import history
+
+#: More than an extent, and less than the disks of a node.
+LARGEST = 4
+
+
+class History(history.History):
+    """One in which more than the driver changes what the database says."""
+
+    def __init__(self, patch):
+        super().__init__(patch)
+        #: Attachments that nobody completes or deletes.
+        self.leaked = []
+        #: Snapshots whose making was cut off: (node, snapshot).
+        self.snapshots = []
+        self.ending = False
+        #: Where the volume was by the database.
+        self.hosts = [self.cloud.row(self.volume_id).host]
+        self.cloud.database.stored = self._remember
+
+    def _remember(self, before):
+        row = self.cloud.database.rows.get(self.volume_id)
+        if row and row.host == row.provider_id and (
+                row.host not in self.hosts):
+            self.hosts.append(row.host)
+
+    def start(self, node, fault=None):
+        """Start a service; what it reads then is the newest."""
+        self.cloud.database.lagging.pop(node, None)
+        super().start(node, fault)
+
+    # Commands of Cinder's
+
+    def rows(self):
+        """Return the ids of all rows, the volume's first."""
+        return list(self.cloud.database.rows)
+
+    def update_host(self, old, new):
+        """As cinder-manage volume update_host."""
+        for row in list(self.cloud.database.rows.values()):
+            if row.host == old.pool:
+                self.cloud.database.change(row.id, host=new.pool)
+
+    def save_retype(self, host):
+        """Save what the scheduler has answered to a retype, long ago."""
+        self.cloud.database.change(self.volume_id, host=host)
+
+    def look_at_stats(self, node, fault=None):
+        """Let a node report its capacity, as it does each minute."""
+        with self.fault(fault):
+            with self.cloud.on(node):
+                node.backend.correct_all(self.cloud.context)
+
+    def delete_placeholder(self, row_id, fault=None):
+        """As VolumeManager.delete_volume; see there."""
+        node = self._node_of(row_id)
+        if not node.down:
+            with self.fault(fault):
+                with self.cloud.on(node):
+                    self._delete_row(node, row_id)
+
+    def _node_of(self, row_id):
+        row = self.cloud.database.rows[row_id]
+        return self.cloud.by_host[row.host.partition('#')[0]]
+
+    def _delete_row(self, node, row_id):
+        row = self.cloud.row(row_id)
+        try:
+            node.driver.remove_export(self.cloud.context, row)
+            node.driver.delete_volume(row)
+        except cinder_exception.VolumeIsBusy:
+            self._deletion_failed(row_id, 'available')
+        except history.REFUSALS:
+            self._deletion_failed(row_id, 'error_deleting')
+        else:
+            self.cloud.database.remove(row_id)
+
+    def _deletion_failed(self, row_id, status):
+        """As VolumeManager._clear_db."""
+        row = self.cloud.database.rows.get(row_id)
+        if row and (row.migration_status or '').startswith('target:'):
+            self.cloud.database.remove(row_id)
+        elif row:
+            self.cloud.database.change(row_id, status=status)
+
+    # What users ask for at any time
+
+    def extend(self, fault=None):
+        home, row = self.home(), self.cloud.row(self.volume_id)
+        if home.down or row.size >= LARGEST:
+            return
+        with self.fault(fault):
+            with self.cloud.on(home):
+                home.driver.extend_volume(row, row.size + 1)
+            self.cloud.database.change(row.id, size=row.size + 1)
+
+    def snapshot(self, fault=None):
+        """Make a snapshot, look what is on it, and delete it."""
+        home, row = self.home(), self.cloud.row(self.volume_id)
+        if home.down:
+            return
+        snapshot = self.cloud.snapshot(row)
+        self.snapshots.append((home, snapshot))
+        with self.fault(fault):
+            with self.cloud.on(home):
+                home.driver.create_snapshot(snapshot)
+            self._look_at_snapshot(home, snapshot)
+            self.delete_snapshots()
+
+    def _look_at_snapshot(self, home, snapshot):
+        # LVM keeps the names that Cinder gives to itself.
+        path = '/dev/volumes/_' + snapshot.name
+        for block, value in enumerate(home.kernel.disk(path).now):
+            if value not in self._expected(block):
+                self.found.append('a snapshot has %s instead of %s' % (
+                    value, self.last[block]))
+        self.check()
+
+    def delete_snapshots(self):
+        while self.snapshots:
+            node, snapshot = self.snapshots[-1]
+            with self.cloud.on(node):
+                node.driver.delete_snapshot(snapshot)
+            self.snapshots.pop()
+
+    # Attachments whose answer is lost
+
+    def leak(self, node, named, fault=None):
+        """Attach, and let nobody hear the answer.
+
+        :param named: what the volume's home has done is in the record
+        """
+        record = self.cloud.database.attach(self.cloud.new_id(),
+                                            self.volume_id)
+        record.attach_status = 'reserved'
+        self.leaked.append(record)
+        if self.connect(node, fault) and named:
+            record.connector = node.connector
+            record.attach_status = 'attaching'
+
+    def delete_leaked(self, fault=None):
+        """Delete such an attachment, as an operator does."""
+        record, home = self.leaked.pop(0), self.home()
+        if record.connector and not home.down:
+            with self.fault(fault):
+                with self.cloud.on(home):
+                    home.driver.terminate_connection(
+                        self.cloud.row(self.volume_id), record.connector)
+        del self.cloud.database.attachments[record.id]
+
+    def attach(self, node, fault=None):
+        """Attach; what works has to work at once."""
+        wanted = not fault and self._all_is_well()
+        super().attach(node, fault)
+        if wanted and node not in self.attached:
+            raise history.Violation(
+                'the volume cannot be attached on %s: %s' % (
+                    node.name, self.refused))
+
+    def _all_is_well(self):
+        """Whether nothing is in the way of an attachment."""
+        row = self.cloud.row(self.volume_id)
+        return not (
+            self.attached or self.guest or self.old_guest or self.ghosts or
+            self.snapshots or self.cloud.database.lagging or
+            row.host != row.provider_id or any(
+                node.down or node.kernel.metadata_fails or node.kernel.sick()
+                for node in self.nodes))
+
+    # The end
+
+    def mend(self):
+        self.cloud.database.lagging.clear()
+        super().mend()
+        with self.fault(None):
+            self.delete_snapshots()
+
+    def _go_on(self):
+        for node in self.nodes:
+            self.look_at_stats(node)
+        row = self.cloud.row(self.volume_id)
+        if row.host != row.provider_id:
+            raise history.Violation(
+                'the volume cannot be used: it is on %s, and by the database '
+                'on %s' % (row.provider_id, row.host))
+        super()._go_on()
+        if self.leaked and not self.attached:
+            # Nobody deletes these: they count as forgotten some time.
+            self.cloud.pass_time(2000)
+            super()._go_on()
+
+    def begin_write(self, block):
+        super().begin_write(block)
+        if self.leaked and self.ending and self.write:
+            # The volume comes with the first write.
+            self._go_on()
+
+    def _use(self):
+        self.ending = True
+        super()._use()
