@@ -459,12 +459,14 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
         :raises: NoPeer
         """
-        volume.refresh()
-        if not attachments.is_internal(volume):
+        # A copy: initialize_connection looks whether its caller's row, read
+        # when the request was made, had an attachment.
+        row = identity.get(context, volume.id)
+        if row is not None and not attachments.is_internal(row):
             try:
-                self._find_peer(context, volume, connector)
+                self._find_peer(context, row, connector)
             except exception.NoPeer:
-                backend_module.tell_user(volume)
+                backend_module.tell_user(row)
                 raise
 
     @classmethod

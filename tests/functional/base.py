@@ -47,6 +47,8 @@ class Configuration(types.SimpleNamespace):
     volume_group = GROUP
     config_group = 'dmclone'
     dmclone_metadata_volume_group = None
+    lvm_conf_file = '/etc/cinder/lvm.conf'
+    lvm_suppress_fd_warnings = False
 
     def safe_get(self, name):
         """Return an option's value, as Cinder's configuration does."""
