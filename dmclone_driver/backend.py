@@ -1,11 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the parts of the driver share: this node's backend."""
 
-import contextlib
-import threading
-
 from cinder import context as cinder_context
-from cinder import coordination
 from cinder import exception as cinder_exception
 from cinder.message import api as message_api
 from cinder.message import message_field
@@ -14,6 +10,7 @@ from oslo_log import log as logging
 
 from dmclone_driver import handles
 from dmclone_driver import identity
+from dmclone_driver import locks
 from dmclone_driver import logical_volumes
 from dmclone_driver.names import Names
 
@@ -32,6 +29,7 @@ class Backend:
     :ivar delete_volume: function that clears and deletes the logical volume
         of a row, with its handle
     :ivar delete_snapshot: the same of a snapshot, by ``name`` and ``size``
+    :ivar locks: :class:`dmclone_driver.locks.Locks`
     """
 
     def __init__(self, host, configuration, group, metadata, target,
@@ -45,7 +43,7 @@ class Backend:
         self.client = client
         self.delete_volume = delete_volume
         self.delete_snapshot = delete_snapshot
-        self._getting_lock = threading.Lock()
+        self.locks = locks.Locks(host)
 
     @property
     def node(self):
@@ -129,22 +127,19 @@ class Backend:
         except Exception:
             LOG.exception('The iSCSI tools do not answer.')
 
-    @contextlib.contextmanager
-    def lock(self, volume_id):
+    def lock(self, volume_id, timeout=None):
         """Serialise what this node does with a volume.
 
         Between nodes the database decides, see :mod:`identity`. Whoever
         holds this lock may call a peer, which takes its own; a peer's call
-        that takes it must not call back. The host is part of the name since
-        locks may be kept by a service that all nodes share.
+        that takes it must not call back.
+
+        :param timeout: seconds to wait; a coordination service that does not
+            answer can take longer, by its own timeout (30 seconds with etcd)
+        :returns: context manager, which raises LockNotAcquired before
+            anything is done, and nothing of its own afterwards
         """
-        name = 'dmclone-%s-%s' % (self.host, volume_id)
-        # Two threads that are the first to ask for a name at once would get
-        # a lock each (tooz.drivers.file, _barriers).
-        with self._getting_lock:
-            lock = coordination.COORDINATOR.get_lock(name)
-        with lock:
-            yield
+        return self.locks.hold(volume_id, timeout)
 
 
 def context_of(volume):

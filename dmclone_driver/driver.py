@@ -517,7 +517,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         deadline = deadline_module.Deadline.of_request()
         context = backend_module.context_of(volume)
         asked_by_cinder = attachments.is_internal(volume)
-        with self._backend.lock(volume.id):
+        with self._backend.lock(volume.id, deadline.left()):
             self._refuse_if_gone(context, volume, _('attach'))
             self._refuse_unusable(volume, _('attach'))
             if attachments.is_internal(volume):

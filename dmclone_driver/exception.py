@@ -35,6 +35,14 @@ class TransferGone(exception.VolumeDriverException):
                 "prepared any more: %(reason)s.")
 
 
+class LockNotAcquired(exception.VolumeDriverException):
+    """A volume's lock can't be taken now; nothing was done."""
+
+    message = _("Nothing was done to volume %(volume)s: %(reason)s. Try "
+                "again later; if that does not help, the log of cinder-volume "
+                "tells the operator more.")
+
+
 class NotWhileMoving(exception.InvalidVolume):
     """An operation that has to wait until a volume is in one place."""
 

@@ -173,12 +173,14 @@ class Watcher:
             self._in_background('orphans', self._transfer.discard_orphans,
                                 context)
         if not (self._teardown.pending or self._source.to_unexport or
-                self._source.to_release or self.unfinished):
+                self._source.to_release or self.unfinished or
+                self._backend.locks.unreleased):
             self._pauses.forget('pending')
         elif self._pauses.due('pending'):
             self._in_background('clean-up', self._do_what_is_left, context)
 
     def _do_what_is_left(self, context):
+        self._backend.locks.release_again()
         self.finish_again(context)
         self._source.unexport_again(context)
         self._teardown.ask_again(context)

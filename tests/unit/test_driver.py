@@ -239,7 +239,8 @@ class VolumesTestCase(DriverTestCase):
         self.cloud.steps.observe = lambda: flushed.append(
             (len(self.a.kernel.flushed), len(self.a.lvm.names())))
         self.driver.create_snapshot(self.snapshot())
-        self.assertEqual([(0, 1), (1, 1), (1, 2)], flushed)
+        # Between the lock and its release.
+        self.assertEqual([(0, 1), (1, 1), (1, 2)], flushed[1:-1])
 
     def test_clone(self):
         copied = []
@@ -618,19 +619,6 @@ class LockTestCase(DriverTestCase):
         cinder_utils.clean_volume_file_locks(self.volume.id, self.driver)
         self.assertIn('dmclone-*-' + self.volume.id,
                       [call.args[0] for call in remove.call_args_list])
-
-    def test_lock(self):
-        """One a volume and node; free again after an error."""
-        backend = self.a.backend
-        try:
-            with backend.lock('x'):
-                name, = self.cloud.locks
-                self.assertIn('x', name)
-                with self.b.backend.lock('x'), backend.lock('y'):
-                    self.assertEqual(3, len(self.cloud.locks))
-                raise ZeroDivisionError
-        except ZeroDivisionError:
-            self.assertEqual(set(), self.cloud.locks)
 
     def test_holds(self):
         self.assertTrue(self.a.backend.holds(self.row()))

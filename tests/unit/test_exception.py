@@ -21,6 +21,7 @@ class ExceptionTestCase(base.PlainTestCase):
         (exception.TransferRefused, 'volume host reason'),
         (exception.TransferFailed, 'volume host reason'),
         (exception.TransferGone, 'volume placeholder reason'),
+        (exception.LockNotAcquired, 'volume reason'),
         (exception.NotWhileMoving, 'action volume source destination'),
         (exception.DataLost, 'action volume host'),
         (exception.HandleMissing, 'volume host path'),

@@ -22,6 +22,7 @@ from dmclone_driver import hydration
 from dmclone_driver import identity
 from dmclone_driver import logical_volumes
 from dmclone_driver.names import Names
+from tests.unit.fakes import coordination
 from tests.unit.fakes import kernel
 from tests.unit.fakes import network
 from tests.unit.fakes import steps as steps_module
@@ -46,7 +47,7 @@ class Cloud:
         self.here = None
         self.seconds = 1000
         self.later = []
-        self.locks = set()
+        self.locks, self.semaphores = set(), set()
         self.dead_locks = []
         self._patch()
 
@@ -95,11 +96,15 @@ class Cloud:
                   new=types.SimpleNamespace(Thread=self._thread))
         patch('dmclone_driver.destination.threading',
               new=types.SimpleNamespace(Thread=self._thread_at_once))
+        patch('dmclone_driver.locks.threading',
+              new=types.SimpleNamespace(Thread=self._thread_at_once))
         for module in ('destination', 'handles', 'recovery', 'transfer'):
             patch('dmclone_driver.%s.time' % module,
                   new=types.SimpleNamespace(
                       sleep=self.pass_time, monotonic=lambda: self.seconds))
-        patch('cinder.coordination.Coordinator.get_lock', new=self._lock)
+        patch('cinder.coordination.Coordinator.get_lock', new=self._get_lock)
+        patch('dmclone_driver.locks._SEMAPHORES', new=types.SimpleNamespace(
+            get=lambda name: coordination.Semaphore(self, name)))
 
     def _thread(self, target, args=(), **kwargs):
         node = self.here
@@ -115,20 +120,17 @@ class Cloud:
             start=lambda: self.later.append((node, target, args)))
 
     @staticmethod
-    def _thread_at_once(target, **kwargs):
-        return types.SimpleNamespace(start=target, join=lambda timeout: None)
+    def _thread_at_once(target, args=(), **kwargs):
+        return types.SimpleNamespace(start=lambda: target(*args),
+                                     join=lambda timeout: None)
 
-    @contextlib.contextmanager
-    def _lock(self, name):
-        # One that reaches across nodes, as with etcd.
-        if name in self.locks:
-            self.dead_locks.append(name)
-            raise AssertionError('dead lock: ' + name)
-        self.locks.add(name)
-        try:
-            yield
-        finally:
-            self.locks.discard(name)
+    def _get_lock(self, name):
+        return coordination.Lock(self, name)
+
+    def wait_for_ever(self, name):
+        """Somebody waits for a lock that is never released."""
+        self.dead_locks.append(name)
+        raise AssertionError('dead lock: ' + name)
 
     @contextlib.contextmanager
     def on(self, node):
@@ -200,7 +202,8 @@ class Cloud:
 
     def leftovers(self):
         """Return all that is there beside idle volumes on their homes."""
-        found = self.violations() + ['lock ' + name for name in self.locks]
+        found = self.violations() + [
+            'lock ' + name for name in self.locks | self.semaphores]
         idle = {}
         for row in self.rows():
             if identity.is_placeholder(row):
@@ -331,6 +334,7 @@ class Node:
 
     def start(self):
         """Start the service; it knows nothing of the time before."""
+        self._end_process()
         self.down = False
         self.server = None
         self._heard_of(1)
@@ -366,9 +370,15 @@ class Node:
 
     def stop(self):
         """Stop the service; what is in the kernel goes on."""
+        self._end_process()
         self.down = True
         self.cloud.later = [job for job in self.cloud.later
                             if job[0] is not self]
+
+    def _end_process(self):
+        """Nothing renews the locks of a process that is gone."""
+        for held in (self.cloud.locks, self.cloud.semaphores):
+            held -= {name for name in held if self.host in name}
 
     def reboot(self):
         """Cut the power; the service is not started."""

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The locks of volumes, with any backend of Cinder's coordination."""
+
+import contextlib
+import threading
+
+from cinder import coordination
+from oslo_concurrency import lockutils
+from oslo_log import log as logging
+from oslo_utils import timeutils
+
+from dmclone_driver import exception
+from dmclone_driver.i18n import _
+
+LOG = logging.getLogger(__name__)
+
+# Seconds that the end of a request waits for the release of its lock.
+RELEASE_TIMEOUT = 2
+
+# Between the threads of this process; an unused one is not kept.
+_SEMAPHORES = lockutils.Semaphores()
+
+
+class Locks:
+    """The locks of the volumes on one backend.
+
+    Each is a semaphore, and then a lock of Cinder's coordination. The latter
+    can be lost while it is held: with etcd it is a lease of 30 seconds, which
+    tooz renews as long as etcd answers and the process runs. Only the answer
+    to the release tells that. The semaphore lets no second thread in. Between
+    cinder-volume and dmclone-reconcile on one node the database decides: a
+    row is there before anything else is and goes last, each change of it
+    compares before it sets, and dmclone-reconcile removes nothing that
+    belongs to a row.
+    """
+
+    def __init__(self, host):
+        self._host = host
+        #: Locks that are not released yet, {volume id: tooz's lock}. Tooz
+        #: renews them like those that are held.
+        self.unreleased = {}
+
+    @contextlib.contextmanager
+    def hold(self, volume_id, timeout=None):
+        """Hold the lock of a volume; see Backend.lock."""
+        # The host is part of the name since locks may be kept by a service
+        # that all nodes share.
+        name = 'dmclone-%s-%s' % (self._host, volume_id)
+        limit = None if timeout is None else max(0, timeout)
+        watch = timeutils.StopWatch(limit).start()
+        semaphore = _SEMAPHORES.get(name)
+        if not semaphore.acquire(timeout=limit):
+            raise self._not_in_time(volume_id, timeout)
+        try:
+            lock = self._acquire(volume_id, name, timeout, watch)
+            try:
+                yield
+            finally:
+                self._release(volume_id, lock)
+        finally:
+            semaphore.release()
+
+    def _acquire(self, volume_id, name, timeout, watch):
+        """Return tooz's lock, acquired; the semaphore is held."""
+        old = self.unreleased.get(volume_id)
+        if old is not None and not self._release(volume_id, old):
+            raise self._unreachable(volume_id)
+        left = watch.leftover(return_none=True)
+        try:
+            lock = coordination.COORDINATOR.get_lock(name)
+            # A number is how long to wait. The argument timeout is that with
+            # some backends only; with etcd it is the length of the lease.
+            acquired = lock.acquire(True if left is None else left)
+        except Exception as error:
+            LOG.warning('The lock of volume %(volume)s could not be acquired: '
+                        '%(error)r.', {'volume': volume_id, 'error': error})
+            # At the end of the time tooz raises with some backends.
+            if left is not None and watch.expired():
+                raise self._not_in_time(volume_id, timeout) from error
+            raise self._unreachable(volume_id) from error
+        if not acquired:
+            raise self._not_in_time(volume_id, timeout)
+        return lock
+
+    def _release(self, volume_id, lock):
+        """Release tooz's lock; what was done under it stays done.
+
+        In a thread, since a service that can't be reached answers late, and
+        the caller of the request waits.
+
+        :returns: whether tooz's lock is not held any more
+        """
+        self.unreleased[volume_id] = lock
+        try:
+            thread = threading.Thread(target=self._do_release, daemon=True,
+                                      args=(volume_id, lock))
+            thread.start()
+            thread.join(RELEASE_TIMEOUT)
+        except Exception:
+            LOG.exception('The lock of volume %s is not released yet.',
+                          volume_id)
+        return self.unreleased.get(volume_id) is not lock
+
+    def _do_release(self, volume_id, lock):
+        try:
+            if not lock.release():
+                LOG.warning('The lock of volume %s was lost before it was '
+                            'released.', volume_id)
+        except Exception as error:
+            LOG.error('The lock of volume %(volume)s could not be released: '
+                      '%(error)r. That is tried again.',
+                      {'volume': volume_id, 'error': error})
+        else:
+            if self.unreleased.get(volume_id) is lock:
+                del self.unreleased[volume_id]
+
+    def release_again(self):
+        """Try to release the locks that could not be released."""
+        for volume_id in list(self.unreleased):
+            try:
+                with self.hold(volume_id, timeout=0):
+                    LOG.info('The lock of volume %s is free again.',
+                             volume_id)
+            except exception.LockNotAcquired as error:
+                LOG.debug(error.msg)
+
+    @staticmethod
+    def _not_in_time(volume_id, timeout):
+        return exception.LockNotAcquired(volume=volume_id, reason=_(
+            'its lock was not free within %s seconds, since another request '
+            'works on it or the coordination service is slow') % timeout)
+
+    @staticmethod
+    def _unreachable(volume_id):
+        return exception.LockNotAcquired(volume=volume_id, reason=_(
+            'its lock could not be acquired from the coordination service '
+            '(backend_url in section [coordination])'))

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What keeps the locks: semaphores of each process, and tooz with etcd."""
+
+import tooz
+
+from tests.unit.fakes import steps
+
+
+class Semaphore:
+    """One that says so where a real one would wait for ever."""
+
+    def __init__(self, cloud, name):
+        self._cloud, self._name = cloud, name
+
+    def acquire(self, timeout=None):
+        if self._name in self._cloud.semaphores:
+            if timeout is None:
+                self._cloud.wait_for_ever(self._name)
+            return False
+        self._cloud.semaphores.add(self._name)
+        return True
+
+    def release(self):
+        self._cloud.semaphores.remove(self._name)
+
+
+class Lock:
+    """One that reaches across nodes, as with etcd.
+
+    It stays held when its release fails, as tooz renews its lease then. An
+    acquisition that fails is not renewed, whether etcd has done it or not.
+    """
+
+    def __init__(self, cloud, name):
+        self._cloud, self._name = cloud, name
+        self._acquired = False
+
+    def _step(self, what, function):
+        return self._cloud.steps.run(
+            '%s: %s' % (self._cloud.here.name, what),
+            tooz.coordination.ToozConnectionError('injected'), function)
+
+    def acquire(self, blocking=True):
+        before = self._name in self._cloud.locks
+        try:
+            return self._step('lock', lambda: self._acquire(blocking))
+        except (tooz.ToozError, steps.Killed):
+            if not before:
+                self._cloud.locks.discard(self._name)
+            raise
+
+    def _acquire(self, blocking):
+        if self._name in self._cloud.locks:
+            if blocking is True:
+                self._cloud.wait_for_ever(self._name)
+            return False
+        self._cloud.locks.add(self._name)
+        self._acquired = True
+        return True
+
+    def release(self):
+        try:
+            return self._step('unlock', self._release)
+        except steps.Killed:
+            # Nothing renews it.
+            self._release()
+            raise
+
+    def _release(self):
+        held, self._acquired = self._acquired, False
+        if held:
+            self._cloud.locks.discard(self._name)
+        return held
