@@ -8,6 +8,7 @@ import sys
 
 from tests.lab import cleaning
 from tests.lab import errors
+from tests.lab import etcd
 from tests.lab import kernel
 from tests.lab import lab
 from tests.lab import logs
@@ -26,7 +27,7 @@ def _setup(args):
 
 
 def _up(args):
-    setup.run(args.bare)
+    setup.run(args.bare, etcd.PACKAGES if args.coordination == 'etcd' else ())
     names = vars(settings.Settings()).keys()
     choices = {name: getattr(args, name) for name in names}
     lab.Lab(settings.Settings(**choices)).up()
@@ -119,6 +120,10 @@ def _add_up(verbs):
                       'a second backend lvm')
     verb.add_argument('--mode', choices=('eventlet', 'threads'),
                       default=defaults.mode, help='of cinder-volume')
+    verb.add_argument('--coordination', choices=('file', 'etcd'),
+                      default=defaults.coordination,
+                      help="what keeps Cinder's locks: files of each host, "
+                      'or one etcd for all')
     verb.add_argument('--memory', type=int, default=defaults.memory,
                       help='MiB for each node (1024, or 2048 with --nova)')
     verb.set_defaults(do=_up)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings of all services, as dictionaries, and how they are written."""
 
+from tests.lab import etcd
 from tests.lab import network
 from tests.lab import paths
 
@@ -100,9 +101,9 @@ def glance():
             'config_file': paths.VENV / 'etc/glance/glance-api-paste.ini'}}
 
 
-def _cinder(log_file, state_path):
+def _cinder(log_file, state_path, coordination):
     """What Cinder's services have in common, on every host."""
-    return {
+    settings = {
         'DEFAULT': {
             'debug': 'True', 'log_file': log_file, 'state_path': state_path,
             'log_options': 'False',     # 1000 lines at every start
@@ -128,10 +129,13 @@ def _cinder(log_file, state_path):
         'oslo_concurrency': {'lock_path': '%s/locks' % state_path},
         'key_manager': KEY_MANAGER['cinder'],
         'oslo_messaging_rabbit': RABBIT}
+    if coordination == 'etcd':
+        settings['coordination'] = {'backend_url': etcd.BACKEND_URL}
+    return settings
 
 
-def cinder_control():
-    settings = _cinder('', paths.STATE / 'cinder')
+def cinder_control(coordination):
+    settings = _cinder('', paths.STATE / 'cinder', coordination)
     del settings['DEFAULT']['log_file']     # each service has its own stderr
     settings['DEFAULT']['host'] = 'control'
     return settings
@@ -150,7 +154,8 @@ def _backend(name, group, ip, choices):
 
 def cinder_node(name, ip, choices):
     """Cinder's settings on a node, before a test changes them."""
-    settings = _cinder('/var/log/lab/cinder-volume.log', '/var/lib/cinder')
+    settings = _cinder('/var/log/lab/cinder-volume.log', '/var/lib/cinder',
+                       choices.coordination)
     both = choices.driver == 'both'
     settings['DEFAULT'].update(
         host=name, my_ip=ip,

@@ -10,6 +10,7 @@ from tests.lab import config
 from tests.lab import config_nova
 from tests.lab import database
 from tests.lab import errors
+from tests.lab import etcd
 from tests.lab import inside
 from tests.lab import network
 from tests.lab import paths
@@ -69,6 +70,7 @@ def _services():
     cinder = ['--config-file', CINDER]
     return [
         Service('mariadb', database.argv(), database.ready, _environment()),
+        Service('etcd', etcd.argv(), etcd.ready, _environment()),
         Service('epmd', broker.epmd_argv(), lambda: True),
         Service('rabbitmq', broker.argv(), lambda: inside.listens(5672),
                 broker.environment()),
@@ -157,7 +159,7 @@ class Control:
         """The whole log of a service so far."""
         return self._service(name).log.read_text(errors='replace')
 
-    def configure(self):
+    def configure(self, coordination='file'):
         """Write all settings and make the folders."""
         for folder in (ETC, paths.LOGS, paths.STATE / 'locks',
                        paths.STATE / 'cinder', paths.STATE / 'nova',
@@ -166,7 +168,7 @@ class Control:
         for name in ('store', 'staging', 'tasks'):
             (paths.STATE / 'images' / name).mkdir(parents=True, exist_ok=True)
         config.write(KEYSTONE, config.keystone())
-        config.write(CINDER, config.cinder_control())
+        config.write(CINDER, config.cinder_control(coordination))
         config.write(GLANCE, config.glance())
         config.write(PLACEMENT, config_nova.placement())
         config.write(NOVA, config_nova.nova_control())
@@ -191,7 +193,7 @@ class Control:
 
     def forget(self):
         """Remove all data."""
-        for name in ('mariadb', 'rabbitmq', 'keystone', 'images', 'cinder',
-                     'nova', 'locks', 'etc'):
+        for name in ('mariadb', 'rabbitmq', 'etcd', 'keystone', 'images',
+                     'cinder', 'nova', 'locks', 'etc'):
             shutil.rmtree(paths.STATE / name, ignore_errors=True)
         (paths.STATE / 'clouds.yaml').unlink(missing_ok=True)

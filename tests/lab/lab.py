@@ -57,8 +57,13 @@ class Lab:
             raise errors.LabError('no node %s, there are: %s' % (
                 name, ' '.join(self.nodes)))
 
+    def first_services(self):
+        """The services that others need when they start."""
+        return ('mariadb', 'etcd') if self.settings.coordination == 'etcd' \
+            else ('mariadb',)
+
     def control_services(self):
-        """The services of the control plane, but for the database."""
+        """The other services of the control plane."""
         return control.VOLUMES + (
             control.INSTANCES if self.settings.nova else ())
 
@@ -115,10 +120,12 @@ class Lab:
         self.settings.save()
         network.create(self.settings.names())
         if not self.settings.bare:
-            errors.say('starting mariadb')
-            self.control.configure()
+            names = self.first_services()
+            errors.say('starting ' + ', '.join(names))
+            self.control.configure(self.settings.coordination)
             seed.unpack()
-            self.control.start('mariadb')
+            for name in names:
+                self.control.start(name)
         with concurrent.futures.ThreadPoolExecutor() as pool:
             jobs = [pool.submit(self._boot, n) for n in self.nodes.values()]
             if not self.settings.bare:

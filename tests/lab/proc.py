@@ -108,6 +108,11 @@ def _signal(pids, number):
             pass
 
 
+def send(name, number):
+    """Send a signal to a process, and to all that it started."""
+    _signal(members(name), number)
+
+
 def _reap(name):
     try:
         os.waitpid(load(name)['pid'], os.WNOHANG)

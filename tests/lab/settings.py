@@ -22,6 +22,8 @@ class Settings:
     mode: str = 'eventlet'
     bare: bool = False
     nova: bool = False
+    #: What keeps the locks: 'file' or 'etcd'.
+    coordination: str = 'file'
     #: MiB a node; 0 for what its services need.
     memory: int = 0
 

@@ -69,21 +69,24 @@ def _guest():
     step('guest', guest.inputs(), guest.FOLDER, guest.build)
 
 
-def packages():
-    absent = apt.missing(PACKAGES)
+def packages(more=()):
+    absent = apt.missing([*PACKAGES, *more])
     if absent:
         errors.say('set-up: installing ' + ' '.join(absent))
         apt.install(absent)
 
 
-def run(bare=False):
-    """Set up everything, or (bare) what nodes without OpenStack need."""
+def run(bare=False, more=()):
+    """Set up everything, or (bare) what nodes without OpenStack need.
+
+    :param more: Debian packages beside the usual ones
+    """
     if os.geteuid():
         raise errors.LabError('the laboratory has to be run as root')
     paths.CACHE.mkdir(parents=True, exist_ok=True)
     with open(paths.CACHE / 'lock', 'w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        packages()
+        packages(more)
         with concurrent.futures.ThreadPoolExecutor() as pool:
             jobs = [pool.submit(_kernels_and_image)]
             if not bare:

@@ -35,7 +35,7 @@ def show(lab):
     """Print a line for everything; return 1 unless all is well."""
     well = True
     names = (() if lab.settings.bare else
-             ('mariadb', *lab.control_services()))
+             (*lab.first_services(), *lab.control_services()))
     for name in names:
         try:
             runs = proc.alive(name) and lab.control.services[name].ready()
