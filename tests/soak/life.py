@@ -59,6 +59,12 @@ class Life:
         self._random = random.Random(seed)
         self._say = say
         self._number = 0
+        #: States that Cinder leaves to operators.
+        self._left_by_cinder = ['extending', 'error_extending', 'attaching',
+                                'detaching', 'reserved']
+        if lab.settings.coordination == 'etcd':
+            # Its lock for a deletion could not be acquired.
+            self._left_by_cinder.append('deleting')
         #: How often each thing was done to its end.
         self.done = collections.Counter()
         self._begin()
@@ -352,9 +358,9 @@ class Life:
             assert self._may_go, volume
             self._say(volume['status'], self.volume_id)
             self._user.request('DELETE', '/volumes/' + self.volume_id)
-        elif volume['status'] in ('extending', 'error_extending',
-                                  'attaching', 'detaching', 'reserved'):
-            self._reset('/volumes/' + self.volume_id, 'available')
+        elif volume['status'] in self._left_by_cinder:
+            self._reset('/volumes/' + self.volume_id, 'error'
+                        if volume['status'] == 'deleting' else 'available')
         return False
 
     def _end_snapshot(self, snapshot):

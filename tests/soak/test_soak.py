@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random lives on three nodes, whose services and power go at random.
 
+Where etcd keeps the locks it goes, too.
+
 DMCLONE_SOAK_SECONDS says how long, DMCLONE_SOAK_SEED repeats what was tried.
 """
 
@@ -42,6 +44,7 @@ class SoakTest(base.SetupTest):
         self.assertGreaterEqual(len(nodes), 3)
         self.said, self.begun = [], time.monotonic()
         self.over = threading.Event()
+        self.etcd = self.lab.settings.coordination == 'etcd'
         with self.configured(OPTIONS, *nodes):
             lives = [life.Life(self.lab, user_module.User(self.lab),
                                '%d-%d' % (SEED, number), self.say)
@@ -82,6 +85,12 @@ class SoakTest(base.SetupTest):
         while not self.over.wait(chance.uniform(QUIET / 3, QUIET)):
             node = chance.choice(list(self.lab.nodes.values()))
             away = chance.uniform(0, 10)
+            if self.etcd and chance.random() < 0.4:
+                self.say('kill etcd')
+                self.lab.control.kill('etcd')
+                time.sleep(away)
+                self.lab.control.start('etcd')
+                continue
             if chance.random() < 0.6:
                 self.say('kill', None, node.name)
                 node.kill('cinder-volume')

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""etcd keeps the locks, and is away in the middle of a move.
+
+What a lock was taken for is done, and answered as done, whatever becomes of
+the lock; without etcd nothing begins, and guests do not notice.
+"""
+
+import base64
+import concurrent.futures
+import contextlib
+import os
+import shutil
+import time
+
+import requests
+
+from dmclone_driver.steps import Step
+from tests.crash import stops
+from tests.e2e import base
+from tests.e2e import user as user_module
+from tests.lab import etcd
+from tests.lab import paths
+from tests.lab import wait
+
+#: On the host; the nodes see it as stops.ON_NODE.
+FOLDER = paths.STATE / 'crash'
+#: What lets a volume stop at a step, and makes it small.
+OPTIONS = {'volume_driver': 'tests.crash.driver.StoppingDriver',
+           'volume_clear_size': str(stops.MIB)}
+#: Seconds that a request may take, as long as Nova waits by default.
+PATIENCE = 60
+_PREFIX = b'/tooz/locks'
+_CUT_OFF = ('nft add table inet cut && nft add chain inet cut out '
+            '"{ type filter hook output priority 0; }" && '
+            'nft add rule inet cut out tcp dport %d drop' % etcd.PORT)
+
+
+def _base64(text):
+    return base64.b64encode(text).decode()
+
+
+def locks():
+    """Return the names of the driver's locks that are held."""
+    answer = requests.post(etcd.ADDRESS + '/v3/kv/range', timeout=10, json={
+        'key': _base64(_PREFIX), 'range_end': _base64(_PREFIX[:-1] + b't'),
+        'keys_only': True})
+    names = [base64.b64decode(found['key']).decode()
+             for found in answer.json().get('kvs', ())]
+    return [name for name in names if 'dmclone-' in name]
+
+
+# What happens while volumes are stopped. They go on where it yields.
+
+@contextlib.contextmanager
+def _killed(control, home):
+    """No lock can be released, for longer than a lease."""
+    control.kill('etcd')
+    yield
+    time.sleep(etcd.LEASE + 5)
+    control.start('etcd')
+
+
+@contextlib.contextmanager
+def _restarted(control, home):
+    """The locks are still held."""
+    control.restart('etcd')
+    yield
+
+
+@contextlib.contextmanager
+def _emptied(control, home):
+    """All locks are lost."""
+    control.kill('etcd')
+    shutil.rmtree(etcd.FOLDER)
+    control.start('etcd')
+    yield
+
+
+@contextlib.contextmanager
+def _paused(control, home):
+    """etcd answers nothing, for longer than a lease."""
+    etcd.pause()
+    try:
+        yield
+        time.sleep(etcd.LEASE + 5)
+    finally:
+        etcd.resume()
+
+
+@contextlib.contextmanager
+def _cut_off(control, home):
+    """The home's leases run out while all others reach etcd."""
+    before = len(locks())
+    home.run(_CUT_OFF)
+    try:
+        wait.until(lambda: len(locks()) < before, 'a lease to run out',
+                   etcd.LEASE + 10)
+        yield
+    finally:
+        home.run('nft delete table inet cut')
+
+
+class EtcdTest(base.SetupTest):
+    """Afterwards no lock is held."""
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.no_locks_left)
+
+    def no_locks_left(self):
+        wait.until(lambda: not locks(), 'all locks to be released',
+                   2 * etcd.LEASE, log=lambda: '\n'.join(locks()))
+
+
+class AttachTest(EtcdTest):
+    """A volume is attached away, and etcd is away in the middle."""
+
+    def setUp(self):
+        super().setUp()
+        FOLDER.mkdir(exist_ok=True)
+        for name in os.listdir(FOLDER):
+            (FOLDER / name).unlink()
+        nodes = list(self.lab.nodes.values())
+        for node in nodes:
+            node.run('mkdir -p {0}; mountpoint -q {0} || mount -t hostfs '
+                     'none {0} -o {1}'.format(stops.ON_NODE, FOLDER))
+        stopping = self.configured(OPTIONS, *nodes)
+        stopping.__enter__()
+        self.addCleanup(stopping.__exit__, None, None, None)
+        # While volumes are still small.
+        self.addCleanup(self._clean_up)
+        self.addCleanup(stops.go_on, FOLDER)
+
+    def test_killed(self):
+        self.check(_killed, Step.PASSIVE, Step.COMMITTED)
+
+    def test_restarted(self):
+        self.check(_restarted, Step.PASSIVE, Step.COMMITTED)
+
+    def test_emptied(self):
+        self.check(_emptied, Step.PASSIVE, Step.COMMITTED)
+
+    def test_paused(self):
+        self.check(_paused, Step.PASSIVE, Step.COMMITTED)
+
+    def test_home_is_cut_off(self):
+        self.check(_cut_off, Step.COMMITTED)
+
+    def check(self, outage, *steps):
+        """A volume for each step is attached away, and back again."""
+        volumes = [self.filled_volume(stops.MIB) for _ in steps]
+        with concurrent.futures.ThreadPoolExecutor(
+                len(steps), initializer=self.lab.enter) as pool:
+            moves = [pool.submit(self.attach_away, *volume[:2], step)
+                     for volume, step in zip(volumes, steps)]
+            for volume_id, *_ in volumes:
+                wait.until(lambda v=volume_id: stops.stopped(FOLDER, v),
+                           'volume %s to be at its step' % volume_id, 30)
+            try:
+                with outage(self.lab.control, volumes[0][1]):
+                    stops.go_on(FOLDER)
+                    attachments = [move.result(PATIENCE) for move in moves]
+            finally:
+                stops.go_on(FOLDER)
+        for volume, attachment in zip(volumes, attachments):
+            self.compare_and_return(*volume, attachment)
+
+    def attach_away(self, volume_id, home, step):
+        """Attach a volume that stops; returns the attachment."""
+        peer = self.other(home)
+        stops.stop_at(FOLDER, volume_id, step,
+                      (home if step is Step.COMMITTED else peer).name)
+        return user_module.User(self.lab).attach(volume_id, peer)
+
+    def compare_and_return(self, volume_id, home, before, attachment):
+        """The volume has moved, and moves again."""
+        peer, path = self.other(home), user_module.path(attachment)
+        self.assertEqual(peer, self.home(volume_id))
+        self.assertEqual(before, self.checksum(peer, path, stops.MIB))
+        expected = self.checksum_with(peer, path, 5, 'one', stops.MIB)
+        self.write(peer, path, 5, 'one')
+        self.hydrated(volume_id)
+        self.assertEqual(expected, self.checksum(peer, path, stops.MIB))
+        self.user.detach(attachment['id'])
+        with self.attached(volume_id, home) as path:
+            self.assertEqual(home, self.home(volume_id))
+            self.assertEqual(expected, self.checksum(home, path, stops.MIB))
+            self.hydrated(volume_id)
+
+
+class AwayTest(EtcdTest):
+    """etcd is away, and then somebody wants something."""
+
+    def test_attach_is_refused(self):
+        """A guest, and the copy of its volume, go on."""
+        volume_id, home, before = self.filled_volume()
+        used_id, node, _ = self.filled_volume()
+        path = user_module.path(self.user.attach(used_id, self.other(node)))
+        node = self.other(node)
+        self.lab.control.kill('etcd')
+        try:
+            attachment = self.user.reserve(volume_id)
+            with self.assertRaises(user_module.ApiError):
+                # Cinder's API has a lock of its own for this request.
+                self.user.connect(attachment, self.user.connector(
+                    self.other(home)))
+            self.user.detach(attachment)
+            with self.assertRaises(user_module.ApiError) as refused:
+                self.user.attach(volume_id, self.other(home))
+            self.assertIn('Nothing was done to volume ' + volume_id,
+                          refused.exception.text)
+            expected = self.checksum_with(node, path, 20, 'one')
+            self.write(node, path, 20, 'one')
+            self.assertEqual(expected, self.checksum(node, path))
+        finally:
+            self.lab.control.start('etcd')
+        self.assertEqual(home, self.home(volume_id))
+        self.assertEqual([], self.placeholders(volume_id))
+        self.user.detach_all(volume_id)
+        with self.attached(volume_id, self.other(home)) as moved:
+            self.assertEqual(before, self.checksum(self.other(home), moved))
+        self.hydrated(used_id)
+        self.assertEqual(expected, self.checksum(node, path))
+
+
+class LiveMigrationTest(base.TwoAttachmentsTest, EtcdTest):
+    """The guest arrives while etcd is away, for longer than a lease."""
+
+    def test_guest_arrives(self):
+        expected = self.checksum_with(self.old, self.old_path, 30, 'new')
+        self.lab.control.kill('etcd')
+        try:
+            self.begin('yes new | head -c 1M | dd of=%s bs=1M seek=30 '
+                       'iflag=fullblock oflag=direct conv=notrunc,fsync'
+                       % self.new_path)
+            wait.until(lambda: self.home(self.volume_id) is self.new,
+                       'the commit, which needs no lock', 30)
+            with self.assertRaises(user_module.ApiError) as refused:
+                self.user.detach(self.first['id'])
+            self.assertIn(self.volume_id, refused.exception.text)
+            time.sleep(etcd.LEASE + 5)
+        finally:
+            self.lab.control.start('etcd')
+        self.assertEqual('0', self.end())
+        self.user.detach(self.first['id'])
+        self.assertEqual(expected, self.checksum(self.new, self.new_path))
+        self.hydrated(self.volume_id)
+        self.assertEqual(expected, self.checksum(self.new, self.new_path))
