@@ -5,6 +5,7 @@ import unittest
 
 from tests.lab import apt
 from tests.lab import config
+from tests.lab import settings
 from tests.lab import ticker
 
 
@@ -66,6 +67,15 @@ class SettingsTest(unittest.TestCase):
             config.merged(base, {'a': {'x': None, 'y': '3'},
                                  'b': {'z': '4'}}))
         self.assertEqual({'a': {'x': '1', 'y': '2'}}, base)
+
+    def test_coordination(self):
+        """All hosts use the same etcd, or each its own files."""
+        for kind, expected in (('file', None), ('etcd', {
+                'backend_url': 'etcd3+http://10.77.0.1:2379'})):
+            choices = settings.Settings(coordination=kind)
+            for made in (config.cinder_control(kind),
+                         config.cinder_node('node1', '10.77.0.11', choices)):
+                self.assertEqual(expected, made.get('coordination'))
 
 
 if __name__ == '__main__':
