@@ -53,12 +53,9 @@ class Node(fake_cloud.Node):
     def _register(self):
         service = types.SimpleNamespace(
             host=self.host, uuid='service-' + self.name,
-            availability_zone='zone')
+            availability_zone='zone', save=lambda: None)
         self.cloud.database.services.append(service)
         return service
-
-    def _heard_of(self, days):
-        """Do nothing: a service that is down is asked all the same."""
 
     # Making them takes long.
     _configuration = staticmethod(functools.cache(
