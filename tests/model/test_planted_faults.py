@@ -95,9 +95,10 @@ def _metadata_made_anew(self, names):
     return found
 
 
-def _placeholder_by_status(row):
-    return row.status == 'maintenance' and (
-        row.replication_driver_data or '').startswith('{')
+def _placeholder_by_status(context, row_id):
+    row = identity.get(context, row_id)
+    return row if row is not None and identity.is_placeholder(row) and (
+        row.status == 'maintenance') else None
 
 
 def _recover_sealed(self, context, row, lv):
@@ -150,7 +151,8 @@ FAULTS = {
 #: The same, to be found in a life with operators and lost answers.
 FAULTS_WITH_HANDS = {
     'placeholder recognised by its status':
-        ('identity.is_placeholder', _placeholder_by_status, 'left over'),
+        ('identity.placeholder', _placeholder_by_status,
+         'is released, but its copy was not flushed'),
     'host that stays as something else has written it':
         ('backend.Backend.correct', lambda self, context, row: None,
          'the volume cannot be used'),
