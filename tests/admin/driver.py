@@ -15,12 +15,22 @@ from tests.crash import stops
 StoppingDriver = driver.StoppingDriver
 
 
+def _is_dry(names):
+    return stops.dry(stops.ON_NODE, driver.volume_of(names.name_id))
+
+
 def _start_hydration(names, start=handles.start_hydration):
-    if stops.dry(stops.ON_NODE, driver.volume_of(names.name_id)):
+    if _is_dry(names):
         dmsetup.suspend(names.of(SOURCE), flush=False)
     start(names)
 
 
+def _connect_source(names, disk, length, connect=handles.connect_source):
+    if not _is_dry(names):
+        connect(names, disk, length)
+
+
 handles.start_hydration = _start_hydration
+handles.connect_source = _connect_source
 # The source of what makes no progress would be connected anew.
 hydration.STALLED = 3600

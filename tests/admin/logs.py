@@ -5,6 +5,7 @@ import contextlib
 import os
 
 from tests.lab import errors
+from tests.lab import paths
 from tests.lab import wait
 
 
@@ -15,9 +16,10 @@ class Logs:
         self._levels = [' %s ' % level for level in levels]
         self.lines = []
         self._files = []
-        for node in (test.home, test.peer):
-            log = open(node.machine.logs / 'cinder-volume.log',
-                       errors='replace')
+        for path in (test.home.machine.logs / 'cinder-volume.log',
+                     test.peer.machine.logs / 'cinder-volume.log',
+                     paths.LOGS / 'cinder-scheduler.log'):
+            log = open(path, errors='replace')
             test.addCleanup(log.close)
             log.seek(0, os.SEEK_END)
             self._files.append(log)

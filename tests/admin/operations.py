@@ -18,6 +18,10 @@ STATUSES = ('available', 'error', 'in-use', 'creating', 'deleting',
             'maintenance')
 
 
+class Refused(Exception):
+    """Something else than the API has refused a request."""
+
+
 def asked_at_once(request):
     """Return whether a request has done all when it has been answered."""
     return request.answered
@@ -34,26 +38,23 @@ class Operation:
     done: object = asked_at_once
     #: Called with it when all is settled.
     put_right: object = lambda request: None
-    #: Of the volume, its placeholder, or both.
-    rows: str = 'VP'
     #: The row's state is reset before, since it is refused in others.
     after_reset: bool = False
+    #: What is refused is not tried again after a reset: it is one.
+    once: bool = False
 
 
 @dataclasses.dataclass(eq=False)
 class Request:
-    """An operation on one row of one volume, in one state."""
+    """An operation on one row of a volume."""
 
     operation: Operation
     row: str
-    state: str
+    volume: object
     test: object
-    volume_id: str = None
-    placeholder_id: str = None
-    #: That of the first volume, by which its data is known.
-    seed: str = None
     #: The row's state was reset, since the API had refused it before.
     reset: bool = False
+    asked: bool = False
     answered: bool = False
     #: What the API has said instead.
     refusal: str = None
@@ -62,19 +63,12 @@ class Request:
     reason: str = ''
     #: How many lines about trouble were in the logs when it was asked.
     since: int = 0
-    #: What it has done was put right, and the row's state.
-    undone: bool = False
-    right: bool = False
     #: Ids of what was made on the way, {kind: id}.
     made: dict = dataclasses.field(default_factory=dict)
 
     @property
     def name(self):
         return '%s of %s' % (self.operation.name, self.row)
-
-    @property
-    def key(self):
-        return '%s, %s' % (self.name, self.state)
 
     @property
     def ids(self):
@@ -84,7 +78,8 @@ class Request:
     @property
     def target(self):
         """The id of the row that it is about."""
-        return self.volume_id if self.row == 'V' else self.placeholder_id
+        return (self.volume.volume_id if self.row == 'V' else
+                self.volume.placeholder_id)
 
     def admin(self, method, path, body=None):
         return self.test.user.as_admin(method, path, body)
@@ -114,7 +109,7 @@ def _act(name, request, **body):
 
 def _reset(name, **more):
     return Operation('reset-state ' + name, functools.partial(
-        _act, 'os-reset_status', **more))
+        _act, 'os-reset_status', **more), once=True)
 
 
 def _is_gone(request):
@@ -126,8 +121,10 @@ def _delete(request):
 
 
 def _manage_delete(request):
-    request.test.lab.control.manage('cinder-manage', 'volume', 'delete',
-                                    request.target)
+    said = request.test.lab.control.manage(
+        'cinder-manage', 'volume', 'delete', request.target)
+    if 'Volume is in-use' in said:
+        raise Refused(said)
 
 
 def _attachments(request):
@@ -137,7 +134,8 @@ def _attachments(request):
 
 def _detach(request):
     """Delete that of the home, if there is one, as Nova does."""
-    request.admin('DELETE', '/attachments/' + _attachments(request)[0]['id'])
+    request.admin('DELETE', '/attachments/' + request.test.attachments(
+        request.volume)[0]['id'])
 
 
 def _force_detach(request):
@@ -277,15 +275,12 @@ def _unmanage(request):
 def _manage_again(request):
     """Take back what was given away; the volume has another id then."""
     if request.row == 'V' and _is_gone(request):
-        request.volume_id = request.test.user.settled(_take_over(
+        request.volume.volume_id = request.test.user.settled(_take_over(
             request, request.made['name_id'], request.made['host']),
             'available')['id']
 
 
-#: For all rows of a host at once, so it is asked by a test of its own.
-UPDATE_HOST = Operation('cinder-manage volume update_host', ask=None)
-
-OPERATIONS = (
+_ALL = (
     *(_reset(status, status=status) for status in STATUSES),
     _reset('none (migration status)', migration_status='none'),
     _reset('available and none', status='available',
@@ -294,8 +289,8 @@ OPERATIONS = (
     Operation('force-delete', functools.partial(_act, 'os-force_delete'),
               _is_gone),
     Operation('cinder-manage volume delete', _manage_delete, _is_gone),
-    Operation('attach', _attach, put_right=_end_attachment, rows='P'),
-    Operation('detach', _detach, rows='V'),
+    Operation('attach', _attach, put_right=_end_attachment),
+    Operation('detach', _detach),
     Operation('force-detach', _force_detach),
     Operation('extend', functools.partial(_act, 'os-extend', new_size=2),
               _is_larger),
@@ -313,3 +308,30 @@ OPERATIONS = (
     Operation('unmanage', _unmanage, _is_gone, _manage_again),
     Operation('manage the logical volume', _manage, _is_managed,
               _delete_managed))
+OPERATIONS = {operation.name: operation for operation in _ALL}
+#: For all rows of a host at once, so it is asked by a test of its own.
+UPDATE_HOST = Operation('cinder-manage volume update_host', ask=None)
+
+_RESETS = [name for name in OPERATIONS if name.startswith('reset-state')]
+#: What each volume is asked for, one after the other; the last of a volume
+#: may have to wait until the state is over.
+CHAINS = (
+    [*(('V', name) for name in _RESETS), ('V', 'delete')],
+    [*(('P', name) for name in _RESETS), ('V', 'force-delete')],
+    [('P', 'delete'), ('P', 'force-delete'),
+     ('P', 'cinder-manage volume delete'),
+     ('V', 'cinder-manage volume delete')],
+    [('P', 'attach'), ('P', 'force-detach'), ('P', 'extend'),
+     ('V', 'detach')],
+    [('P', 'snapshot'), ('P', 'upload to image'), ('P', 'transfer'),
+     ('V', 'force-detach')],
+    [('P', 'retype, equal content'), ('P', 'retype'), ('V', 'extend')],
+    [('P', 'migrate'), ('P', 'migrate, host copy'), ('V', 'snapshot')],
+    [('P', 'unmanage'), ('P', 'manage the logical volume'),
+     ('V', 'upload to image')],
+    [('V', 'transfer')],
+    [('V', 'retype, equal content'), ('V', 'retype')],
+    [('V', 'migrate')],
+    [('V', 'migrate, host copy')],
+    [('V', 'unmanage')],
+    [('V', 'manage the logical volume')])

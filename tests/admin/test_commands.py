@@ -2,16 +2,15 @@
 """Cinder's own commands, on the rows of volumes that are moving.
 
 Each is refused with a reason, or done and right; afterwards all converges.
-Each is given to a volume of its own, all volumes of a state at once.
 """
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import functools
 import json
 import os
 import pathlib
-import time
 
 from dmclone_driver.names import Names
 from dmclone_driver.steps import Step
@@ -29,21 +28,46 @@ from tests.lab import wait
 #: Where the outcomes go, one file for each state.
 OUTCOMES = pathlib.Path(os.environ.get('DMCLONE_ADMIN_OUTCOMES') or
                         paths.STATE / 'admin-outcomes')
-#: Requests at a time, of those that do something.
-AT_ONCE = 6
-#: Seconds until volumes are in a state; until a request has come to its end
-#: while they are; and afterwards, when all converges.
-TO_PREPARE, TO_ANSWER, TO_CONVERGE = 120, 45, 300
+#: Volumes that are prepared at a time.
+AT_ONCE = 2
+#: Seconds until volumes are in a state; until a request has come to its end,
+#: and one that may have to wait for the end of the state; and afterwards,
+#: when all converges.
+TO_PREPARE, TO_ANSWER, TO_SEE, TO_CONVERGE = 120, 120, 15, 300
 #: Seconds until a host is put back: Cinder asks for capacities each minute.
-TO_PUT_BACK = 90
-#: In which nothing holds the lock of a volume.
-FREE = ('prepared', 'hydrating')
+TO_PUT_BACK = 120
 STATES = ('prepared', 'gate shut', 'hydrating', 'complete')
-#: Where the volumes that are held up by the driver stop.
+#: Where the volumes that hold their lock meanwhile are stopped.
 STEPS = {'gate shut': Step.OPENING, 'complete': Step.COMPLETE}
-BUSY = (*user_module.BUSY, 'retyping', 'managing', 'unmanaging',
-        'restoring-backup', 'awaiting-transfer')
+BUSY = (*user_module.BUSY, 'retyping', 'managing', 'unmanaging')
 MIGRATES = ('starting', 'migrating', 'completing')
+
+
+@dataclasses.dataclass(eq=False)
+class Volume:
+    """A volume in a state, and what is asked for."""
+
+    name: str
+    state: str
+    requests: list = dataclasses.field(default_factory=list)
+    volume_id: str = None
+    placeholder_id: str = None
+    #: The id by which its data is known.
+    seed: str = None
+    #: The attachment at the home.
+    first: str = None
+    instance: str = dataclasses.field(default_factory=user_module.uuid4)
+    #: What was asked for last has been put right.
+    undone: bool = False
+    #: What is wrong; None when all is well.
+    wrong: str = 'not looked at'
+
+    @property
+    def deleted(self):
+        """Whether its deletion was asked for, and done."""
+        return any(request.row == 'V' and request.outcome == 'done' and
+                   'delete' in request.operation.name
+                   for request in self.requests)
 
 
 class CommandsTest(base.StoppingTest):
@@ -78,20 +102,31 @@ class CommandsTest(base.StoppingTest):
 
     def ask_all(self, state):
         """Give all commands to volumes in a state, and let all converge."""
-        requests = [operations.Request(operation, row, state, self)
-                    for operation in operations.OPERATIONS
-                    for row in operation.rows]
-        with self.brought_there(state, requests) as pool:
-            asked = [pool.submit(self.ask, request) for request in requests]
-            self.wait_for_outcomes(requests)
+        volumes = [Volume('%s %d' % (state, number), state)
+                   for number in range(len(operations.CHAINS))]
+        for volume, chain in zip(volumes, operations.CHAINS):
+            volume.requests = [operations.Request(
+                operations.OPERATIONS[name], row, volume, self)
+                for row, name in chain]
+        with self.brought_there(state, volumes) as pool:
+            asked = [pool.submit(self.ask_for_all_of, volume)
+                     for volume in volumes]
+            self.logs.wait_for(
+                2 * TO_ANSWER, lambda: all(volume.requests[-1].asked
+                                           for volume in volumes))
+            self.logs.wait_for(TO_SEE, lambda: all(
+                [self.see(volume.requests[-1]) for volume in volumes]))
             self.go_on()
-            concurrent.futures.wait(asked)
+            for job in asked:
+                job.result()
 
     def test_update_host(self):
         """It changes all rows of a host; each is put back while it waits."""
-        requests = [operations.Request(operations.UPDATE_HOST, 'VP', state,
-                                       self) for state in STATES]
-        with self.brought_there('update_host', requests):
+        volumes = [Volume(state, state) for state in STATES]
+        for volume in volumes:
+            volume.requests = [operations.Request(
+                operations.UPDATE_HOST, row, volume, self) for row in 'VP']
+        with self.brought_there('update_host', volumes):
             there = ['%s@dmclone#dmclone' % node.name
                      for node in (self.home, self.peer)]
             for one, other in (there, reversed(there)):
@@ -102,8 +137,9 @@ class CommandsTest(base.StoppingTest):
                 self.assertEqual({other}, set(self.hosts().values()))
                 wait.until(lambda: self.hosts() == hosts,
                            'all hosts to be put back', TO_PUT_BACK)
-            for request in requests:
-                request.answered, request.outcome = True, 'done'
+            for volume in volumes:
+                for request in volume.requests:
+                    request.answered, request.outcome = True, 'done'
 
     def hosts(self):
         """Return {row id: host}."""
@@ -111,117 +147,125 @@ class CommandsTest(base.StoppingTest):
             "SELECT id, host FROM volumes WHERE deleted = 0"))
 
     @contextlib.contextmanager
-    def brought_there(self, name, requests):
+    def brought_there(self, name, volumes):
         """Have volumes in their states for a while; then all converges."""
-        originals = self.bring_there(requests)
-        failed = 'not looked at'
+        originals = self.bring_there(volumes)
         try:
             with concurrent.futures.ThreadPoolExecutor(
-                    len(requests), initializer=self.lab.enter) as pool:
+                    len(volumes), initializer=self.lab.enter) as pool:
                 try:
                     yield pool
                 finally:
                     self.go_on()
-            failed = self.converge(requests, originals)
+            self.converge(volumes, originals)
         finally:
-            self.write_down(name, requests, failed)
-        self.assertEqual({}, failed)
-        self.end(requests)
+            self.write_down(name, volumes)
+        self.assertEqual({}, {volume.name: volume.wrong for volume in volumes
+                              if volume.wrong})
+        self.at_once([functools.partial(
+            self.user.delete_volume, volume.volume_id, TO_PREPARE)
+            for volume in volumes if not volume.deleted], AT_ONCE)
+        self.nothing_left(base.TO_PREPARE)
+
+    def go_on(self):
+        stops.go_on(base.FOLDER)
+        hold.resume_all(self.peer)
 
     # Before
 
-    def bring_there(self, requests):
+    def bring_there(self, volumes):
         """Bring volumes to states; returns the checksums of their parts."""
-        self.create(requests)
-        for request in requests:
-            request.seed = request.volume_id
-        originals = self.fill(requests)
-        self.first = self.attach_all(self.home, requests)
-        self.attach_all(self.peer, requests)
-        for request in requests:
-            request.placeholder_id, = self.placeholders(request.volume_id)
-            if request.state in STEPS:
-                stops.stop_at(base.FOLDER, request.volume_id,
-                              STEPS[request.state], self.peer.name)
-            elif request.state == 'hydrating':
-                stops.hold_up(base.FOLDER, request.volume_id)
-        moving = [request for request in requests
-                  if request.state != 'prepared']
-        self.at_once([functools.partial(self.user.detach, self.first[request])
-                      for request in moving], 4 * AT_ONCE)
+        self.create(volumes)
+        for volume in volumes:
+            volume.seed = volume.volume_id
+        originals = self.fill(volumes)
+        self.at_once([functools.partial(self.attach_twice, volume)
+                      for volume in volumes], AT_ONCE)
+        moving = [volume for volume in volumes if volume.state != 'prepared']
+        # Each waits until the peer has opened its gate, or does not answer.
+        self.at_once([functools.partial(self.user.detach, volume.first)
+                      for volume in moving], len(volumes))
         wait.until(lambda: all(map(self.is_there, moving)),
                    'all volumes', TO_PREPARE, log=lambda: '\n'.join(
-                       '%s is not %s' % (request.volume_id, request.state)
-                       for request in moving if not self.is_there(request)))
+                       '%s is not %s' % (volume.volume_id, volume.state)
+                       for volume in moving if not self.is_there(volume)))
         self.write(self.peer, moving)
-        self.write(self.home, set(requests) - set(moving))
+        self.write(self.home, set(volumes) - set(moving))
         wait.until(lambda: all(
-            request.state == 'gate shut' or
-            stops.durable(base.FOLDER, request.volume_id)
-            for request in requests), 'what guests have written', 60)
+            volume.state == 'gate shut' or
+            stops.durable(base.FOLDER, volume.volume_id)
+            for volume in volumes), 'what guests have written', 60)
         return originals
 
-    def attach_all(self, node, requests):
-        instances = self.instances = getattr(self, 'instances', {})
-        attachments = {}
+    def attach_twice(self, volume):
+        """Prepare a transfer, and say where it is to be stopped."""
+        volume.first = self.user.attach(volume.volume_id, self.home,
+                                        volume.instance)['id']
+        self.user.attach(volume.volume_id, self.peer, volume.instance)
+        volume.placeholder_id, = self.placeholders(volume.volume_id)
+        if volume.state in STEPS:
+            stops.stop_at(base.FOLDER, volume.volume_id, STEPS[volume.state],
+                          self.peer.name)
+        elif volume.state == 'hydrating':
+            stops.hold_up(base.FOLDER, volume.volume_id)
 
-        def attach(request):
-            attachments[request] = self.user.attach(
-                request.volume_id, node, instances.setdefault(
-                    request, user_module.uuid4()))['id']
-        self.at_once([lambda request=request: attach(request)
-                      for request in requests], AT_ONCE)
-        return attachments
-
-    def is_there(self, request):
+    def is_there(self, volume):
         """Whether a volume is in its state."""
-        if request.state in STEPS:
-            return stops.stopped(base.FOLDER, request.volume_id)
-        return hold.is_held(self, request.placeholder_id)
+        if volume.state in STEPS:
+            return stops.stopped(base.FOLDER, volume.volume_id)
+        return hold.is_held(self, volume.placeholder_id)
 
-    def write(self, node, requests):
+    def write(self, node, volumes):
         """Have guests write a block, which waits where the gate is shut."""
-        names = self.name_ids()
+        names = dict(self.lab.sql("SELECT id, COALESCE(_name_id, id) FROM "
+                                  "volumes WHERE deleted = 0"))
         node.run('\n'.join(cases.WRITE.format(
-            id=request.volume_id, path=Names(names[request.volume_id]).path(),
+            id=volume.volume_id, path=Names(names[volume.volume_id]).path(),
             at=cases.GUEST_BLOCK, folder=stops.ON_NODE)
-            for request in requests))
-
-    def name_ids(self):
-        """Return {volume id: id that its logical volume is named after}."""
-        return dict(self.lab.sql("SELECT id, COALESCE(_name_id, id) FROM "
-                                 "volumes WHERE deleted = 0"))
+            for volume in volumes))
 
     # The requests
 
+    def ask_for_all_of(self, volume):
+        """Ask for one after the other; the last may be left to wait."""
+        for request in volume.requests:
+            request.since = len(self.logs.lines)
+            last = request is volume.requests[-1]
+            try:
+                request.asked = last
+                self.ask(request)
+                if last:
+                    return
+                wait.until(lambda: self.see(request), request.name, TO_ANSWER)
+                request.operation.put_right(request)
+                self.reset_right(volume)
+            except Exception as error:
+                request.outcome, request.reason = 'FAILED', repr(error)
+
     def ask(self, request):
         """Ask; where the state of the row is in the way, reset that first."""
-        try:
-            if not request.operation.after_reset:
-                self.ask_once(request)
-            if not request.answered:
-                request.reset = True
-                request.action(**{'os-reset_status': operations.RESET})
-                self.ask_once(request)
-        except Exception as error:
-            request.outcome, request.reason = 'FAILED', repr(error)
+        if not request.operation.after_reset:
+            self.ask_once(request)
+        if not (request.answered or request.operation.once):
+            request.reset = True
+            request.action(**{'os-reset_status': operations.RESET})
+            self.ask_once(request)
 
     def ask_once(self, request):
-        request.since = len(self.logs.lines)
         try:
             request.operation.ask(request)
             request.answered = True
         except user_module.ApiError as error:
             request.refusal = '%s: %s' % (error.status, error.text[:300])
-        except IndexError:
-            request.refusal = 'there is no attachment'
+        except operations.Refused as error:
+            request.refusal = str(error)
 
     def see(self, request):
         """Find out what has become of a request, unless that is known."""
         if request.outcome:
-            return
+            return True
         if not request.answered:
-            if request.refusal and request.reset:
+            if request.refusal and (request.reset or request.operation.once):
                 request.outcome, request.reason = 'refused', request.refusal
         elif request.operation.done(request):
             request.outcome = 'done'
@@ -229,126 +273,74 @@ class CommandsTest(base.StoppingTest):
             request.reason = self.logs.said(*request.ids,
                                             since=request.since)
             request.outcome = 'refused' if request.reason else None
+        return bool(request.outcome)
 
     def is_busy(self, request):
         """Whether Cinder is at work on the row."""
         found = request.columns('status', 'migration_status')
         return found and (found[0] in BUSY or found[1] in MIGRATES)
 
-    def wait_for_outcomes(self, requests):
-        """Wait for what does not wait for the state to end.
+    def attachments(self, volume):
+        """Return a volume's attachments, that of the home first."""
+        return sorted(self.user.attachments(volume.volume_id),
+                      key=lambda each: each['id'] != volume.first)
 
-        What a placeholder's node does has to come to its end: it ends with
-        the transfer.
-        """
-        def known():
-            for request in requests:
-                if request.row == 'P' or request.state in FREE:
-                    self.see(request)
-            return all(request.outcome for request in requests)
-        self.logs.wait_for(TO_ANSWER, known)
-        for request in requests:
-            if request.row == 'P' and not request.outcome:
-                request.outcome, request.reason = 'FAILED', 'no outcome'
-
-    def go_on(self):
-        stops.go_on(base.FOLDER)
-        hold.resume_all(self.peer)
+    def reset_right(self, volume):
+        """Reset a volume's state to what it is, as an operator would."""
+        right = 'in-use' if self.attachments(volume) else 'available'
+        if self.user.volume(volume.volume_id)['status'] != right:
+            self.user.as_admin(
+                'POST', '/volumes/%s/action' % volume.volume_id,
+                {'os-reset_status': {'status': right}})
 
     # Afterwards
 
-    def converge(self, requests, originals):
-        """Put right what was asked for; returns {request: what is wrong}."""
-        end = time.monotonic() + TO_CONVERGE
-        left = {request: 'not looked at' for request in requests}
-        while left and time.monotonic() < end:
-            self.logs.read()
-            left = {request: wrong for request, wrong in (
-                (request, self.go_further(request)) for request in left)
-                if wrong}
-            time.sleep(1)
+    def converge(self, volumes, originals):
+        """Put right what was asked for, and look at all data."""
+        def converged():
+            for volume in volumes:
+                if volume.wrong:
+                    volume.wrong = self.go_further(volume)
+            return not any(volume.wrong for volume in volumes)
+        self.logs.wait_for(TO_CONVERGE, converged)
         now = self.parts()
-        failed = {request.key: str(left.get(request) or self.is_wrong(
-            request, originals, now)) for request in requests}
-        return {key: wrong for key, wrong in failed.items()
-                if wrong != 'None'}
+        for volume in volumes:
+            if not (volume.wrong or volume.deleted):
+                before, found = originals[volume.seed], now.get(
+                    volume.volume_id)
+                right = [before[0], self.written(volume.seed), before[2]]
+                if found != right:
+                    volume.wrong = 'it holds %s instead of %s' % (found,
+                                                                  right)
 
-    def go_further(self, request):
+    def go_further(self, volume):
         """Do the next thing for a volume; returns what is missing yet."""
+        last = volume.requests[-1]
         try:
-            self.see(request)
-            if not request.outcome or request.outcome == 'FAILED':
-                return request.reason or 'no outcome'
-            if not request.right:
-                missing = self.put_right(request)
-                if missing:
-                    return missing
-                request.right = True
-            rows = self.states().get(request.volume_id, [])
-            if self.is_deleted(request):
-                return rows
-            return rows if len(rows) != 1 or rows[0][3] else None
+            if not self.see(last):
+                return 'no outcome'
+            if not volume.undone:
+                if self.is_busy(last):
+                    return 'it is busy'
+                last.operation.put_right(last)
+                volume.undone = True
+            if not volume.deleted:
+                self.reset_right(volume)
+                for attachment in self.attachments(volume):
+                    self.user.detach(attachment['id'])
+            rows = self.states().get(volume.volume_id, [])
+            if volume.deleted:
+                return str(rows) if rows else None
+            return None if len(rows) == 1 and not rows[0][3] else str(rows)
         except Exception as error:
             return repr(error)
 
-    @staticmethod
-    def is_deleted(request):
-        """Whether somebody has asked to delete the volume, and was obeyed."""
-        return (request.row == 'V' and request.outcome == 'done' and
-                'delete' in request.operation.name)
-
-    def put_right(self, request):
-        """Leave an available volume, as an operator and its user would.
-
-        :returns: what has to be waited for
-        """
-        operation, reset = request.operation, (
-            request.operation.name.startswith('reset'))
-        if not reset and self.is_busy(request):
-            return 'it is busy'
-        if not request.undone:
-            operation.put_right(request)
-            request.undone = True
-        if self.is_deleted(request):
-            return None
-        attachments = sorted(
-            self.user.attachments(request.volume_id),
-            key=lambda each: each['id'] != self.first[request])
-        right = 'in-use' if attachments else 'available'
-        if self.user.volume(request.volume_id)['status'] != right:
-            self.user.as_admin(
-                'POST', '/volumes/%s/action' % request.volume_id,
-                {'os-reset_status': {'status': right}})
-        for attachment in attachments:
-            self.user.detach(attachment['id'])
-        return 'it was in use' if attachments else None
-
-    def is_wrong(self, request, originals, now):
-        """Return what is wrong with a volume's data, if anything."""
-        if self.is_deleted(request):
-            return None
-        original, parts = (originals[request.seed],
-                           now.get(request.volume_id))
-        if parts is None:
-            return 'its data is not to be found'
-        right = [original[0], self.written(request.seed), original[2]]
-        return None if parts == right else 'it holds %s instead of %s' % (
-            parts, right)
-
-    def end(self, requests):
-        """Delete the volumes; then nothing may be left of anything."""
-        self.at_once([lambda request=request: self.user.delete_volume(
-            request.volume_id, TO_PREPARE) for request in requests
-            if not self.is_deleted(request)], AT_ONCE)
-        self.nothing_left(base.TO_PREPARE)
-
-    def write_down(self, name, requests, failed):
+    def write_down(self, name, volumes):
         """Keep the outcomes for the table, and the reasons."""
         (OUTCOMES / (name + '.json')).write_text(json.dumps([{
-            'operation': request.operation.name, 'row': row,
-            'state': request.state, 'outcome': request.outcome,
+            'operation': request.operation.name, 'row': request.row,
+            'state': volume.state, 'outcome': request.outcome,
             'reset': request.reset, 'refusal': request.refusal,
-            'reason': request.reason, 'wrong': failed if isinstance(
-                failed, str) else failed.get(request.key),
-            'volume': request.seed, 'placeholder': request.placeholder_id}
-            for request in requests for row in request.row], indent=1))
+            'reason': request.reason, 'wrong': volume.wrong,
+            'volume': volume.seed, 'placeholder': volume.placeholder_id}
+            for volume in volumes for request in volume.requests], indent=1))

@@ -193,8 +193,8 @@ class ForgetfulTest(base.StoppingTest):
 
     def parts_of(self, node, name_id):
         """Return the checksums of a logical volume's parts."""
-        path = '/dev/cinder-volumes/volume-' + name_id
-        return node.run(base.PARTS + 'parts x ' + path).split()[1:]
+        return self.parts_on(node, {
+            'it': '/dev/cinder-volumes/volume-' + name_id})['it']
 
     # Afterwards
 

@@ -22,26 +22,13 @@ OPTIONS = {'volume_driver': 'tests.crash.driver.StoppingDriver',
            # A deletion would clear more than there is.
            'volume_clear_size': str(stops.MIB)}
 
-# Prints the checksums of what lies before, in, and after the guest's block.
-PARTS = r"""
-part() { dd if=$2 bs=1M iflag=direct,skip_bytes,count_bytes skip=$3 \
-    count=$4 status=none | sha256sum | cut -c 1-64; }
-parts() { echo $1 $(part $1 $2 0 {at}) $(part $1 $2 {at} 4096) \
-    $(part $1 $2 $(({at} + 4096)) $(({size} - {at} - 4096))); }
-""".replace('{at}', str(4096 * cases.GUEST_BLOCK)).replace(
-    '{size}', str(stops.MIB << 20))
 # Writes to each volume, and says which of them refuses that.
 _USE = r"""
 use() { dd if=/dev/zero of=$1 bs=4096 count=1 oflag=direct \
     conv=nocreat,notrunc,fsync status=none || echo $1; }
 """
-_FILL = r"""
-fill() { for id; do
-    openssl enc -aes-128-ctr -nosalt -pbkdf2 -pass pass:$id -in /dev/zero \
-        2> /dev/null | head -c {size} | dd of=/dev/mapper/dmclone-$id bs=1M \
-        iflag=fullblock oflag=direct conv=nocreat,fsync status=none || exit
-done; }
-fill """.replace('{size}', str(stops.MIB << 20))
+_ON_NODE = '%s/bin/python %s/tests/crash/on_node.py {0} %d %d' % (
+    paths.VENV, paths.CHECKOUT, stops.MIB << 20, 4096 * cases.GUEST_BLOCK)
 
 
 class StoppingTest(base.SetupTest):
@@ -62,6 +49,8 @@ class StoppingTest(base.SetupTest):
         stopping = self.configured(self.OPTIONS, self.home, self.peer)
         stopping.__enter__()
         self.addCleanup(stopping.__exit__, None, None, None)
+        # After a failure, too, with the driver that knows their size.
+        self.addCleanup(self._clean_up)
         self.addCleanup(stops.go_on, FOLDER)
 
     def create(self, all_cases):
@@ -81,18 +70,30 @@ class StoppingTest(base.SetupTest):
 
     def fill(self, all_cases):
         """Fill the volumes where they are; returns their parts' checksums."""
-        self.home.run(_FILL + ' '.join(
-            case.volume_id for case in all_cases), timeout=180)
+        self.home.run(_ON_NODE.format('fill'), timeout=180, input=''.join(
+            '%s %s\n' % (case.volume_id, Names(case.volume_id).path())
+            for case in all_cases))
         return self.parts()
 
     def parts(self):
         """Return {volume id: checksums of its parts}, where it lives."""
         found = {}
         for node, paths_of in self.paths():
-            text = ''.join('parts %s %s\n' % item for item in paths_of.items())
-            for line in node.run(PARTS + text, timeout=180).splitlines():
-                volume_id, *sums = line.split()
-                found[volume_id] = sums
+            found.update(self.parts_on(node, paths_of))
+        return found
+
+    @staticmethod
+    def parts_on(node, paths_of):
+        """Return {name: checksums of its parts} of devices on a node.
+
+        :param paths_of: {name: path}
+        """
+        found, lines = {}, ''.join(
+            '%s %s\n' % item for item in paths_of.items())
+        for line in node.run(_ON_NODE.format('parts'), timeout=180,
+                             input=lines).splitlines():
+            name, *sums = line.split()
+            found[name] = sums
         return found
 
     def paths(self):

@@ -177,13 +177,14 @@ class Control:
         broker.configure()
 
     def manage(self, program, *words):
-        """Run one of the *-manage programs."""
+        """Run one of the *-manage programs; returns what it has said."""
         settings = {'keystone-manage': KEYSTONE, 'cinder-manage': CINDER,
                     'glance-manage': GLANCE, 'nova-manage': NOVA,
                     'placement-manage': PLACEMENT}[program]
-        command.run([*network.wrapper(), paths.VENV / 'bin' / program,
-                     '--config-file', settings, *words],
-                    env=_environment(), timeout=300, cwd=paths.STATE)
+        return command.run(
+            [*network.wrapper(), paths.VENV / 'bin' / program,
+             '--config-file', settings, *words],
+            env=_environment(), timeout=300, cwd=paths.STATE)
 
     def program(self, module):
         """Run a program of ours with the environment's Python."""

@@ -13,9 +13,11 @@ from tests.unit import base
 
 class OperationsTestCase(base.PlainTestCase):
 
-    def test_each_has_a_name_of_its_own(self):
-        names = [each.name for each in operations.OPERATIONS]
-        self.assertEqual(len(names), len(set(names)))
+    def test_each_is_asked_for_once_of_each_row(self):
+        asked = [each for chain in operations.CHAINS for each in chain]
+        self.assertEqual(len(asked), len(set(asked)))
+        self.assertEqual(set(operations.OPERATIONS),
+                         {name for row, name in asked})
 
 
 class StopsTestCase(base.PlainTestCase):
