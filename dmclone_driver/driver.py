@@ -414,6 +414,17 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             super().copy_image_to_encrypted_volume(
                 context, volume, image_service, image_id, disable_sparse)
 
+    def copy_volume_to_image(self, context, volume, image_service,
+                             image_meta):
+        """Copy a volume to an image from where it is.
+
+        :raises: NotHere, IsPlaceholder, PartlyDeleted, MovedAway
+        """
+        self._refuse_if_gone(context, volume, _('upload'))
+        self._refuse_unusable(volume, _('upload'))
+        super().copy_volume_to_image(context, volume, image_service,
+                                     image_meta)
+
     @contextlib.contextmanager
     def _staying(self, context, volume):
         """Refuse to move a volume while this node writes to it.

@@ -28,8 +28,8 @@ RESETS = ({}, {'status': 'available'}, {'status': 'error'},
           {'status': 'available', 'migration_status': None})
 # A clone is made of a snapshot, as test_driver shows.
 OPERATIONS = ('extend', 'snapshot', 'attach', 'attach_at_home', 'copy',
-              'unmanage', 'migrate', 'retype', 'image', 'revert', 'detach',
-              'force_detach')
+              'upload', 'unmanage', 'migrate', 'retype', 'image', 'revert',
+              'detach', 'force_detach')
 
 
 class HandsTestCase(base.CloudTestCase):
@@ -119,6 +119,10 @@ class HandsTestCase(base.CloudTestCase):
         with mock.patch('cinder.image.image_utils.fetch_to_raw'):
             driver.copy_image_to_volume(self.context, row, None, 'image')
 
+    def upload(self, driver, row):
+        with mock.patch('cinder.volume.volume_utils.upload_volume'):
+            driver.copy_volume_to_image(self.context, row, None, {})
+
     def revert(self, driver, row):
         snapshot = self._snapshot_of(row)
         if identity.is_placeholder(row):
@@ -156,7 +160,8 @@ class HandsTestCase(base.CloudTestCase):
 
 
 #: Of the user's volume, wherever its data is.
-ALLOWED = ('retype', 'detach', 'force_detach', 'attach_at_home')
+ALLOWED = ('retype', 'detach', 'force_detach', 'attach_at_home',
+           'upload')
 
 
 @ddt.ddt
