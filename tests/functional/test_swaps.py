@@ -24,7 +24,7 @@ WRITTEN = b'W' * 4096
 DMSETUP = """\
 #!/bin/sh
 stop() {
-    [ "$1" = "$(cat %(folder)s/stop)" ] || return
+    [ "$1" = "$(cat %(folder)s/stop)" ] || return 0
     rm %(folder)s/stop
     echo $$ > %(folder)s/new && mv %(folder)s/new %(folder)s/stopped
     while [ ! -e %(folder)s/go ]; do sleep 0.1; done

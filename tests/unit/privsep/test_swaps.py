@@ -45,10 +45,14 @@ echo "$1${table:+ $table}" >> done
 #: A service and its privileged daemon in one.
 CALLER = """\
 import json
+import signal
 import sys
 from dmclone_driver.devicemapper import swap
 from dmclone_driver import privsep
 from dmclone_driver.privsep import swaps
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    # Whatever the tests have inherited.
+    signal.signal(number, signal.SIG_DFL)
 swap.LOCKS = sys.argv[1]
 privsep.dmclone_context.set_client_mode(False)
 swaps.swap(json.loads(sys.argv[2]))
@@ -185,7 +189,7 @@ class KilledTestCase(SwapsTestCase):
     def test_caller_is_killed(self, verb):
         self.swap_until(verb)
         self.caller.kill()
-        self.caller.wait()
+        self.caller.wait(60)
         self.assertFalse(swaps.resume_left('x'))
         self.let_go()
         self.assertAlone()
@@ -197,7 +201,7 @@ class KilledTestCase(SwapsTestCase):
         self.swap_until('suspend')
         for pid in (self.process, self.dmsetup, self.caller.pid):
             os.kill(pid, number)
-        self.caller.wait()
+        self.caller.wait(60)
         self.let_go()
         self.assertAlone()
         self.assertEqual(FINISHED, self.done())
@@ -206,7 +210,7 @@ class KilledTestCase(SwapsTestCase):
         self.swap_until('suspend')
         self.assertEqual(self.process, os.getsid(self.dmsetup))
         self.let_go()
-        self.assertEqual(0, self.caller.wait())
+        self.assertEqual(0, self.caller.wait(60))
 
     @ddt.data(('suspend', 2), ('load', 4))
     @ddt.unpack
@@ -228,7 +232,7 @@ class KilledTestCase(SwapsTestCase):
 
     def caller_error(self):
         error = self.caller.stderr.read()
-        self.assertNotEqual(0, self.caller.wait())
+        self.assertNotEqual(0, self.caller.wait(60))
         return error
 
     def test_all_are_killed(self):
