@@ -79,7 +79,7 @@ class UnexportAgainTestCase(SourceTestCase):
         self.a.backend.lock = self.wait
 
     @contextlib.contextmanager
-    def wait(self, volume_id):
+    def wait(self, volume_id, timeout=None):
         """Get a lock that somebody else has held until now."""
         self.held()
         with self.lock(volume_id):
@@ -239,7 +239,7 @@ class ReleaseTestCase(SourceTestCase):
             side_effect=self.a.teardown.delete_data)
 
         @contextlib.contextmanager
-        def wait(volume_id):
+        def wait(volume_id, timeout=None):
             self.a.backend.lock = lock
             self.source.release(self.context, self.placeholder.id)
             with lock(volume_id):
