@@ -163,9 +163,6 @@ FAULTS_WITH_HANDS = {
 
 #: The same, to be found in a life whose database is put back to an older one.
 FAULTS_OF_MEMORY = {
-    'destination discarded that was opened':
-        ('teardown.Teardown.refuse_opened',
-         lambda self, names, placeholder: None, 'is not on'),
     'sealed source that can be written after a reboot':
         ('recovery.Recovery._recover', _recover_sealed,
          'is a second writer'),
