@@ -79,6 +79,13 @@ class Importer:
                 'iSCSI session of the imported disk %(disk)s: %(error)s') % {
                     'seconds': self._source_timeout, 'disk': device['path'],
                     'error': error})
+        try:
+            block.deepen_queue(device['path'])
+        except OSError as error:
+            LOG.warning('The queue of the imported disk %(disk)s cannot be '
+                        'made deeper: %(error)s. If its source goes down, a '
+                        'guest with many requests may stand still.',
+                        {'disk': device['path'], 'error': error})
         return device['path']
 
     @staticmethod

@@ -49,6 +49,7 @@ class ImporterTestCase(base.PlainTestCase):
         factory.side_effect = self._factory
         self.limit = self.patch(
             'dmclone_driver.privsep.block.set_recovery_timeout')
+        self.deepen = self.patch('dmclone_driver.privsep.block.deepen_queue')
         self.iscsiadm = self.patch(
             'dmclone_driver.privsep.command.iscsiadm', return_value='')
         self.sessions = pathlib.Path(
@@ -160,6 +161,15 @@ class ImporterTestCase(base.PlainTestCase):
                                   self.importer.connect, LOCATION, AUTH)
         for part in ('/dev/sdx', 'dmclone_source_timeout = 30', 'the-reason'):
             self.assertIn(part, error.msg)
+
+    def test_queue_of_each_disk(self):
+        self.importer.connect(LOCATION, AUTH)
+        self.deepen.assert_called_once_with('/dev/sdx')
+
+    def test_queue_that_cannot_be_made_deeper(self):
+        """The volume can be used all the same."""
+        self.deepen.side_effect = OSError(22, 'the-reason')
+        self.assertEqual('/dev/sdx', self.importer.connect(LOCATION, AUTH))
 
     @ddt.data((None, None), (LOCATION, None), (None, AUTH), ('', ''))
     @ddt.unpack

@@ -71,6 +71,36 @@ class ActionsTestCase(PrivsepTestCase):
         run.assert_called_with('env', 'LC_ALL=C', 'lvs')
 
 
+class QueueTestCase(PrivsepTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.patch('dmclone_driver.privsep.block.SYSFS', new=self.folder)
+        os.makedirs(os.path.join(self.folder, 'block/sdx/queue'))
+
+    def queue(self, name, value=None):
+        path = os.path.join(self.folder, 'block/sdx/queue', name)
+        if value is not None:
+            with open(path, 'w') as stream:
+                stream.write(value)
+        with open(path) as stream:
+            return stream.read()
+
+    def test_deepen(self):
+        self.queue('scheduler', 'mq-deadline [none]\n')
+        self.queue('nr_requests', '113\n')
+        block.deepen_queue('/dev/sdx')
+        self.assertEqual(('mq-deadline', '2048'), (
+            self.queue('scheduler'), self.queue('nr_requests')))
+
+    def test_deep_already(self):
+        """What is under way is not waited for."""
+        self.queue('nr_requests', '2048\n')
+        self.queue('scheduler', '[other]\n')
+        block.deepen_queue('/dev/sdx')
+        self.assertEqual('[other]\n', self.queue('scheduler'))
+
+
 class RecoveryTimeoutTestCase(PrivsepTestCase):
     """A disk in sysfs, as the kernel shows one of an iSCSI session."""
 
@@ -117,6 +147,12 @@ class RecoveryTimeoutTestCase(PrivsepTestCase):
         error = self.assertRaises(OSError, block.set_recovery_timeout,
                                   self.disk('pci', 'host0'), 5)
         self.assertIn('no iSCSI session', str(error))
+
+    def test_session_of(self):
+        self.disk('platform', 'host3', 'session12')
+        self.assertEqual(os.path.join(self.folder, 'iscsi_session/session12'),
+                         block.session_of('sdx'))
+        self.assertRaises(OSError, block.session_of, 'sdy')
 
     def test_no_attribute(self):
         disk = self.disk('platform', 'host3', 'session13')
