@@ -271,9 +271,19 @@ def make_linear(names, lv):
 
 
 def fail_without_source(names):
-    """Let copies that wait for a source that was never connected fail."""
-    if dmsetup.is_suspended(names.of(SOURCE)):
-        dmsetup.resume(names.of(SOURCE))
+    """Let copies fail that wait for a source without a session.
+
+    It was never connected, or its session has just been ended.
+
+    :returns: whether none is under way
+    """
+    for attempt in range(STOP_ATTEMPTS):
+        if dmsetup.is_suspended(names.of(SOURCE)):
+            dmsetup.resume(names.of(SOURCE))
+        if not dmsetup.clone(names.of(HANDLE)).hydrating:
+            return True
+        time.sleep(0.5)
+    return False
 
 
 def abandon_clone(names, lv):

@@ -107,10 +107,23 @@ class Teardown:
                 # The suspend would wait for a source that does not answer.
                 self._backend.importer.cut(
                     source and source.provider_location)
-                handles.fail_without_source(names)
+                if not handles.fail_without_source(names):
+                    raise self._still_copying(names, source)
             handles.abandon_clone(names, lv)
         self.remove_devices(names, source, GATE, SOURCE)
         self.forget_bitmap(names)
+
+    @staticmethod
+    def _still_copying(names, source):
+        iqn = (source.provider_location or ' ').split(' ')[1]
+        return cinder_exception.VolumeDriverException(message=_(
+            'volume %(volume)s cannot be deleted yet: its device %(path)s '
+            'waits for its source on %(host)s, and the iSCSI session to that '
+            'could not be ended. End it ("iscsiadm -m node -T %(iqn)s '
+            '--logout") or bring that node back, then delete the volume '
+            'again.') % {'volume': identity.volume_of(source),
+                         'path': names.path(), 'iqn': iqn,
+                         'host': identity.backend_of(source)})
 
     def remove_devices(self, names, source, *roles):
         """Remove what a clone has needed, but for its bitmap.

@@ -334,6 +334,20 @@ class ResumeLeftTestCase(HandlesTestCase):
         self.assertEqual([], self.steps.log)
 
 
+class SourceTestCase(HandlesTestCase):
+
+    def test_fail_without_source(self):
+        self.build(disk=None, passive=False)
+        self.kernel.write(self.names.path())
+        self.assertTrue(handles.fail_without_source(self.names))
+        self.assertFalse(self.device(SOURCE).suspended)
+
+    def test_fail_with_a_source(self):
+        self.build(passive=False)
+        self.device().clone.waiting = 1
+        self.assertFalse(handles.fail_without_source(self.names))
+
+
 class EvidenceTestCase(HandlesTestCase):
 
     def setUp(self):

@@ -83,6 +83,27 @@ class RemoveTestCase(TeardownTestCase):
         self.cloud.watch()
         self.assertNothing(self.a)
 
+    def test_session_that_cannot_be_ended(self):
+        """A suspend would wait for it, and hold the volume's lock."""
+        path = self.cloud.attach(self.volume, self.b)
+        # A copy waits for its source, below what can be suspended.
+        self.b.kernel.get(path).clone.waiting = 1
+        with mock.patch.object(self.b.backend.importer, 'cut'):
+            self.cloud.steps.start()
+            error = self.assertRaises(
+                cinder_exception.VolumeDriverException, self.remove, self.b)
+        # Cinder makes a busy volume available again.
+        self.assertNotIsInstance(error, cinder_exception.VolumeIsBusy)
+        for part in (self.volume.id, 'dmclone-' + self.volume.name_id,
+                     self.a.host, '--logout'):
+            self.assertIn(part, error.msg)
+        self.assertEqual([], [step for step in self.cloud.steps.log
+                              if 'suspend' in step and 'sysfs' not in step])
+        self.assertEqual('clone', self.b.kernel.get(path).kinds)
+        # It has been ended by hand.
+        self.remove(self.b)
+        self.assertNothing(self.b)
+
     def test_whole_chain(self):
         """Away and back, twice, and nothing has been copied."""
         for node in (self.b, self.a, self.b):
