@@ -13,6 +13,7 @@ from oslo_utils import excutils
 
 from dmclone_driver import attachments
 from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver.devicemapper import sysfs
 from dmclone_driver.devicemapper import table
 from dmclone_driver import exception
 from dmclone_driver import handles
@@ -195,7 +196,7 @@ class Destination:
             with self._backend.lock(volume_id):
                 self.rebuild(names)
                 clone = names.of(HANDLE) in dmsetup.clones()
-                if clone and dmsetup.is_suspended(names.of(GATE)):
+                if clone and sysfs.is_suspended(names.of(GATE)):
                     owner = identity.owner_row(context, placeholder_id)
                     self.open(names, volume_id, writable=(
                         owner is not None and
@@ -310,7 +311,7 @@ class Destination:
         source.refresh()
         # A deletion in the middle would leave the session behind.
         with self._backend.lock(identity.volume_of(source)):
-            if not dmsetup.is_suspended(names.of(SOURCE)):
+            if handles.is_connected(names):
                 return
             disk = self._backend.importer.connect(source.provider_location,
                                                   source.provider_auth)
@@ -324,7 +325,7 @@ class Destination:
         :returns: whether it runs; the watcher tries again if not
         """
         try:
-            if dmsetup.is_suspended(names.of(SOURCE)):
+            if not handles.is_connected(names):
                 self.reconnect(context, names, source)
             sealed = self._backend.client.seal_source(
                 context, identity.backend_of(source), source.id)

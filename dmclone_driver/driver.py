@@ -36,6 +36,7 @@ from dmclone_driver import names as names_module
 from dmclone_driver.names import HANDLE
 from dmclone_driver.names import Names
 from dmclone_driver import opts
+from dmclone_driver import outages
 from dmclone_driver import peer_api
 from dmclone_driver import peers
 from dmclone_driver.privsep import block
@@ -142,14 +143,16 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._transfer = transfer.Transfer(self._backend, self._source,
                                            self._teardown)
         self._peers = peers.Peers(self.host)
+        sessions = outages.Outages(self._backend)
         watcher = hydration.Watcher(
             self._backend, self._source, self._destination, self._transfer,
-            self._teardown)
+            self._teardown, sessions)
         start = recovery.Recovery(
             self._backend, self._source, self._destination, self._transfer,
             self._teardown, watcher)
         context = cinder_context.get_admin_context()
         start.run(context)
+        sessions.start()
         watcher.start()
         self._server = peer_api.serve(self.host, peer_api.PeerEndpoint(
             self._destination, self._source))

@@ -26,6 +26,7 @@ from oslo_utils import units
 
 from dmclone_driver.devicemapper import dmsetup
 from dmclone_driver.devicemapper import swap
+from dmclone_driver.devicemapper import sysfs
 from dmclone_driver.devicemapper import table
 from dmclone_driver import exception
 from dmclone_driver import names as names_module
@@ -114,7 +115,7 @@ def resume_left():
     A table that was loaded and is not used yet was loaded after the check
     that it may be: using it is right.
     """
-    for device in dmsetup.suspended():
+    for device in sysfs.suspended():
         parsed = names_module.parse(device)
         if not parsed or parsed[1] != HANDLE:
             continue
@@ -172,6 +173,16 @@ def _source_table(length, disk):
     if disk:
         return [table.Linear(length, disk, MARGIN)]
     return [table.Error(length)]
+
+
+def is_connected(names):
+    """Whether a clone's source shim points to an imported disk.
+
+    Whether its requests wait says nothing: see :mod:`outages`.
+
+    :raises: OSError if there is no source shim
+    """
+    return bool(sysfs.disks_below(names.of(SOURCE)))
 
 
 def connect_source(names, disk, length):
@@ -278,7 +289,7 @@ def fail_without_source(names):
     :returns: whether none is under way
     """
     for attempt in range(STOP_ATTEMPTS):
-        if dmsetup.is_suspended(names.of(SOURCE)):
+        if sysfs.is_suspended(names.of(SOURCE)):
             dmsetup.resume(names.of(SOURCE))
         if not dmsetup.clone(names.of(HANDLE)).hydrating:
             return True
@@ -352,7 +363,7 @@ def never_acknowledged(names):
     status = dmsetup.clone(names.of(HANDLE))
     if status is None or status.hydrated or status.hydration:
         return False
-    return status.healthy or dmsetup.is_suspended(names.of(GATE))
+    return status.healthy or sysfs.is_suspended(names.of(GATE))
 
 
 def is_sick(names):

@@ -17,6 +17,7 @@ from oslo_utils import excutils
 from dmclone_driver import attachments
 from dmclone_driver import backend as backend_module
 from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver.devicemapper import sysfs
 from dmclone_driver import exception
 from dmclone_driver import handles
 from dmclone_driver import identity
@@ -89,12 +90,14 @@ class _Progress:
 class Watcher:
     """A thread that looks after this backend's clones."""
 
-    def __init__(self, backend, source, destination, transfer, teardown):
+    def __init__(self, backend, source, destination, transfer, teardown,
+                 outages):
         self._backend = backend
         self._source = source
         self._destination = destination
         self._transfer = transfer
         self._teardown = teardown
+        self._outages = outages
         self._pauses = Pauses()
         self._reported = {}
         #: Names of the clones of the last look.
@@ -211,12 +214,15 @@ class Watcher:
 
     def _look_at(self, context, names, status):
         """Do what is due for one clone; returns what it is waiting for."""
-        if dmsetup.is_suspended(names.of(GATE)):
+        if sysfs.is_suspended(names.of(GATE)):
             return self._look_at_passive(context, names, status)
         if not status.healthy:
             self._report_metadata(context, names, status)
             return 'sick'
         if status.complete:
+            if self._outages.reads_wait(names):
+                # So would the suspend, and all that comes during that.
+                return 'waiting'
             self._in_background(names.name_id, self._complete, context, names)
             return 'complete'
         self._see_progress(context, names, status)
@@ -312,8 +318,11 @@ class Watcher:
         return identity.ABANDONED
 
     def _hydrate(self, context, names):
-        last = (RETRY_WAITING if dmsetup.is_suspended(
-            names.of(names_module.SOURCE)) else RETRY_LAST)
+        if names in self._outages.lost:
+            # Copies would wait, and a guest's writes to the same regions.
+            return 'waiting'
+        last = (RETRY_LAST if handles.is_connected(names) else
+                RETRY_WAITING)
         if not self._pauses.due('h' + names.name_id, last):
             return 'waiting'
         source = identity.placeholder(context, names.name_id)
@@ -354,7 +363,7 @@ class Watcher:
         """
         self._see_batches(names, status)
         now = self._pauses.now()
-        requests = dmsetup.requests(names.of(names_module.HANDLE))
+        requests = sysfs.requests(names.of(names_module.HANDLE))
         fresh = _Progress(status.hydrated, now, requests)
         last = self._progress.get(names)
         if last is None or last.hydrated != status.hydrated:

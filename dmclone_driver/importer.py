@@ -147,6 +147,19 @@ class Importer:
         return found
 
     @staticmethod
+    def is_lost(disk):
+        """Whether the session of an imported disk waits for its target.
+
+        :param disk: its name, as the kernel has it
+        """
+        try:
+            with open(block.session_of(disk) + '/state') as stream:
+                return stream.read().strip() != 'LOGGED_IN'
+        except OSError:
+            # It was ended: requests get errors.
+            return False
+
+    @staticmethod
     def in_use(iqn):
         """Whether a device of this node lies on a disk of a session."""
         return any(

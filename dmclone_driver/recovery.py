@@ -17,6 +17,7 @@ from oslo_utils import units
 
 from dmclone_driver import backend as backend_module
 from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver.devicemapper import sysfs
 from dmclone_driver import exception
 from dmclone_driver import handles
 from dmclone_driver import identity
@@ -190,7 +191,7 @@ class Recovery:
             logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                                   logical_volumes.COMPLETE_TAG)
             self._watcher.unfinished.add(names)
-        elif dmsetup.is_suspended(names.of(GATE)) and (
+        elif sysfs.is_suspended(names.of(GATE)) and (
                 clone.hydrated or not clone.healthy or _is_source(row)):
             # Where nothing was written yet the gate may never have been
             # open: the watcher asks the old home to seal first.

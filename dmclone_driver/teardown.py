@@ -115,15 +115,16 @@ class Teardown:
 
     @staticmethod
     def _still_copying(names, source):
-        iqn = (source.provider_location or ' ').split(' ')[1]
+        location = source and source.provider_location
         return cinder_exception.VolumeDriverException(message=_(
-            'volume %(volume)s cannot be deleted yet: its device %(path)s '
-            'waits for its source on %(host)s, and the iSCSI session to that '
+            'the logical volume of %(path)s cannot be deleted yet: copies '
+            'wait for its source on %(host)s, and the iSCSI session to that '
             'could not be ended. End it ("iscsiadm -m node -T %(iqn)s '
             '--logout") or bring that node back, then delete the volume '
-            'again.') % {'volume': identity.volume_of(source),
-                         'path': names.path(), 'iqn': iqn,
-                         'host': identity.backend_of(source)})
+            'again.') % {
+                'path': names.path(),
+                'host': identity.backend_of(source) if source else '?',
+                'iqn': location.split()[1] if location else '?'})
 
     def remove_devices(self, names, source, *roles):
         """Remove what a clone has needed, but for its bitmap.

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only place that runs dmsetup, beside what :mod:`swap` runs for it."""
 
-import contextlib
-import glob
-import os
 import re
 
 from oslo_concurrency import processutils
@@ -18,11 +15,6 @@ LOG = logging.getLogger(__name__)
 
 # How often to look at all devices, if one goes while they are looked at.
 ATTEMPTS = 10
-
-SYSFS = '/sys/class/block'
-# The columns of a block device's stat file that count its requests: reads,
-# writes, those under way, discards, flushes (Documentation/block/stat.rst).
-STAT_REQUESTS = (0, 4, 8, 11, 15)
 
 
 def _run(*arguments, segments=()):
@@ -76,44 +68,6 @@ def devices_below(name):
     """Return the paths of the disks that a device is made of."""
     out = _run('deps', '-o', 'blkdevname', name)
     return ['/dev/' + disk for disk in re.findall(r'\((.+?)\)', out)]
-
-
-def is_suspended(name):
-    """Return whether requests to a device wait.
-
-    :raises: OSError if there is no such device
-    """
-    return _read(_sysfs(name) + '/dm/suspended') == '1'
-
-
-def requests(name):
-    """Return how many requests were ever made to a device.
-
-    :raises: OSError if there is no such device
-    """
-    numbers = _read(_sysfs(name) + '/stat').split()
-    return sum(int(numbers[column]) for column in STAT_REQUESTS)
-
-
-def _sysfs(name):
-    return '%s/%s' % (SYSFS, os.path.basename(
-        os.path.realpath('/dev/mapper/' + name)))
-
-
-def _read(path):
-    with open(path) as stream:
-        return stream.read().strip()
-
-
-def suspended():
-    """Return the names of all suspended devices, without a process."""
-    found = []
-    for path in glob.glob(SYSFS + '/dm-*/dm'):
-        # It may go while it is looked at.
-        with contextlib.suppress(OSError):
-            if _read(path + '/suspended') == '1':
-                found.append(_read(path + '/name'))
-    return found
 
 
 def clones():
@@ -213,6 +167,14 @@ def resume_left(name):
     :returns: False if another swap of it is running
     """
     return swaps.resume_left(name)
+
+
+def hold(name):
+    """Let requests to a device wait while others are stuck below it.
+
+    Returns at once; fine if it has been done before.
+    """
+    command.hold(name)
 
 
 def message(name, text):

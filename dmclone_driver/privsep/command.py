@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running a program as root; called from the modules that know its words."""
 
+import subprocess
+
 from oslo_concurrency import processutils
 
 from dmclone_driver import privsep
@@ -17,6 +19,33 @@ def dmsetup(arguments, table=None):
                                 process_input=table)[0]
 
 
+# A suspend waits for the requests that have passed the device; until these
+# have ended the device-mapper keeps all that come, and their submitters do
+# not sleep (dm_submit_bio, __dm_suspend in drivers/md/dm.c). That is all that
+# is wanted here: afterwards they go on at once, whatever became of the
+# service. They do the same if the suspend is killed.
+_HOLD = 'dmsetup suspend --noflush --nolockfs "$0"; exec dmsetup resume "$0"'
+
+_holding = {}
+
+
+@privsep.dmclone_context.entrypoint
+def hold(name):
+    """Keep requests in a device for as long as others are stuck below it.
+
+    Does not wait for that. One process a device does it; if there is one
+    already, nothing is done.
+    """
+    for ended in [key for key, process in _holding.items()
+                  if process.poll() is not None]:
+        del _holding[ended]
+    if name not in _holding:
+        _holding[name] = subprocess.Popen(
+            ['sh', '-c', _HOLD, name], stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@privsep.dmclone_context.entrypoint
 def lvm(arguments):
     """Run an LVM command as Cinder does and return what it prints.
 

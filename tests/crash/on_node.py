@@ -28,9 +28,15 @@ def fill(name, path, size):
 
 
 def parts(path, size, at):
-    """Return the checksums of what lies before, in, and after a block."""
+    """Return the checksums of what lies before, in, and after a block.
+
+    None if there is no such device: its volume is being deleted.
+    """
     buffer = mmap.mmap(-1, size)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    except FileNotFoundError:
+        return []
     try:
         assert os.readv(fd, [buffer]) == size
     finally:

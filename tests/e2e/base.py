@@ -44,8 +44,13 @@ class E2ETest(unittest.TestCase):
 
     def end_volume(self, volume_id, timeout=None):
         """Detach a volume from wherever it is, and delete it."""
-        self.user.detach_all(volume_id)
-        self.user.delete_volume(volume_id, timeout or self.TO_END)
+        try:
+            self.user.detach_all(volume_id)
+            self.user.delete_volume(volume_id, timeout or self.TO_END)
+        except user_module.ApiError as error:
+            # Its deletion has just come to its end.
+            if error.status != 404:
+                raise
 
     def nothing_left(self, timeout=None):
         """Wait until nothing is left on any node or in the database."""

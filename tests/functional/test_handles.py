@@ -7,6 +7,7 @@ import subprocess
 import time
 
 from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver.devicemapper import sysfs
 from dmclone_driver import handles
 from dmclone_driver.names import EXPORT
 from dmclone_driver.names import GATE
@@ -92,7 +93,7 @@ class EvidenceTest(base.FunctionalTest):
         with handles.waiting_fails(names, lv.size // 512):
             self.assertFalse(writer.waits(10))
         self.assertEqual(errno.EIO, writer.error.errno)
-        self.assertTrue(dmsetup.is_suspended(names.of(GATE)))
+        self.assertTrue(sysfs.is_suspended(names.of(GATE)))
         self.assertFalse(handles.is_open(names))
         self.assertNotEqual(WRITTEN, base.read(lv.path, 0, 4096))
 

@@ -14,6 +14,7 @@ import tempfile
 
 from dmclone_driver.devicemapper import dmsetup
 from dmclone_driver.devicemapper import swap
+from dmclone_driver.devicemapper import sysfs
 from dmclone_driver import handles
 from dmclone_driver.names import HANDLE
 from dmclone_driver.privsep import block
@@ -92,7 +93,7 @@ class KilledTest(base.FunctionalTest):
         self.daemon = parent(self.process)
         self.caller = parent(self.daemon)
         self.assertEqual(caller.pid, self.caller)
-        self.assertTrue(dmsetup.is_suspended(self.names.of(HANDLE)))
+        self.assertTrue(sysfs.is_suspended(self.names.of(HANDLE)))
         self.writer = base.Background(self.names.path(), 0, WRITTEN)
         self.assertTrue(self.writer.waits())
 
@@ -109,7 +110,7 @@ class KilledTest(base.FunctionalTest):
         self.assertFalse(self.writer.waits(2))
         self.assertIsNone(self.writer.error)
         base.wait_until(self.nobody_swaps, 'end')
-        self.assertFalse(dmsetup.is_suspended(self.names.of(HANDLE)))
+        self.assertFalse(sysfs.is_suspended(self.names.of(HANDLE)))
         self.assertNotIn('Inactive', base.run(
             'dmsetup', 'info', self.names.of(HANDLE)))
         self.assertEqual(WRITTEN, base.read(self.names.path(), 0, 4096))
@@ -198,5 +199,5 @@ class GrowTest(base.FunctionalTest):
         names, lv = self.clone(path, passive=False)
         with self.assertRaisesRegex(Exception, names.path()):
             handles.grow(names, lv)
-        self.assertFalse(dmsetup.is_suspended(names.of(HANDLE)))
+        self.assertFalse(sysfs.is_suspended(names.of(HANDLE)))
         self.assertEqual(data, base.read(names.path(), 0, len(data)))

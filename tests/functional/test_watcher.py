@@ -6,6 +6,7 @@ import time
 import types
 
 from dmclone_driver.devicemapper import dmsetup
+from dmclone_driver.devicemapper import sysfs
 from dmclone_driver import handles
 from dmclone_driver import hydration
 from dmclone_driver.names import HANDLE
@@ -59,7 +60,7 @@ class StalledTest(base.FunctionalTest):
         for reader in readers:
             reader.start()
         try:
-            base.wait_until(lambda: dmsetup.requests(
+            base.wait_until(lambda: sysfs.requests(
                 self.names.of(HANDLE)) > READERS, 'reads')
             handles.start_hydration(self.names)
             seen = []

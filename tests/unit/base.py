@@ -51,9 +51,11 @@ class MachineTestCase(PlainTestCase):
         for name in ('swap', 'resume_left'):
             self.patch('dmclone_driver.privsep.swaps.' + name,
                        new=getattr(self.kernel, name))
-        for name in cloud.SYSFS:
-            self.patch('dmclone_driver.devicemapper.dmsetup.' + name,
-                       new=getattr(self.kernel, name))
+        self.patch('dmclone_driver.privsep.command.hold',
+                   new=self.kernel.hold)
+        for name, fake in cloud.SYSFS.items():
+            self.patch('dmclone_driver.devicemapper.sysfs.' + name,
+                       new=self.kernel.sysfs(fake))
         self.patch('dmclone_driver.privsep.command.lvm', new=self.lvm.lvm)
         for name in cloud.BLOCK:
             self.patch('dmclone_driver.privsep.block.' + name,

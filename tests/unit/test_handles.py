@@ -336,6 +336,15 @@ class ResumeLeftTestCase(HandlesTestCase):
 
 class SourceTestCase(HandlesTestCase):
 
+    def test_connected(self):
+        """Whether what it points to answers or not."""
+        self.build(disk=None)
+        self.assertFalse(handles.is_connected(self.names))
+        handles.connect_source(self.names, DISK, 100)
+        for suspended in (False, True):
+            self.device(SOURCE).suspended = suspended
+            self.assertTrue(handles.is_connected(self.names))
+
     def test_fail_without_source(self):
         self.build(disk=None, passive=False)
         self.kernel.write(self.names.path())

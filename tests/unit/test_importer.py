@@ -171,6 +171,23 @@ class ImporterTestCase(base.PlainTestCase):
         self.deepen.side_effect = OSError(22, 'the-reason')
         self.assertEqual('/dev/sdx', self.importer.connect(LOCATION, AUTH))
 
+    @ddt.data(('LOGGED_IN\n', False), ('FAILED\n', True), ('FREE\n', True),
+              (None, False))
+    @ddt.unpack
+    def test_is_lost(self, state, lost):
+        session = self.sessions / 'session4'
+        self.patch('dmclone_driver.privsep.block.session_of',
+                   side_effect={'sdx': str(session)}.get)
+        if state:
+            session.mkdir()
+            (session / 'state').write_text(state)
+        self.assertIs(lost, self.importer.is_lost('sdx'))
+
+    def test_disk_that_is_not_imported_is_not_lost(self):
+        self.patch('dmclone_driver.privsep.block.session_of',
+                   side_effect=OSError)
+        self.assertFalse(self.importer.is_lost('sda'))
+
     @ddt.data((None, None), (LOCATION, None), (None, AUTH), ('', ''))
     @ddt.unpack
     def test_nothing_to_disconnect(self, location, auth):

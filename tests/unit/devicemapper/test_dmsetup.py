@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The door to dmsetup: its words, and what its answers mean."""
 
-import os
-from unittest import mock
-
-import fixtures
 from oslo_concurrency import processutils
 
 from dmclone_driver.devicemapper import dmsetup
@@ -125,65 +121,6 @@ class DmsetupTestCase(base.PlainTestCase):
     def test_target_versions(self):
         self.answer = 'clone            v1.0.0\nlinear           v1.4.0\n'
         self.assertEqual({'clone', 'linear'}, dmsetup.target_versions())
-
-    def test_is_suspended(self):
-        """Without a process: the watcher asks that often."""
-        asked = []
-
-        def find(path):
-            asked.append(path)
-            return '/dev/dm-7'
-
-        self.patch('os.path.realpath', new=find)
-        for text, expected in (('1\n', True), ('0\n', False)):
-            opened = self.patch('builtins.open', mock.mock_open(
-                read_data=text))
-            self.assertIs(expected, dmsetup.is_suspended('one'))
-            opened.assert_called_once_with(
-                '/sys/class/block/dm-7/dm/suspended')
-        self.assertEqual(['/dev/mapper/one'] * 2, asked)
-        self.assertEqual([], self.run)
-
-    def test_is_suspended_of_no_device(self):
-        self.assertRaises(OSError, dmsetup.is_suspended, 'dmclone-none')
-
-    def test_requests(self):
-        """Of all kinds, done or not; columns of sectors and times do not."""
-        folder = self.useFixture(fixtures.TempDir()).path
-        self.patch('dmclone_driver.devicemapper.dmsetup.SYSFS', new=folder)
-        self.patch('os.path.realpath', new=lambda path: '/dev/dm-7')
-        os.mkdir(os.path.join(folder, 'dm-7'))
-        path = os.path.join(folder, 'dm-7', 'stat')
-        numbers = [0] * 17
-        for column, counts in enumerate((1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 1,
-                                         0, 0, 0, 1, 0)):
-            numbers[column] = 10 ** column
-            with open(path, 'w') as stream:
-                stream.write(' '.join('%8d' % n for n in numbers) + '\n')
-            self.assertEqual(counts * 10 ** column, dmsetup.requests('one'))
-            numbers[column] = 0
-        self.assertEqual([], self.run)
-
-    def test_requests_of_no_device(self):
-        self.assertRaises(OSError, dmsetup.requests, 'dmclone-none')
-
-    def test_suspended(self):
-        folder = self.useFixture(fixtures.TempDir()).path
-        self.patch('dmclone_driver.devicemapper.dmsetup.SYSFS', new=folder)
-        for number, values in enumerate((
-                {'name': 'one', 'suspended': '1'},
-                {'name': 'two', 'suspended': '0'},
-                {'name': 'three', 'suspended': '1'},
-                # One that goes meanwhile.
-                {'suspended': '1'}, {})):
-            path = os.path.join(folder, 'dm-%d' % number, 'dm')
-            os.makedirs(path)
-            for name, value in values.items():
-                with open(os.path.join(path, name), 'w') as stream:
-                    stream.write(value + '\n')
-        os.makedirs(os.path.join(folder, 'sda'))
-        self.assertEqual({'one', 'three'}, set(dmsetup.suspended()))
-        self.assertEqual([], self.run)
 
     def test_swap(self):
         swap = self.patch('dmclone_driver.privsep.swaps.swap',

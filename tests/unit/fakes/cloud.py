@@ -22,6 +22,7 @@ from dmclone_driver import hydration
 from dmclone_driver import identity
 from dmclone_driver import logical_volumes
 from dmclone_driver.names import Names
+from dmclone_driver import outages
 from tests.unit.fakes import coordination
 from tests.unit.fakes import kernel
 from tests.unit.fakes import network
@@ -33,7 +34,10 @@ GROUP = 'volumes'
 GIB = storage.GIB
 BLOCK = ('size', 'logical_block_size', 'flush_buffers', 'set_read_only',
          'zero_start', 'forbid_discard', 'flush_disk')
-SYSFS = ('is_suspended', 'requests', 'suspended')
+#: Functions of devicemapper.sysfs, and what stands for them.
+SYSFS = {'devices': 'names', 'disks_below': 'disks_below',
+         'in_flight': 'in_flight', 'is_suspended': 'is_suspended',
+         'requests': 'requests', 'suspended': 'suspended_names'}
 
 
 class Cloud:
@@ -68,11 +72,13 @@ class Cloud:
         for name in ('swap', 'resume_left'):
             patch('dmclone_driver.privsep.swaps.' + name,
                   new=dispatch('kernel', name))
-        for name in SYSFS:
-            patch('dmclone_driver.devicemapper.dmsetup.' + name,
-                  new=dispatch('kernel', name))
+        patch('dmclone_driver.privsep.command.hold',
+              new=dispatch('kernel', 'hold'))
         patch('dmclone_driver.privsep.command.lvm',
               new=dispatch('lvm', 'lvm'))
+        for name, fake in SYSFS.items():
+            patch('dmclone_driver.devicemapper.sysfs.' + name,
+                  new=lambda *args, n=fake: self.here.kernel.sysfs(n)(*args))
         for name in BLOCK:
             patch('dmclone_driver.privsep.block.' + name,
                   new=lambda *args, n=name: self.here.kernel.block(n)(*args))
@@ -91,7 +97,7 @@ class Cloud:
         patch('platform.release', new=lambda: '6.1.0')
         patch('dmclone_driver.setup_check.SOURCE_TARGETS',
               new={'tgtadm': 'not imported'})
-        for module in ('source', 'recovery', 'hydration'):
+        for module in ('source', 'recovery', 'hydration', 'outages'):
             patch('dmclone_driver.%s.threading' % module,
                   new=types.SimpleNamespace(Thread=self._thread))
         patch('dmclone_driver.destination.threading',
@@ -109,12 +115,16 @@ class Cloud:
     def _thread(self, target, args=(), **kwargs):
         node = self.here
         watcher = getattr(target, '__self__', None)
-        if isinstance(watcher, hydration.Watcher):
+        if isinstance(watcher, (hydration.Watcher, outages.Outages)):
             # Its endless loop is replaced by calls of look().
             watcher._pauses = hydration.Pauses(lambda: self.seconds)
-            node.watcher = watcher
+            if isinstance(watcher, outages.Outages):
+                node.outages = watcher
+            else:
+                node.watcher = watcher
             return types.SimpleNamespace(start=lambda: None)
-        if getattr(target, '__module__', None) == hydration.__name__:
+        if getattr(target, '__module__', None) in (hydration.__name__,
+                                                   outages.__name__):
             return self._thread_at_once(target)
         return types.SimpleNamespace(
             start=lambda: self.later.append((node, target, args)))
@@ -167,6 +177,7 @@ class Cloud:
             for node in self.nodes.values():
                 if node.down:
                     continue
+                node.look_at_sessions()
                 node.look()
                 if hydrate:
                     node.hydrate()
@@ -307,7 +318,7 @@ class Node:
         self.lvm.kernel = self.kernel
         self.target = network.Target(self)
         self.down = False
-        self.server = self.watcher = self.driver = None
+        self.server = self.watcher = self.outages = self.driver = None
         self.service = self._register()
 
     def _register(self):
@@ -425,6 +436,11 @@ class Node:
         """Let the watcher look once."""
         with self.cloud.on(self):
             return self.watcher.look()
+
+    def look_at_sessions(self):
+        """Let the sessions to sources be looked at once."""
+        with self.cloud.on(self):
+            return self.outages.look()
 
     def hydrate(self):
         """Let all copies that run come to their end."""

@@ -15,6 +15,8 @@ from dmclone_driver.devicemapper import swap
 from tests.unit.fakes import steps as steps_module
 
 MAPPER = '/dev/mapper/'
+#: Of the functions that stand for devicemapper.sysfs.
+LISTS = ('names', 'suspended_names')
 
 
 def error(text, code=1):
@@ -122,6 +124,14 @@ class Kernel:
         self.targets = {'linear', 'zero', 'error', 'clone'}
         self.flushed = []
         self.violations = []
+        #: Imported disks whose session is lost, whatever its target does.
+        self.lost = set()
+        #: Imported disks whose session was ended, but whose users are left.
+        self.ended = set()
+        #: {name: requests that have passed a device and do not end}
+        self.stuck = {}
+        #: Devices that were told to keep what comes.
+        self.held = []
 
     # What the driver calls
 
@@ -150,22 +160,43 @@ class Kernel:
         self.dmsetup(['resume', name])
         return True
 
-    def suspended(self):
-        """Stand for devicemapper.dmsetup.suspended."""
+    def sysfs(self, name):
+        """Return the stand-in for a function of devicemapper.sysfs."""
+        def run(*args):
+            return self.steps.run(
+                '%s: sysfs %s %s' % (self.node, name, ' '.join(args)),
+                OSError(errno.EIO, 'injected'), getattr(self, '_' + name),
+                *args)
+        # A list of files cannot fail.
+        return run if name not in LISTS else getattr(self, '_' + name)
+
+    def _names(self):
+        return list(self.devices)
+
+    def _disks_below(self, name):
+        self._need(name)
+        return sorted(set().union(*self.devices[name].below()))
+
+    def _in_flight(self, name):
+        self._need(name)
+        return self.stuck.get(name, 0)
+
+    def _is_suspended(self, name):
+        self._need(name)
+        return self.devices[name].suspended
+
+    def _requests(self, name):
+        self._need(name)
+        return self.devices[name].requests
+
+    def _suspended_names(self):
         return [name for name, device in self.devices.items()
                 if device.suspended]
 
-    def is_suspended(self, name):
-        """Stand for devicemapper.dmsetup.is_suspended."""
-        self.steps.run('%s: sysfs %s' % (self.node, name),
-                       OSError(errno.EIO, 'injected'), self._need, name)
-        return self.devices[name].suspended
-
-    def requests(self, name):
-        """Stand for devicemapper.dmsetup.requests."""
-        self.steps.run('%s: sysfs requests of %s' % (self.node, name),
-                       OSError(errno.EIO, 'injected'), self._need, name)
-        return self.devices[name].requests
+    def hold(self, name):
+        """Stand for privsep.command.hold."""
+        self.steps.run('%s: hold %s' % (self.node, name), error('injected'),
+                       self.held.append, name)
 
     def block(self, name):
         """Return the stand-in for a function of privsep.block."""
@@ -272,7 +303,7 @@ class Kernel:
 
     def reboot(self):
         """Forget all but the disks' content."""
-        self.devices, self.disks = {}, {}
+        self.devices, self.disks, self.stuck = {}, {}, {}
 
     # The verbs of dmsetup
 

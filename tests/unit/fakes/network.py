@@ -93,10 +93,16 @@ class Importer:
             raise brick_exception.FailedISCSITargetPortalLogin(message=iqn)
         disk = DISKS + iqn
         self._node.kernel.disks[disk] = home.kernel.size(path)
+        self._node.kernel.ended.discard(disk)
         return disk
 
     def cut(self, location):
-        self._step('cut', self._node.kernel.fail_waiting)
+        self._step('cut', self._cut, location)
+
+    def _cut(self, location):
+        self._node.kernel.fail_waiting()
+        if location:
+            self._node.kernel.ended.add(DISKS + location.split()[1])
 
     def disconnect(self, location, auth):
         if location and auth:
@@ -104,6 +110,15 @@ class Importer:
 
     def targets(self):
         return [disk.removeprefix(DISKS) for disk in self._node.kernel.disks]
+
+    def is_lost(self, disk):
+        iqn = disk.removeprefix(DISKS)
+        kernel = self._node.kernel
+        return disk in kernel.disks and disk not in kernel.ended and (
+            disk in kernel.lost or not any(
+                node.target.exports.get(iqn, (None, None))[1] ==
+                self._node.initiator
+                for node in self._node.cloud.nodes.values()))
 
     def in_use(self, iqn):
         return bool(self._node.kernel.users(DISKS + iqn))

@@ -71,6 +71,68 @@ class ActionsTestCase(PrivsepTestCase):
         run.assert_called_with('env', 'LC_ALL=C', 'lvs')
 
 
+class HoldTestCase(PrivsepTestCase):
+    """With a dmsetup that only writes down what it is asked."""
+
+    PROGRAM = '#!/bin/sh\necho "$@" >> %(log)s\n' \
+        'case $1 in suspend) read line <> %(pipe)s;; esac\n'
+
+    def setUp(self):
+        super().setUp()
+        self.log = os.path.join(self.folder, 'log')
+        pipe = os.path.join(self.folder, 'pipe')
+        os.mkfifo(pipe)
+        program = os.path.join(self.folder, 'dmsetup')
+        with open(program, 'w') as stream:
+            stream.write(self.PROGRAM % {'log': self.log, 'pipe': pipe})
+        os.chmod(program, 0o755)
+        self.useFixture(fixtures.EnvironmentVariable(
+            'PATH', self.folder + ':' + os.environ['PATH']))
+        # Opened for both, so that nothing here waits for the other end.
+        self.pipe = os.open(pipe, os.O_RDWR)
+        self.addCleanup(os.close, self.pipe)
+        self.processes = {}
+        self.patch('dmclone_driver.privsep.command._holding',
+                   new=self.processes)
+        self.addCleanup(self.end)
+
+    def end(self):
+        """Let the suspends that wait come to their end."""
+        running = [process for process in self.processes.values()
+                   if process.poll() is None]
+        os.write(self.pipe, b'\n' * len(running))
+        for process in running:
+            process.wait()
+
+    def said(self):
+        with open(self.log) as stream:
+            return sorted(stream.read().splitlines())
+
+    def test_it_ends_by_itself(self):
+        command.hold('one')
+        self.end()
+        self.assertEqual(['resume one', 'suspend --noflush --nolockfs one'],
+                         self.said())
+
+    def test_one_for_each_device(self):
+        for name in ('one', 'two', 'one'):
+            command.hold(name)
+        self.assertEqual({'one', 'two'}, set(self.processes))
+        self.end()
+        self.assertEqual(['resume one', 'resume two',
+                          'suspend --noflush --nolockfs one',
+                          'suspend --noflush --nolockfs two'], self.said())
+
+    def test_again_after_its_end(self):
+        command.hold('one')
+        first = self.processes['one']
+        self.end()
+        command.hold('two')
+        self.assertEqual({'two'}, set(self.processes))
+        command.hold('one')
+        self.assertIsNot(first, self.processes['one'])
+
+
 class QueueTestCase(PrivsepTestCase):
 
     def setUp(self):
