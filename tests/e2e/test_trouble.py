@@ -6,7 +6,12 @@ import threading
 from tests.e2e import base
 from tests.e2e import leftovers
 from tests.e2e import user as user_module
+from tests.lab import paths
 from tests.lab import wait
+
+_MANY_READS = (
+    'setsid python3 {checkout}/tests/e2e/many_reads.py {path} {count} 500 '
+    '1000 20 > {log} 2>&1 < /dev/null &')
 
 
 class RefusalTest(base.E2ETest):
@@ -212,4 +217,64 @@ class WhileHydratingTest(base.HydratingTest):
         for node in (self.peer, self.node):
             node.wait_ready()
         self.hydrated(self.volume_id, timeout=240)
+        self.assertEqual(expected, self.checksum(self.peer, path))
+
+
+class SourceIsAwayTest(base.HydratingTest):
+    """A source stops nothing but what needs it, and for no longer."""
+
+    def assert_session(self, state):
+        wait.until(lambda: state in self.peer.run(
+            'cat /sys/class/iscsi_session/*/state'),
+            'the session to be ' + state, 40, interval=0.2)
+
+    def read_many(self, path, count):
+        """Read what is not here, and then what is, by one thread.
+
+        :returns: function that returns what has happened so far
+        """
+        log = '/run/reads-%d' % count
+        self.peer.run(_MANY_READS.format(
+            checkout=paths.CHECKOUT, path=path, count=count, log=log))
+        return lambda: self.peer.run('cat ' + log)
+
+    def test_many_reads_wait(self):
+        with self.slow_network(self.peer):
+            path, expected = self.attach_and_write()
+            self.node.cut_network()
+            try:
+                self.assert_session('FAILED')
+                # More than an imported disk's queue takes by itself, and
+                # more than it takes at all.
+                reads = []
+                for count in (600, 3000):
+                    reads.append(self.read_many(path, count))
+                    wait.until(lambda: 'one' in reads[-1](),
+                               'a read of what is here', 10)
+                    wait.until(lambda: self.peer.run(
+                        'pgrep -f "^dmsetup suspend"', check=False),
+                        'requests to be held', 10)
+                for said in reads:
+                    self.assertRegex(said(), '^one .* none$')
+            finally:
+                self.node.restore_network()
+        for said in reads:
+            self.assertRegex(wait.until(
+                lambda: 'all' in said() and said(), 'the reads', 60),
+                'all .* none$')
+        self.hydrated(self.volume_id)
+        self.assertEqual('', self.peer.run('pgrep dmsetup', check=False))
+        self.assertEqual(expected, self.checksum(self.peer, path))
+
+    def test_target_restarts(self):
+        with self.slow_network(self.peer):
+            path, expected = self.attach_and_write()
+            self.node.kill('tgtd')
+            self.assert_session('FAILED')
+            said = self.read_many(path, 600)
+            self.node.start_service('tgtd')
+            self.assertRegex(wait.until(
+                lambda: 'all' in said() and said(), 'the reads', 40),
+                'all .* none$')
+        self.hydrated(self.volume_id)
         self.assertEqual(expected, self.checksum(self.peer, path))
