@@ -50,7 +50,7 @@ class OutageTestCase(base.CloudTestCase):
 class CostTestCase(OutageTestCase):
 
     def test_no_clones(self):
-        self.assertEqual(1, len(self.look(self.a)))
+        self.assertEqual([], self.look(self.a))
         self.assertEqual(INTERVAL, self.interval)
 
     def test_all_is_well(self):
