@@ -234,42 +234,44 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def delete_volume(self, volume):
         """Delete a volume, hydrated or not; what is gone is fine.
 
-        :raises: VolumeIsBusy
+        :raises: VolumeIsBusy, after which Cinder keeps the row; in a group
+            it would not (VolumeManager._delete_group_generic in
+            cinder/volume/manager.py): InvalidVolume there
         """
-        context = backend_module.context_of(volume)
+        try:
+            self._delete_if_here(backend_module.context_of(volume), volume)
+        except cinder_exception.VolumeIsBusy as error:
+            if volume.group_id:
+                raise cinder_exception.InvalidVolume(reason=error.msg)
+            raise
+
+    def _delete_if_here(self, context, volume):
         with self._backend.lock(volume.id):
-            self._refuse_deletion(context, volume)
-            if not self._transfer.roll_back(context, volume):
+            if not (self._may_be_deleted(context, volume) and
+                    self._transfer.roll_back(context, volume, deleting=True)):
                 raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
             if not self._volume_not_present(volume.name) and (
                     self.vg.lv_has_snapshot(volume.name)):
                 raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
             self._teardown.remove(context, volume)
 
-    def _refuse_deletion(self, context, volume):
-        """Refuse to delete what is not the volume's data, or not here.
-
-        :raises: VolumeIsBusy, after which Cinder keeps the row; in a group
-            it would not (VolumeManager._delete_group_generic in
-            cinder/volume/manager.py), so another error there
-        """
+    def _may_be_deleted(self, context, volume):
+        """Whether a row is that of a volume, and its data is here."""
         lv = self._backend.logical_volume(_names(volume))
         try:
+            self._refuse_placeholder(volume, _('delete'))
             self._transfer.refuse_if_moved_away(volume, _('delete'), lv)
             self._refuse_if_gone(context, volume, _('delete'))
         except exception.NotHere as error:
             if volume.launched_at is None and lv and not lv.of_transfer:
                 # Cinder has sent an unfinished creation to another node.
-                return
+                return True
             self._log_refused_deletion(volume, error)
         except (exception.IsPlaceholder, exception.MovedAway) as error:
             self._log_refused_deletion(volume, error)
         else:
-            return
-        if volume.group_id:
-            raise exception.NotHere(action=_('delete'), volume=volume.id,
-                                    host=volume.host)
-        raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
+            return True
+        return False
 
     @staticmethod
     def _log_refused_deletion(volume, error):

@@ -302,14 +302,17 @@ class Transfer:
             context, placeholder, teardown.ACTIVATE, sealed,
             timeout=deadline and deadline.left(ACTIVATE_TIMEOUT))
 
-    def roll_back(self, context, volume, placeholder_id=None, deadline=None):
+    def roll_back(self, context, volume, placeholder_id=None, deadline=None,
+                  deleting=False):
         """Undo a prepared transfer; can be repeated.
 
         :param placeholder_id: of the transfer, if the peer may have
             abandoned it already
         :param deadline: that of the request
+        :param deleting: the volume is deleted afterwards
         :returns: False if the transfer was committed instead, since the
-            destination was written, or before, as LVM says
+            destination was written, or before, as LVM says; when deleting
+            also if the peer answers that it cannot discard
         """
         placeholder_id = placeholder_id or identity.prepared_transfer(volume)
         if placeholder_id is None:
@@ -327,9 +330,16 @@ class Transfer:
             return False
         if self._has_moved_away(volume):
             return False
-        gone = placeholder is None or self._discard(
-            context, placeholder, deadline.left(DISCARD_TIMEOUT)
-            if deadline else DISCARD_TIMEOUT)
+        try:
+            gone = placeholder is None or self._discard(
+                context, placeholder, deadline.left(DISCARD_TIMEOUT)
+                if deadline else DISCARD_TIMEOUT)
+        except peer_api.PeerFailed as error:
+            self._log_not_removed(placeholder, error)
+            if deleting:
+                # It may be the volume's home, and need this source.
+                return False
+            gone = None
         if gone is False:
             if identity.prepared_transfer(volume) == placeholder_id:
                 self.commit(context, volume)
@@ -370,17 +380,24 @@ class Transfer:
 
         Then the placeholder stays, abandoned: no commit can follow, so the
         gate will never be opened, and the peer cleans up when it is back.
+
+        :raises: PeerFailed if it answers that it cannot
         """
         try:
             return self._backend.client.discard(
                 context, identity.backend_of(placeholder), placeholder.id,
                 timeout)
-        except (peer_api.PeerUnreachable, peer_api.PeerFailed) as error:
-            LOG.warning('Destination %(id)s on %(host)s is abandoned, but '
-                        'not yet removed: %(error)s.',
-                        {'id': placeholder.id, 'host': placeholder.host,
-                         'error': error.msg})
+        except peer_api.PeerUnreachable as error:
+            self._log_not_removed(placeholder, error)
             return None
+
+    @staticmethod
+    def _log_not_removed(placeholder, error):
+        LOG.warning('Destination %(id)s of volume %(volume)s on %(host)s is '
+                    'not removed: %(error)s.',
+                    {'id': placeholder.id, 'host': placeholder.host,
+                     'volume': identity.volume_of(placeholder),
+                     'error': error.msg})
 
     def discard_orphans(self, context):
         """Roll back prepared transfers whose attachment is gone.

@@ -256,9 +256,10 @@ class CommandsTest(base.StoppingTest):
         if not request.operation.after_reset:
             self.ask_once(request)
         if not (request.answered or request.operation.once):
-            request.reset = True
             request.action(**{'os-reset_status': operations.RESET})
             self.ask_once(request)
+            # Only now a refusal is its outcome.
+            request.reset = True
 
     def ask_once(self, request):
         try:

@@ -231,9 +231,12 @@ class DeletionTestCase(HandsTestCase):
         self.bring_to(state)
         self.change(self.placeholder.id, columns)
         before = self.facts()
+        log = self.patch('dmclone_driver.driver.LOG.error')
         self.assertRaises(cinder_exception.VolumeIsBusy, self.delete,
                           self.cloud.row(self.placeholder.id))
         self.assertEqual(before, self.facts())
+        self.assertIn('it stands for data of volume ' + self.volume.id,
+                      str(log.call_args))
         # So Cinder leaves it.
         self.change(self.placeholder.id, {'status': 'available'})
         self.converge()
@@ -255,7 +258,7 @@ class DeletionTestCase(HandsTestCase):
         self.bring_to('hydrating')
         self.change(self.placeholder.id, {'group_id': self.volume.id})
         with mock.patch.object(objects.Volume, 'group_id', self.volume.id):
-            self.assertRaises(exception.NotHere, self.delete,
+            self.assertRaises(cinder_exception.InvalidVolume, self.delete,
                               self.cloud.row(self.placeholder.id))
 
 

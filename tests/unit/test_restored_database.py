@@ -6,10 +6,13 @@ reboots.
 """
 
 import itertools
+from unittest import mock
 
 from cinder.db import api as db_api
 from cinder.db import models
 from cinder import exception as cinder_exception
+from cinder import objects
+from cinder.tests.unit import fake_constants
 import ddt
 
 from dmclone_driver import exception
@@ -132,6 +135,37 @@ class RestoredTestCase(base.CloudTestCase):
         row = self.row()
         if row.host == self.a.pool:
             self.a.driver.terminate_connection(row, self.b.connector)
+
+    @ddt.data(*itertools.product((None, fake_constants.GROUP_ID),
+                                 (True, False)))
+    @ddt.unpack
+    def test_home_that_was_never_told(self, group, rebooted):
+        """It was down when the guest began to write."""
+        self.cloud.attachment(self.volume, self.a)
+        path = self.cloud.attach(self.volume, self.b)
+        self.there, = (Names(row.id) for row in self.cloud.placeholders())
+        self.save('prepared')
+        self.a.stop()
+        self.b.kernel.write(path)
+        self.cloud.watch(2, hydrate=False)
+        self.assertEqual(self.b.pool, self.row().host)
+        self.restore('prepared')
+        (self.b.reboot if rebooted else self.b.stop)()
+        self.b.start()
+        self.a.start()
+        row = self.row()
+        if row.host == self.a.pool:
+            with self.cloud.on(self.a), mock.patch.object(
+                    objects.Volume, 'group_id',
+                    mock.PropertyMock(return_value=group)):
+                error = self.assertRaises(
+                    cinder_exception.CinderException,
+                    self.a.driver.delete_volume, row)
+            # Cinder would destroy the row in a group.
+            self.assertEqual(not group, isinstance(
+                error, cinder_exception.VolumeIsBusy))
+        self.assertIn(self.volume.name, self.a.lvm.names())
+        self.assertIn(self.there.metadata, self.b.lvm.names())
 
     @ddt.data(*REACHED)
     def test_refusal_names_the_volume(self, reached):
