@@ -2,6 +2,7 @@
 """Running a program as root; called from the modules that know its words."""
 
 import subprocess
+import threading
 
 from oslo_concurrency import processutils
 
@@ -40,9 +41,12 @@ def hold(name):
                   if process.poll() is not None]:
         del _holding[ended]
     if name not in _holding:
-        _holding[name] = subprocess.Popen(
+        process = subprocess.Popen(
             ['sh', '-c', _HOLD, name], stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _holding[name] = process
+        # Else it would be a zombie until the next outage.
+        threading.Thread(target=process.wait, daemon=True).start()
 
 
 @privsep.dmclone_context.entrypoint

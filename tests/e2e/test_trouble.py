@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What users and operators can run into, each with its way out."""
 
+import sys
 import threading
 
 from tests.e2e import base
@@ -9,9 +10,10 @@ from tests.e2e import user as user_module
 from tests.lab import paths
 from tests.lab import wait
 
-_MANY_READS = (
-    'setsid python3 {checkout}/tests/e2e/many_reads.py {path} {count} 500 '
-    '1000 20 > {log} 2>&1 < /dev/null &')
+# COUNT places between 500 and 1000 MiB, and then one at 20 MiB.
+_READS = (
+    'setsid python3 {checkout}/tests/e2e/{program} {disks} {count} 500 1000 '
+    '20 > {log} 2>&1 < /dev/null &')
 
 
 class RefusalTest(base.E2ETest):
@@ -228,14 +230,15 @@ class SourceIsAwayTest(base.HydratingTest):
             'cat /sys/class/iscsi_session/*/state'),
             'the session to be ' + state, 40, interval=0.2)
 
-    def read_many(self, path, count):
+    def read_many(self, program, disks, count):
         """Read what is not here, and then what is, by one thread.
 
         :returns: function that returns what has happened so far
         """
-        log = '/run/reads-%d' % count
-        self.peer.run(_MANY_READS.format(
-            checkout=paths.CHECKOUT, path=path, count=count, log=log))
+        log = '/run/%s.log' % program
+        self.peer.run(_READS.format(
+            checkout=paths.CHECKOUT, program=program, disks=disks,
+            count=count, log=log))
         return lambda: self.peer.run('cat ' + log)
 
     def test_many_reads_wait(self):
@@ -245,23 +248,25 @@ class SourceIsAwayTest(base.HydratingTest):
             try:
                 self.assert_session('FAILED')
                 # More than an imported disk's queue takes by itself, and
-                # more than it takes at all.
-                reads = []
-                for count in (600, 3000):
-                    reads.append(self.read_many(path, count))
-                    wait.until(lambda: 'one' in reads[-1](),
-                               'a read of what is here', 10)
-                    wait.until(lambda: self.peer.run(
-                        'pgrep -f "^dmsetup suspend"', check=False),
-                        'requests to be held', 10)
-                for said in reads:
-                    self.assertRegex(said(), '^one .* none$')
+                # then more than it takes at all.
+                guest = self.read_many('qemu_reads.py', path + ' /dev/ubda',
+                                       600)
+                wait.until(lambda: 'here' in guest(), 'QEMU, its other disk '
+                           'and a read of what is here', 40, log=guest)
+                reads = self.read_many('many_reads.py', path, 3000)
+                wait.until(lambda: 'one' in reads(),
+                           'a read of what is here', 10)
+                wait.until(lambda: self.peer.run(
+                    'pgrep -f "^dmsetup suspend"', check=False),
+                    'requests to be held', 10)
+                self.assertNotIn('all', guest() + reads())
             finally:
                 self.node.restore_network()
-        for said in reads:
-            self.assertRegex(wait.until(
-                lambda: 'all' in said() and said(), 'the reads', 60),
-                'all .* none$')
+        wait.until(lambda: 'all' in guest() and 'all' in reads(),
+                   'all reads', 60, log=lambda: guest() + reads())
+        self.assertRegex(reads(), '^one .* none\nall .* none$')
+        print('A guest, and 3000 reads of one thread:\n%s%s' % (
+            guest(), reads()), file=sys.stderr)
         self.hydrated(self.volume_id)
         self.assertEqual('', self.peer.run('pgrep dmsetup', check=False))
         self.assertEqual(expected, self.checksum(self.peer, path))
@@ -271,7 +276,7 @@ class SourceIsAwayTest(base.HydratingTest):
             path, expected = self.attach_and_write()
             self.node.kill('tgtd')
             self.assert_session('FAILED')
-            said = self.read_many(path, 600)
+            said = self.read_many('many_reads.py', path, 600)
             self.node.start_service('tgtd')
             self.assertRegex(wait.until(
                 lambda: 'all' in said() and said(), 'the reads', 40),
