@@ -16,6 +16,7 @@ import tempfile
 import time
 
 _SIZE = 4096
+_DEVICE = '/machine/peripheral/%s/virtio-backend'
 _DISK = 'driver=host_device,cache.direct=on,aio=native,read-only=on'
 
 
@@ -46,9 +47,8 @@ class Monitor:
     def io(self, disk, command):
         """Give a command of qemu-io to a disk of the guest."""
         said = self.ask('human-monitor-command', **{
-            'command-line': 'qemu-io -d %s "%s"' % (disk, command)})
+            'command-line': 'qemu-io -d %s "%s"' % (_DEVICE % disk, command)})
         assert 'rror' not in said and 'failed' not in said, said
-        return said
 
 
 def main(path, other, count, start, end, here):
@@ -60,7 +60,8 @@ def main(path, other, count, start, end, here):
             '-blockdev', '%s,node-name=v,filename=%s' % (_DISK, path),
             '-device', 'virtio-blk-pci,id=dv,drive=v',
             '-blockdev', '%s,node-name=o,filename=%s' % (_DISK, other),
-            '-device', 'virtio-blk-pci,id=do,drive=o'])
+            '-device', 'virtio-blk-pci,id=do,drive=o'],
+            stdout=subprocess.DEVNULL)
         try:
             read(Monitor(folder + '/qmp'), int(count),
                  range(int(start) << 20, int(end) << 20, _SIZE),
@@ -84,8 +85,8 @@ def read(monitor, count, places, here):
 
     say('asked', many)
     say('monitor', monitor.ask, 'query-status')
-    say('other', monitor.io, 'do', 'read 0 %d' % _SIZE)
-    say('here', monitor.io, 'dv', 'read %d %d' % (here, _SIZE))
+    say('other', monitor.io, 'do', 'read -q 0 %d' % _SIZE)
+    say('here', monitor.io, 'dv', 'read -q %d %d' % (here, _SIZE))
     say('all', monitor.io, 'dv', 'aio_flush')
 
 
