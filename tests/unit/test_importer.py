@@ -131,6 +131,18 @@ class ImporterTestCase(base.PlainTestCase):
                                   self.importer.disconnect, LOCATION, AUTH)
         self.assertIn(PROPERTIES['target_iqn'], error.msg)
 
+    def test_login_that_fails_ends_soon(self):
+        """os-brick lets nobody else log in meanwhile."""
+        seen = []
+        self.iscsiadm.side_effect = lambda words: seen.append(
+            (len(self.brick.sessions), words[6:]))
+        self.importer.connect(LOCATION, AUTH)
+        self.assertEqual([
+            (0, ['--interface', 'default', '--op', 'new']),
+            (0, ['--op', 'update', '-n',
+                 'node.session.initial_login_retry_max', '-v', '1'])],
+            seen[:2])
+
     def test_boot_does_not_log_in(self):
         """It would wait for a source that is down."""
         seen = []
@@ -141,7 +153,7 @@ class ImporterTestCase(base.PlainTestCase):
         self.assertEqual([(
             ['-m', 'node', '-T', PROPERTIES['target_iqn'], '-p',
              PROPERTIES['target_portal'], '--op', 'update', '-n',
-             'node.startup', '-v', 'manual'], [PROPERTIES])], seen)
+             'node.startup', '-v', 'manual'], [PROPERTIES])], seen[2:])
 
     @ddt.data(processutils.ProcessExecutionError(exit_code=21),
               FileNotFoundError(2, 'iscsiadm'))
