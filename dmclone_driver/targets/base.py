@@ -30,7 +30,7 @@ class SourceTarget(abc.ABC):
             volume_utils.generate_password())
         iqn = self.iscsi_target_prefix + name
         with self.lock():
-            if not (auth and self.serves(iqn, path, initiator)):
+            if not (auth and self.serves(iqn, path, initiator, chap[0])):
                 self.create_source(iqn, path, initiator, chap)
             self.close_after_reboot(iqn)
         location = self._iscsi_location(
@@ -61,8 +61,11 @@ class SourceTarget(abc.ABC):
         """Return the last parts of the iSCSI names of all targets."""
 
     @abc.abstractmethod
-    def serves(self, iqn, path, initiator):
-        """Whether a target is there with all that it needs."""
+    def serves(self, iqn, path, initiator, user):
+        """Whether a target is there with all that it needs.
+
+        :param user: that the initiator logs in as, of each export another
+        """
 
     @abc.abstractmethod
     def create_source(self, iqn, path, initiator, chap):

@@ -27,7 +27,8 @@ class LioSource(base.SourceTarget, lio.LioAdm):
             return []
         return [name.rpartition(':')[2] for name in found]
 
-    def serves(self, iqn, path, initiator):
+    def serves(self, iqn, path, initiator, user):
+        # The kernel shows the user to root only.
         group = os.path.join(self.TARGETS, iqn, 'tpgt_1')
         try:
             with open(os.path.join(group, 'enable')) as enabled:

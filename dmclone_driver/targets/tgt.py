@@ -105,13 +105,15 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
                           re.MULTILINE | re.DOTALL)
         return found.groups() if found else (None, None)
 
-    def serves(self, iqn, path, initiator):
+    def serves(self, iqn, path, initiator, user):
         number, shown = self._show(iqn)
         if number is None:
             return False
         # tgt-admin sets who may log in last.
-        units, found, admitted = shown.partition('ACL information:')
+        shown, found, admitted = shown.partition('ACL information:')
+        units, found, users = shown.partition('Account information:')
         return ('Backing store path: %s\n' % path in units and
+                users.split() == [user] and
                 set(admitted.split()) == {self.NOBODY, initiator})
 
     def create_source(self, iqn, path, initiator, chap):

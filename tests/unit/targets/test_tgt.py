@@ -177,6 +177,14 @@ class TgtTestCase(base.PlainTestCase):
         self.assertIn('incominguser ' + auth.removeprefix('CHAP '),
                       self.tgtd.targets[IQN])
 
+    def test_again_with_an_older_password(self):
+        """As after the database has been put back."""
+        older = self.export()[1]
+        self.export()
+        self.export(auth=older)
+        self.assertIn('incominguser ' + older.removeprefix('CHAP '),
+                      self.tgtd.targets[IQN])
+
     def test_killed_before_the_target_was_closed(self):
         with mock.patch.object(self.target, 'close_after_reboot'):
             auth = self.export()[1]
