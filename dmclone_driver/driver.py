@@ -162,10 +162,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """Report capacities as LVM does, and what this driver can do.
 
         Cinder asks for that each minute: what its commands have changed is
-        taken back then.
+        taken back then, and transfers are found of which a start has read
+        too early.
         """
         super()._update_volume_stats()
-        self._backend.correct_all(cinder_context.get_admin_context())
+        context = cinder_context.get_admin_context()
+        self._backend.correct_all(context)
+        self._transfer.find_prepared(context)
         self._stats.update(vendor_name='dmclone_driver',
                            driver_version=self.VERSION,
                            storage_protocol=self.protocol,

@@ -372,6 +372,21 @@ def altered(context, host):
                     ~volume.migration_status.startswith(MIGRATION_STATUS))))]
 
 
+def prepared_on(context, host):
+    """Return the transfers that are prepared from a backend.
+
+    :param host: ``node@backend``
+    :returns: {volume id: placeholder id}
+    """
+    with db_api.main_context_manager.reader.using(context):
+        volume = models.Volume
+        return dict(context.session.query(
+            volume.id, volume.replication_driver_data).filter(
+                volume.deleted.is_(False), volume.host.startswith(host),
+                volume.replication_driver_data != '',
+                ~volume.replication_driver_data.startswith('{')).all())
+
+
 def is_being_made(context, volume_id):
     """Whether a volume is being created or filled with an image.
 

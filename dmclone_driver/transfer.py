@@ -399,6 +399,15 @@ class Transfer:
                      'volume': identity.volume_of(placeholder),
                      'error': error.msg})
 
+    def find_prepared(self, context):
+        """Find the transfers to watch that this service does not know of.
+
+        A start may have read a database that had not seen them yet.
+        """
+        for item in identity.prepared_on(context,
+                                         self._backend.host).items():
+            self.prepared.setdefault(*item)
+
     def discard_orphans(self, context):
         """Roll back prepared transfers whose attachment is gone.
 

@@ -313,6 +313,24 @@ class MigrationTestCase(TransferTestCase):
         self.assertIdle(self.a)
         self.assertEqual({}, self.a.transfer.prepared)
 
+    def test_orphan_that_a_start_has_not_seen(self):
+        """The database that it read was not up to date."""
+        self.migrate()
+        before = self.row()
+        before.replication_driver_data = None
+        self.a.stop()
+        with mock.patch('dmclone_driver.identity.on_host',
+                        return_value=[before]):
+            self.a.start()
+        self.assertEqual({}, self.a.transfer.prepared)
+        for record in self.row().volume_attachment:
+            if record.connector['host'] == 'node2':
+                record.destroy()
+        with self.cloud.on(self.a):
+            self.a.driver._update_volume_stats()
+            self.a.transfer.discard_orphans(self.context)
+        self.assertEqual([], self.cloud.placeholders())
+
     def test_orphan_that_cannot_be_discarded(self):
         """It stops neither the others, nor is it forgotten."""
         other = self.a.create()
