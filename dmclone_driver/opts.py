@@ -73,8 +73,9 @@ TRANSFER_OPTS = [
     cfg.IntOpt(
         'dmclone_prepare_timeout',
         default=40, min=5,
-        help='Seconds that a peer has to prepare a volume. Keep it below '
-             'rpc_response_timeout, which limits the whole request.'),
+        help='Seconds that a peer has to prepare a volume. It has less if '
+             'less is left of rpc_response_timeout, which limits the whole '
+             'request.'),
     cfg.IntOpt(
         'dmclone_source_timeout',
         default=-1, min=-1,
