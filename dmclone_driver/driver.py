@@ -578,6 +578,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         :param action: a translated verb
         :raises: NotHere, IsPlaceholder
         """
+        # Cinder's copy of a placeholder's row stays as Cinder has written it.
+        self._refuse_placeholder(volume, action)
         volume.refresh()
         self._backend.correct(context, volume)
         self._refuse_placeholder(volume, action)

@@ -221,6 +221,24 @@ class OperationsTestCase(HandsTestCase):
                     operation == 'attach' and state != 'prepared')
 
 
+class MigrationTestCase(HandsTestCase):
+
+    def test_cinder_can_end_its_copy_of_a_placeholder(self):
+        """It deletes the new volume only if the row says "migrating".
+
+        VolumeManager._clean_temporary_volume in cinder/volume/manager.py
+        """
+        self.bring_to('hydrating')
+        self.change(self.placeholder.id, {'status': 'available',
+                                          'migration_status': 'migrating'})
+        row = self.cloud.row(self.placeholder.id)
+        with self.cloud.on(self.a):
+            self.assertRaises(
+                exception.IsPlaceholder, self.a.driver.initialize_connection,
+                row, self.a.connector)
+        self.assertEqual('migrating', row.migration_status)
+
+
 @ddt.ddt
 class DeletionTestCase(HandsTestCase):
 
