@@ -20,33 +20,33 @@ from oslo_concurrency import processutils
 from oslo_log import log as logging
 from oslo_utils import importutils
 
-from dmclone_driver import attachments
-from dmclone_driver import backend as backend_module
-from dmclone_driver import deadline as deadline_module
-from dmclone_driver import destination
 from dmclone_driver import exception
-from dmclone_driver import handles
-from dmclone_driver import hydration
 from dmclone_driver.i18n import _
-from dmclone_driver import identity
-from dmclone_driver import importer
-from dmclone_driver import logical_volumes
-from dmclone_driver.metadata import stores
-from dmclone_driver import names as names_module
-from dmclone_driver.names import HANDLE
-from dmclone_driver.names import Names
+from dmclone_driver.move import attachments
+from dmclone_driver.move import backend as backend_module
+from dmclone_driver.move import deadline as deadline_module
+from dmclone_driver.move import destination
+from dmclone_driver.move import home
+from dmclone_driver.move import outages
+from dmclone_driver.move import peers
+from dmclone_driver.move import records
+from dmclone_driver.move import recovery
+from dmclone_driver.move import rpcapi
+from dmclone_driver.move import source
+from dmclone_driver.move import teardown
+from dmclone_driver.move import watcher as watcher_module
+from dmclone_driver.node import checks
+from dmclone_driver.node import devices
+from dmclone_driver.node import initiator
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.metadata import stores
+from dmclone_driver.node import names as names_module
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import Names
 from dmclone_driver import opts
-from dmclone_driver import outages
-from dmclone_driver import peer_api
-from dmclone_driver import peers
 from dmclone_driver.privsep import block
-from dmclone_driver import recovery
-from dmclone_driver import setup_check
-from dmclone_driver import source
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
-from dmclone_driver import teardown
-from dmclone_driver import transfer
 
 LOG = logging.getLogger(__name__)
 
@@ -104,10 +104,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         :raises: BadConfiguration
         """
         # First, whatever else is not there: guests wait for these.
-        handles.resume_left()
+        devices.resume_left()
         if self.configuration.lvm_type == 'auto':
             self.configuration.lvm_type = 'default'
-        setup_check.check_kernel(self.configuration)
+        checks.check_kernel(self.configuration)
         backend = self.open_backend()
         if self._server is None:
             self._backend = backend
@@ -116,22 +116,22 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def open_backend(self):
         """Make what sees this node, without recovery and without peers.
 
-        :returns: :class:`dmclone_driver.backend.Backend`
+        :returns: :class:`dmclone_driver.move.backend.Backend`
         :raises: BadConfiguration
         """
-        setup_check.check_options(self.configuration)
-        setup_check.check_alone(self.configuration, DMCloneVolumeDriver)
-        setup_check.check_group(self.configuration,
-                                super().check_for_setup_error)
+        checks.check_options(self.configuration)
+        checks.check_alone(self.configuration, DMCloneVolumeDriver)
+        checks.check_group(self.configuration,
+                           super().check_for_setup_error)
         target = importutils.import_object(
-            setup_check.SOURCE_TARGETS[self.configuration.target_helper],
+            checks.SOURCE_TARGETS[self.configuration.target_helper],
             configuration=self.configuration, executor=self._execute)
         return backend_module.Backend(
             self.host, self.configuration, self.vg,
             stores.open_store(self.configuration, self._execute), target,
-            importer.Importer(self.configuration.num_volume_device_scan_tries,
-                              self.configuration.dmclone_source_timeout),
-            peer_api.PeerClient(), super().delete_volume,
+            initiator.Importer(self.configuration.num_volume_device_scan_tries,
+                               self.configuration.dmclone_source_timeout),
+            rpcapi.PeerClient(), super().delete_volume,
             super().delete_snapshot)
 
     def _assemble(self):
@@ -140,11 +140,11 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._source = source.Source(self._backend, self._teardown)
         self._destination = destination.Destination(self._backend,
                                                     self._teardown)
-        self._transfer = transfer.Transfer(self._backend, self._source,
-                                           self._teardown)
+        self._transfer = home.Transfer(self._backend, self._source,
+                                       self._teardown)
         self._peers = peers.Peers(self.host)
         sessions = outages.Outages(self._backend)
-        watcher = hydration.Watcher(
+        watcher = watcher_module.Watcher(
             self._backend, self._source, self._destination, self._transfer,
             self._teardown, sessions)
         start = recovery.Recovery(
@@ -154,7 +154,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         start.run(context)
         sessions.start()
         watcher.start()
-        self._server = peer_api.serve(self.host, peer_api.PeerEndpoint(
+        self._server = rpcapi.serve(self.host, rpcapi.PeerEndpoint(
             self._destination, self._source))
         start.peers_are_answered(context)
 
@@ -214,14 +214,14 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         return super().local_path(volume, vg)
 
     def _ensure_handle(self, volume):
-        handles.ensure_linear(_names(volume),
+        devices.ensure_linear(_names(volume),
                               self._backend.logical_volume(_names(volume)))
 
     def _create_volume(self, name, size, lvm_type, mirror_count, vg=None):
         """Make a logical volume with its handle, for whatever creates it."""
         super()._create_volume(name, size, lvm_type, mirror_count, vg)
         names = Names(volume_utils.extract_id_from_volume_name(name))
-        handles.ensure_linear(names, self._backend.logical_volume(names))
+        devices.ensure_linear(names, self._backend.logical_volume(names))
 
     def _delete_volume(self, volume, is_snapshot=False):
         """Clear a logical volume through its handle, then delete both."""
@@ -231,7 +231,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._ensure_handle(volume)
         if self.configuration.volume_clear != 'none':
             self._clear_volume(volume)
-        handles.remove(_names(volume), HANDLE)
+        devices.remove(_names(volume), HANDLE)
         self.vg.delete(volume.name)
 
     def delete_volume(self, volume):
@@ -287,7 +287,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         names = _names(volume)
         if self.vg.lv_has_snapshot(volume.name):
             # LVM has to deactivate the origin for that.
-            handles.remove(names, HANDLE)
+            devices.remove(names, HANDLE)
         try:
             self.vg.extend_volume(volume.name, self._sizestr(new_size))
         except processutils.ProcessExecutionError as error:
@@ -298,9 +298,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             # Cinder leaves it inactive if that fails.
             lv = self._backend.logical_volume(names)
             logical_volumes.activate(lv)
-            handles.ensure_linear(names, lv)
+            devices.ensure_linear(names, lv)
         steps.reached(Step.EXTENDED, names.name_id)
-        handles.grow(names, lv)
+        devices.grow(names, lv)
         steps.reached(Step.SHOWN, names.name_id)
 
     def create_cloned_volume(self, volume, src_vref):
@@ -319,7 +319,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             return
         # The temporary one that Cinder's LVM driver clones from.
         names = names_module.of_logical_volume(snapshot['volume_name'])
-        self._start_of_clone(identity.owner_row(
+        self._start_of_clone(records.owner_row(
             cinder_context.get_admin_context(), names.name_id), snapshot)
 
     @_in_one_place(_('snapshot'))
@@ -336,7 +336,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     @_in_one_place(_('revert'))
     def _revert(self, volume, context, snapshot):
-        handles.remove(_names(volume), HANDLE)
+        devices.remove(_names(volume), HANDLE)
         try:
             self.vg.revert(self._escape_snapshot(snapshot.name))
             self.vg.deactivate_lv(volume.name)
@@ -360,7 +360,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         names = names_module.of_logical_volume(name)
         lv = logical_volumes.find(name, self.vg.vg_name)
         if lv is not None and (lv.clone or lv.sealed or lv.deleted or
-                               (names and handles.exists(names))):
+                               (names and devices.exists(names))):
             raise cinder_exception.ManageExistingInvalidReference(
                 existing_ref=existing_ref,
                 reason=_('this driver uses logical volume %s; dmclone-'
@@ -373,7 +373,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     @_in_one_place(_('unmanage'))
     def unmanage(self, volume):
         """Leave the logical volume to somebody else."""
-        handles.remove(_names(volume), HANDLE)
+        devices.remove(_names(volume), HANDLE)
 
     def migrate_volume(self, context, volume, host):
         """Leave a migration that is asked for to Cinder's own copy."""
@@ -403,10 +403,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     @staticmethod
     def _refuse_placeholder(volume, action):
-        if identity.is_placeholder(volume):
+        if records.is_placeholder(volume):
             raise exception.IsPlaceholder(
                 action=action, placeholder=volume.id, host=volume.host,
-                volume=identity.volume_of(volume))
+                volume=records.volume_of(volume))
 
     def copy_image_to_volume(self, context, volume, image_service, image_id,
                              disable_sparse=False):
@@ -455,7 +455,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         # Cinder's copies may be hours old, and it goes on with these.
         volume.refresh()
         new_volume.refresh()
-        identity.exchange_owners(context, volume, new_volume)
+        records.exchange_owners(context, volume, new_volume)
         # Not provider_id: Cinder exchanges that by itself, once.
         return {'_name_id': new_volume.name_id,
                 'provider_location': new_volume.provider_location}
@@ -480,7 +480,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """
         # A copy: initialize_connection looks whether its caller's row, read
         # when the request was made, had an attachment.
-        row = identity.get(context, volume.id)
+        row = records.get(context, volume.id)
         if row is not None and not attachments.is_internal(row):
             try:
                 self._find_peer(context, row, connector)
@@ -502,20 +502,20 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         Cinder also calls this when another attachment could not be made.
         """
         # Cinder passes its database's own row here and there.
-        volume = identity.get(context, volume.id)
-        if volume is not None and not identity.is_placeholder(volume) and (
+        volume = records.get(context, volume.id)
+        if volume is not None and not records.is_placeholder(volume) and (
                 self._backend.holds(volume) and self._remote(volume) and
                 not attachments.elsewhere(volume, self._backend.node)):
             self._end_export(context, volume)
 
     def _end_export(self, context, volume):
         self.target_driver.remove_export(context, volume)
-        identity.set_export(context, volume, None, None)
+        records.set_export(context, volume, None, None)
 
     def _remote(self, volume):
         """Whether a volume is exported for use where it is."""
         return (volume.provider_location and
-                not identity.prepared_transfer(volume))
+                not records.prepared_transfer(volume))
 
     def _find_peer(self, context, volume, connector):
         """Return the peer to serve a connector, None for a remote one."""
@@ -609,7 +609,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def _connect_at_home(self, volume):
         names = _names(volume)
-        if not handles.exists(names):
+        if not devices.exists(names):
             backend_module.tell_user(volume)
             raise exception.HandleMissing(
                 volume=volume.id, host=volume.host, path=names.path())
@@ -635,8 +635,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 volume.provider_location or ''):
             export = self.target_driver.create_export(
                 context, volume, _names(volume).path())
-            identity.set_export(context, volume, export['location'],
-                                export['auth'])
+            records.set_export(context, volume, export['location'],
+                               export['auth'])
             volume.refresh()
         return self.target_driver.initialize_connection(volume, connector)
 
@@ -649,13 +649,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         with self._backend.lock(volume.id):
             volume.refresh()
             self._backend.correct(context, volume)
-            if identity.is_placeholder(volume):
+            if records.is_placeholder(volume):
                 return True
             if not self._backend.holds(volume):
                 LOG.info('Volume %(volume)s has moved to %(host)s.',
                          {'volume': volume.id, 'host': volume.host})
                 return True
-            if identity.prepared_transfer(volume):
+            if records.prepared_transfer(volume):
                 return self._transfer.end_attachment(context, volume,
                                                      connector)
             if self._remote(volume) and connector:

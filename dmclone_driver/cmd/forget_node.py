@@ -6,8 +6,8 @@ import sys
 from oslo_config import cfg
 
 from dmclone_driver.cmd import program
-from dmclone_driver import lost_node
-from dmclone_driver import teardown
+from dmclone_driver.move import lost_node
+from dmclone_driver.move import teardown
 
 CONF = cfg.CONF
 

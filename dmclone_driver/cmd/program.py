@@ -17,8 +17,8 @@ from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_privsep import priv_context
 
-from dmclone_driver import acts
 from dmclone_driver import exception
+from dmclone_driver.move import acts
 
 CONF = cfg.CONF
 
@@ -79,7 +79,7 @@ def run(options, function):
 def tell(found, done):
     """Print a line for each act; the exit code is 1 if anything is left.
 
-    :param found: iterator of :class:`dmclone_driver.acts.Act`
+    :param found: iterator of :class:`dmclone_driver.move.acts.Act`
     :param done: whether they were done
     """
     code = 0

@@ -6,8 +6,8 @@ import sys
 from oslo_config import cfg
 
 from dmclone_driver.cmd import program
-from dmclone_driver import reconciler
-from dmclone_driver import restorer
+from dmclone_driver.move import leftovers
+from dmclone_driver.move import restorer
 
 CONF = cfg.CONF
 
@@ -28,7 +28,7 @@ def _reconcile(context, backend):
     if CONF.restore:
         return program.tell(restorer.Restorer(backend).run(
             context, CONF.restore, CONF.do_it), CONF.do_it)
-    found = reconciler.Reconciler(backend).run(context, remove=CONF.remove)
+    found = leftovers.Reconciler(backend).run(context, remove=CONF.remove)
     for leftover in found:
         print(leftover.line(removed=CONF.remove))
     return int(any(leftover.kept or not CONF.remove for leftover in found))

@@ -9,7 +9,7 @@ import sys
 from oslo_concurrency import processutils
 
 import dmclone_driver
-from dmclone_driver.devicemapper import swap as process
+from dmclone_driver.node.devicemapper import swap as process
 from dmclone_driver import privsep
 from dmclone_driver.privsep import command
 

@@ -5,10 +5,10 @@ A volume with a file ``VOLUME.dry`` in the folder of tests/crash/stops.py
 starts to copy and gets nothing from its source, until that is resumed.
 """
 
-from dmclone_driver.devicemapper import dmsetup
-from dmclone_driver import handles
-from dmclone_driver import hydration
-from dmclone_driver.names import SOURCE
+from dmclone_driver.move import watcher
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node import devices
+from dmclone_driver.node.names import SOURCE
 from tests.crash import driver
 from tests.crash import stops
 
@@ -19,18 +19,18 @@ def _is_dry(names):
     return stops.dry(stops.ON_NODE, driver.volume_of(names.name_id))
 
 
-def _start_hydration(names, start=handles.start_hydration):
+def _start_hydration(names, start=devices.start_hydration):
     if _is_dry(names):
         dmsetup.suspend(names.of(SOURCE), flush=False)
     start(names)
 
 
-def _connect_source(names, disk, length, connect=handles.connect_source):
+def _connect_source(names, disk, length, connect=devices.connect_source):
     if not _is_dry(names):
         connect(names, disk, length)
 
 
-handles.start_hydration = _start_hydration
-handles.connect_source = _connect_source
+devices.start_hydration = _start_hydration
+devices.connect_source = _connect_source
 # The source of what makes no progress would be connected anew.
-hydration.STALLED = 3600
+watcher.STALLED = 3600

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes whose copy is held up, so that they stay what they are."""
 
-from dmclone_driver.devicemapper import status
-from dmclone_driver.names import Names
-from dmclone_driver.names import SOURCE
+from dmclone_driver.node.devicemapper import status
+from dmclone_driver.node.names import Names
+from dmclone_driver.node.names import SOURCE
 from tests.crash import base
 from tests.crash import stops
 

@@ -12,7 +12,7 @@ import json
 import os
 import pathlib
 
-from dmclone_driver.names import Names
+from dmclone_driver.node.names import Names
 from dmclone_driver.steps import Step
 from tests.admin import hold
 from tests.admin import logs

@@ -8,7 +8,7 @@ then, what a guest has written stays; with the newest rows all goes on.
 
 import dataclasses
 
-from dmclone_driver.names import Names
+from dmclone_driver.node.names import Names
 from tests.admin import backup
 from tests.admin import hold
 from tests.admin import logs

@@ -14,11 +14,11 @@ import contextlib
 import json
 import sys
 
-from dmclone_driver import handles
-from dmclone_driver.metadata import brd
-from dmclone_driver.metadata import lvm
-from dmclone_driver.metadata import tmpfs
-from dmclone_driver.metadata import zram
+from dmclone_driver.node import devices
+from dmclone_driver.node.metadata import brd
+from dmclone_driver.node.metadata import lvm
+from dmclone_driver.node.metadata import tmpfs
+from dmclone_driver.node.metadata import zram
 from tests.bench import slow_disks
 from tests.functional import base
 
@@ -85,8 +85,8 @@ class Bench(base.FunctionalTest):
         with self.step():
             names, lv = self.logical_volume(SIZE)
             self._measure_random('logical volume', '', lv.path)
-            handles.ensure_linear(names, lv)
-            self.addCleanup(handles.remove, names, base.HANDLE)
+            devices.ensure_linear(names, lv)
+            self.addCleanup(devices.remove, names, base.HANDLE)
             self._measure_random('linear handle', '', names.path())
         for store in stores:
             for where, source in [('local', None), *(
@@ -112,7 +112,7 @@ class Bench(base.FunctionalTest):
 
     def _local_source(self):
         names, lv = self.linear_volume(SIZE)
-        handles.ensure_export(names, SIZE)
+        devices.ensure_export(names, SIZE)
         return names.path(base.EXPORT)
 
     @staticmethod

@@ -4,7 +4,7 @@
 import json
 import os
 
-from dmclone_driver.names import Names
+from dmclone_driver.node.names import Names
 from tests.crash import cases
 from tests.crash import stops
 from tests.e2e import base

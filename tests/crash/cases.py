@@ -9,8 +9,8 @@ is back, and is repeated until it succeeds.
 import dataclasses
 import enum
 
-from dmclone_driver import logical_volumes
-from dmclone_driver.names import Names
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.names import Names
 from dmclone_driver.steps import Step
 from tests.crash import flows
 from tests.crash import stops

@@ -10,9 +10,9 @@ import time
 
 from cinder import context as cinder_context
 
-from dmclone_driver import deadline
 from dmclone_driver import driver
-from dmclone_driver import identity
+from dmclone_driver.move import deadline
+from dmclone_driver.move import records
 from dmclone_driver import steps
 from tests.crash import stops
 
@@ -21,7 +21,7 @@ from tests.crash import stops
 def volume_of(row_id):
     """Return the id of the volume that a row, or its placeholder, is for."""
     context = cinder_context.get_admin_context(read_deleted='yes')
-    row = identity.get(context, row_id)
+    row = records.get(context, row_id)
     name = (row is not None and row.display_name) or ''
     return name.rpartition(' ')[2] if name.startswith('dmclone ') else row_id
 

@@ -13,8 +13,8 @@ import pathlib
 import threading
 import time
 
-from dmclone_driver.devicemapper import status
-from dmclone_driver.names import Names
+from dmclone_driver.node.devicemapper import status
+from dmclone_driver.node.names import Names
 from dmclone_driver.steps import Step
 from tests.crash import base
 from tests.crash import cases

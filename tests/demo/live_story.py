@@ -8,7 +8,7 @@ it says was measured or seen in this run; what is not as it must be ends it.
 import sys
 import time
 
-from dmclone_driver import names as names_module
+from dmclone_driver.node import names as names_module
 from tests.demo import bar as bar_module
 from tests.demo import story
 from tests.e2e import leftovers

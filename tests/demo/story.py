@@ -15,9 +15,9 @@ import time
 import traceback
 import uuid
 
-from dmclone_driver.devicemapper import status as status_module
-from dmclone_driver.devicemapper import table
-from dmclone_driver import names as names_module
+from dmclone_driver.node.devicemapper import status as status_module
+from dmclone_driver.node.devicemapper import table
+from dmclone_driver.node import names as names_module
 from tests.demo import bar as bar_module
 from tests.demo import data as data_module
 from tests.demo import screen as screen_module

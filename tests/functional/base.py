@@ -17,20 +17,20 @@ import uuid
 
 from cinder import objects
 
-from dmclone_driver.devicemapper import dmsetup
-from dmclone_driver import handles
-from dmclone_driver import logical_volumes
-from dmclone_driver.metadata import lvm as lvm_metadata
-from dmclone_driver.names import EXPORT
-from dmclone_driver.names import GATE
-from dmclone_driver.names import HANDLE
-from dmclone_driver.names import Names
-from dmclone_driver.names import SOURCE
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node import devices
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.metadata import lvm as lvm_metadata
+from dmclone_driver.node.names import EXPORT
+from dmclone_driver.node.names import GATE
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import Names
+from dmclone_driver.node.names import SOURCE
 from dmclone_driver import privsep
 
 GROUP = os.environ.get('DMCLONE_TEST_GROUP', 'cinder-volumes')
 MIB = 1024 * 1024
-TUNING = handles.Tuning(threshold=8192, batch=1024)
+TUNING = devices.Tuning(threshold=8192, batch=1024)
 
 objects.register_all()
 
@@ -90,8 +90,8 @@ class FunctionalTest(unittest.TestCase):
     def linear_volume(self, size=8 * MIB, content=None):
         """Make a volume that is in one place; see logical_volume."""
         names, lv = self.logical_volume(size, content)
-        handles.ensure_linear(names, lv)
-        self.addCleanup(handles.remove, names, EXPORT, HANDLE)
+        devices.ensure_linear(names, lv)
+        self.addCleanup(devices.remove, names, EXPORT, HANDLE)
         return names, lv
 
     def clone(self, source, passive=True, size=8 * MIB, region=128,
@@ -101,7 +101,7 @@ class FunctionalTest(unittest.TestCase):
         self.metadata.create(names, size, region)
         self.addCleanup(self.metadata.remove, names)
         self.build(names, lv, source, passive)
-        self.addCleanup(handles.remove, names, EXPORT, HANDLE, GATE, SOURCE)
+        self.addCleanup(devices.remove, names, EXPORT, HANDLE, GATE, SOURCE)
         return names, lv
 
     def raw(self, table):
@@ -114,14 +114,14 @@ class FunctionalTest(unittest.TestCase):
     def build(self, names, lv, source, passive=True):
         """Build, or build again, the devices of a clone."""
         path, region = self.metadata.find(names)
-        handles.build_clone(names, lv, path, region, TUNING, disk=source,
+        devices.build_clone(names, lv, path, region, TUNING, disk=source,
                             passive=passive)
 
     def exported_source(self, size=8 * MIB, seed=1):
         """Make a volume as a source is seen; returns (Names, path, data)."""
         data = pattern(size, seed)
         names, lv = self.linear_volume(size, data)
-        handles.ensure_export(names, size)
+        devices.ensure_export(names, size)
         return names, names.path(EXPORT), data
 
 

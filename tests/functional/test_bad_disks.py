@@ -5,11 +5,11 @@ import errno
 
 from oslo_concurrency import processutils
 
-from dmclone_driver.devicemapper import dmsetup
-from dmclone_driver import handles
-from dmclone_driver.names import GATE
-from dmclone_driver.names import HANDLE
-from dmclone_driver.names import SOURCE
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node import devices
+from dmclone_driver.node.names import GATE
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import SOURCE
 from dmclone_driver.privsep import block
 from tests.functional import base
 
@@ -36,7 +36,7 @@ class BadDiskTest(base.FunctionalTest):
 
     def hydrate(self):
         """Let everything be copied that can be; returns the status."""
-        handles.start_hydration(self.names)
+        devices.start_hydration(self.names)
         return base.wait_until(self.complete, 'complete clone')
 
     def complete(self):
@@ -48,8 +48,8 @@ class BadDiskTest(base.FunctionalTest):
     def expect_linear(self, data):
         """Complete the clone; its own disk has all."""
         self.hydrate()
-        self.assertTrue(handles.make_linear(self.names, self.lv))
-        handles.remove(self.names, GATE, SOURCE)
+        self.assertTrue(devices.make_linear(self.names, self.lv))
+        devices.remove(self.names, GATE, SOURCE)
         self.expect(data)
         self.assertEqual(data, base.read(self.lv.path, 0, len(data)))
 
@@ -69,12 +69,12 @@ class SourceTest(BadDiskTest):
         super().setUp()
         size = block.size(self.disk) // 512
         self.dust = self.raw('0 %d dust %s 0 512' % (size, self.disk))
-        self.bad_block = handles.MARGIN + self.BAD * REGION + 8
+        self.bad_block = devices.MARGIN + self.BAD * REGION + 8
         self.tell('addbadblock %d' % self.bad_block)
         self.tell('enable')
         self.names, self.lv = self.clone(self.dust, passive=False)
-        handles.start_hydration(self.names)
-        handles.copy_one_by_one(self.names)
+        devices.start_hydration(self.names)
+        devices.copy_one_by_one(self.names)
         base.wait_until(lambda: self.status().hydrated ==
                         self.status().total - 1, 'copy of all but one region')
 
@@ -90,7 +90,7 @@ class SourceTest(BadDiskTest):
         self.assertEqual(self.data[after:], base.read(
             self.names.path(), after, len(self.data) - after))
         self.assertTrue(self.status().healthy)
-        self.assertFalse(handles.make_linear(self.names, self.lv))
+        self.assertFalse(devices.make_linear(self.names, self.lv))
 
     def test_part_of_the_region_cannot_be_written(self):
         """The rest of it would be lost."""
@@ -102,7 +102,7 @@ class SourceTest(BadDiskTest):
     def test_guest_overwrites_the_region(self):
         """As long as nobody is trying to copy it."""
         at, new = self.BAD * REGION_BYTES, WRITTEN * 16
-        self.assertTrue(handles.stop_hydration(self.names))
+        self.assertTrue(devices.stop_hydration(self.names))
         base.write(self.names.path(), at, new)
         self.expect_linear(self.data[:at] + new +
                            self.data[at + len(new):])
@@ -121,11 +121,11 @@ class DestinationTest(BadDiskTest):
         gate, sectors = self.names.path(GATE), self.lv.size // 512
         base.swap(gate, FLAKEY % (sectors, self.lv.path))
         self.assertFails(base.write, self.names.path(), base.MIB, WRITTEN)
-        handles.start_hydration(self.names)
+        devices.start_hydration(self.names)
         self.expect(WRITTEN + self.data[4096:])
         self.assertEqual(1, self.status().hydrated)
         self.assertTrue(self.status().healthy)
-        self.assertFalse(handles.make_linear(self.names, self.lv))
+        self.assertFalse(devices.make_linear(self.names, self.lv))
         base.swap(gate, LINEAR % (sectors, self.lv.path))
         self.expect_linear(WRITTEN + self.data[4096:])
 
@@ -139,12 +139,12 @@ class MetadataTest(BadDiskTest):
         self.below, _ = self.metadata.create(self.names, self.lv.size, REGION)
         self.addCleanup(self.metadata.remove, self.names)
         self.bitmap = self.raw(LINEAR % (sectors, self.below))
-        self.addCleanup(handles.remove, self.names, HANDLE, GATE, SOURCE)
+        self.addCleanup(devices.remove, self.names, HANDLE, GATE, SOURCE)
         self.build_again()
 
     def build_again(self):
-        handles.remove(self.names, HANDLE, GATE, SOURCE)
-        handles.build_clone(self.names, self.lv, self.bitmap, REGION,
+        devices.remove(self.names, HANDLE, GATE, SOURCE)
+        devices.build_clone(self.names, self.lv, self.bitmap, REGION,
                             base.TUNING, disk=self.disk)
 
     def expect_sick(self, acknowledged, tried):
@@ -153,10 +153,10 @@ class MetadataTest(BadDiskTest):
         :param tried: offset of a write that was answered with an error
         """
         self.assertFalse(self.status().healthy)
-        self.assertTrue(handles.is_sick(self.names))
+        self.assertTrue(devices.is_sick(self.names))
         self.expect_all_but(tried, acknowledged)
-        handles.start_hydration(self.names)
-        self.assertFalse(handles.make_linear(self.names, self.lv))
+        devices.start_hydration(self.names)
+        self.assertFalse(devices.make_linear(self.names, self.lv))
 
     def expect_all_but(self, tried, data):
         found = base.read(self.names.path(), 0, len(data))
@@ -201,7 +201,7 @@ class MetadataTest(BadDiskTest):
         """Make a clone with the least metadata that the kernel takes."""
         self.make_clone()
         for blocks in range(4, 64):
-            handles.remove(self.names, HANDLE, GATE, SOURCE)
+            devices.remove(self.names, HANDLE, GATE, SOURCE)
             block.zero_start(self.below, 4096)
             base.swap(self.bitmap, LINEAR % (8 * blocks, self.below))
             try:

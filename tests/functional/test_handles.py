@@ -6,13 +6,13 @@ import os
 import subprocess
 import time
 
-from dmclone_driver.devicemapper import dmsetup
-from dmclone_driver.devicemapper import sysfs
-from dmclone_driver import handles
-from dmclone_driver.names import EXPORT
-from dmclone_driver.names import GATE
-from dmclone_driver.names import HANDLE
-from dmclone_driver.names import SOURCE
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper import sysfs
+from dmclone_driver.node import devices
+from dmclone_driver.node.names import EXPORT
+from dmclone_driver.node.names import GATE
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import SOURCE
 from dmclone_driver.privsep import block
 from dmclone_driver.privsep import events
 from tests.functional import base
@@ -33,11 +33,11 @@ class GateTest(base.FunctionalTest):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
         for offset, content in ((4096, WRITTEN), (base.MIB, WRITTEN * 16)):
-            handles.dmsetup.suspend(names.of(GATE))
+            devices.dmsetup.suspend(names.of(GATE))
             writer = base.Background(names.path(), offset, content)
             self.assertTrue(writer.waits())
             self.assertTrue(dmsetup.clone(names.of(HANDLE)).written)
-            handles.open_gate(names)
+            devices.open_gate(names)
             self.assertFalse(writer.waits(10))
             self.assertEqual(content, base.read(names.path(), offset,
                                                 len(content)))
@@ -64,13 +64,13 @@ class EvidenceTest(base.FunctionalTest):
     def test_untouched_destination(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
-        self.assertTrue(handles.never_written(names))
+        self.assertTrue(devices.never_written(names))
 
     def test_open_handle(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
         with open(names.path(), 'rb'):
-            self.assertFalse(handles.never_written(names))
+            self.assertFalse(devices.never_written(names))
         # It can be opened for writing again.
         os.close(os.open(names.path(), os.O_RDWR))
 
@@ -79,10 +79,10 @@ class EvidenceTest(base.FunctionalTest):
         names, lv = self.clone(path)
         writer = base.Background(names.path(), 0, WRITTEN)
         self.assertTrue(writer.waits())
-        self.assertFalse(handles.never_written(names))
-        handles.open_gate(names)
+        self.assertFalse(devices.never_written(names))
+        devices.open_gate(names)
         self.assertFalse(writer.waits(10))
-        self.assertFalse(handles.never_written(names))
+        self.assertFalse(devices.never_written(names))
 
     def test_waiting_write_is_refused(self):
         """And then the devices can be removed, as the base class does."""
@@ -90,11 +90,11 @@ class EvidenceTest(base.FunctionalTest):
         names, lv = self.clone(path)
         writer = base.Background(names.path(), 0, WRITTEN)
         self.assertTrue(writer.waits())
-        with handles.waiting_fails(names, lv.size // 512):
+        with devices.waiting_fails(names, lv.size // 512):
             self.assertFalse(writer.waits(10))
         self.assertEqual(errno.EIO, writer.error.errno)
         self.assertTrue(sysfs.is_suspended(names.of(GATE)))
-        self.assertFalse(handles.is_open(names))
+        self.assertFalse(devices.is_open(names))
         self.assertNotEqual(WRITTEN, base.read(lv.path, 0, 4096))
 
 
@@ -102,7 +102,7 @@ class HydrationTest(base.FunctionalTest):
     """From a clone to a linear handle."""
 
     def _hydrated(self, names):
-        handles.start_hydration(names)
+        devices.start_hydration(names)
         deadline = time.monotonic() + 60
         while not dmsetup.clone(names.of(HANDLE)).complete:
             self.assertLess(time.monotonic(), deadline, 'hydration')
@@ -111,11 +111,11 @@ class HydrationTest(base.FunctionalTest):
     def test_completion(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
-        handles.open_gate(names)
+        devices.open_gate(names)
         base.write(names.path(), 4096, WRITTEN)
         self._hydrated(names)
-        self.assertTrue(handles.make_linear(names, lv))
-        handles.remove(names, GATE, SOURCE)
+        self.assertTrue(devices.make_linear(names, lv))
+        devices.remove(names, GATE, SOURCE)
         expected = data[:4096] + WRITTEN + data[8192:]
         self.assertEqual(expected, base.read(names.path(), 0, len(data)))
         self.assertEqual(expected, base.read(lv.path, 0, len(data)))
@@ -124,9 +124,9 @@ class HydrationTest(base.FunctionalTest):
     def test_incomplete_clone_stays_a_clone(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
-        handles.open_gate(names)
+        devices.open_gate(names)
         base.write(names.path(), 0, WRITTEN)
-        self.assertFalse(handles.make_linear(names, lv))
+        self.assertFalse(devices.make_linear(names, lv))
         self.assertEqual(1, dmsetup.clone(names.of(HANDLE)).hydrated)
         self.assertEqual(WRITTEN + data[4096:],
                          base.read(names.path(), 0, len(data)))
@@ -134,9 +134,9 @@ class HydrationTest(base.FunctionalTest):
     def test_rebuilt_clone_keeps_its_bitmap(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
-        handles.open_gate(names)
+        devices.open_gate(names)
         base.write(names.path(), 0, WRITTEN)
-        handles.remove(names, HANDLE, GATE, SOURCE)
+        devices.remove(names, HANDLE, GATE, SOURCE)
         self.metadata.create(names, lv.size, 128)
         self.build(names, lv, path, passive=False)
         self.assertEqual(1, dmsetup.clone(names.of(HANDLE)).hydrated)
@@ -146,14 +146,14 @@ class HydrationTest(base.FunctionalTest):
     def test_clone_without_its_source_serves_what_it_has(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
-        handles.open_gate(names)
+        devices.open_gate(names)
         base.write(names.path(), 0, WRITTEN * 16)
-        handles.remove(names, HANDLE, GATE, SOURCE)
+        devices.remove(names, HANDLE, GATE, SOURCE)
         self.build(names, lv, None, passive=False)
         self.assertEqual(WRITTEN, base.read(names.path(), 0, 4096))
         writer = base.Background(names.path(), base.MIB, WRITTEN)
         self.assertTrue(writer.waits())
-        handles.connect_source(names, path, lv.size // 512)
+        devices.connect_source(names, path, lv.size // 512)
         self.assertFalse(writer.waits(10))
         self.assertEqual(data[2 * base.MIB:],
                          base.read(names.path(), 2 * base.MIB,
@@ -162,10 +162,10 @@ class HydrationTest(base.FunctionalTest):
     def test_completion_raises_an_event(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
-        handles.open_gate(names)
+        devices.open_gate(names)
         while events.wait(0):
             pass
-        handles.start_hydration(names)
+        devices.start_hydration(names)
         self.assertTrue(events.wait(30))
 
 
@@ -175,24 +175,24 @@ class ExportTest(base.FunctionalTest):
     def test_read_only(self):
         source, path, data = self.exported_source()
         with self.assertRaises(OSError):
-            base.write(path, handles.MARGIN * 512, WRITTEN)
+            base.write(path, devices.MARGIN * 512, WRITTEN)
         self.assertEqual(data, base.read(source.path(), 0, len(data)))
 
     def test_signatures_are_hidden(self):
         names, lv = self.logical_volume()
-        handles.ensure_linear(names, lv)
-        self.addCleanup(handles.remove, names, EXPORT, HANDLE)
+        devices.ensure_linear(names, lv)
+        self.addCleanup(devices.remove, names, EXPORT, HANDLE)
         base.run('mkswap', names.path())
-        handles.ensure_export(names, lv.size)
+        devices.ensure_export(names, lv.size)
         self.assertIn('swap', base.run('blkid', '--probe', names.path()))
         with self.assertRaises(subprocess.CalledProcessError):
             base.run('blkid', '--probe', names.path(EXPORT))
-        margins = 2 * handles.MARGIN * 512
+        margins = 2 * devices.MARGIN * 512
         self.assertEqual(lv.size + margins, block.size(names.path(EXPORT)))
 
     def test_seal(self):
         source, path, data = self.exported_source()
-        self.assertTrue(handles.seal(source))
+        self.assertTrue(devices.seal(source))
         with self.assertRaises(OSError):
             base.write(source.path(), 0, WRITTEN)
         self.assertEqual(data, base.read(source.path(), 0, len(data)))
@@ -200,6 +200,6 @@ class ExportTest(base.FunctionalTest):
     def test_seal_stops_who_has_it_open(self):
         source, path, data = self.exported_source()
         with open(source.path(), 'r+b', buffering=0) as stream:
-            self.assertFalse(handles.seal(source))
+            self.assertFalse(devices.seal(source))
             with self.assertRaises(OSError):
                 stream.write(WRITTEN)

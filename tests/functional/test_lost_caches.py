@@ -10,14 +10,14 @@ import random
 import threading
 from unittest import mock
 
-from dmclone_driver.devicemapper import dmsetup
-from dmclone_driver.devicemapper import swap
-from dmclone_driver import handles
-from dmclone_driver import logical_volumes
-from dmclone_driver.names import GATE
-from dmclone_driver.names import HANDLE
-from dmclone_driver.names import Names
-from dmclone_driver.names import SOURCE
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper import swap
+from dmclone_driver.node import devices
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.names import GATE
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import Names
+from dmclone_driver.node.names import SOURCE
 from dmclone_driver.privsep import command
 from dmclone_driver.privsep import swaps
 from tests.functional import base
@@ -27,7 +27,7 @@ SIZE = 4 * base.MIB
 REGION = 16
 BLOCK = 4096
 #: So slow that there is time for writes and cuts.
-SLOW = handles.Tuning(threshold=1, batch=1)
+SLOW = devices.Tuning(threshold=1, batch=1)
 WRITES = 24
 LOOKS = 12
 
@@ -99,8 +99,8 @@ class LostCachesTest(base.FunctionalTest):
         """Let a guest write while its volume is copied, and afterwards."""
         lv = logical_volumes.LogicalVolume(
             'mapper', data.rpartition('/')[2], SIZE, active=True)
-        self.addCleanup(handles.remove, self.names, HANDLE, GATE, SOURCE)
-        handles.build_clone(self.names, lv, bitmap, REGION, SLOW,
+        self.addCleanup(devices.remove, self.names, HANDLE, GATE, SOURCE)
+        devices.build_clone(self.names, lv, bitmap, REGION, SLOW,
                             disk=self.disk)
         over = threading.Event()
         cuts = threading.Thread(target=self.look_often, args=(disks, over))
@@ -108,19 +108,19 @@ class LostCachesTest(base.FunctionalTest):
         try:
             chance = random.Random(1)
             self.write(chance, WRITES // 4)
-            handles.start_hydration(self.names)
+            devices.start_hydration(self.names)
             self.write(chance, WRITES // 2)
             base.wait_until(lambda: dmsetup.clone(
                 self.names.of(HANDLE)).complete, 'complete clone')
             self.become_linear(disks, lv, chance)
             # As Watcher.finish does before it releases the source.
-            handles.make_durable(self.names)
+            devices.make_durable(self.names)
             self.complete = self.look(disks)
             self.write(chance, WRITES // 4)
         finally:
             over.set()
             cuts.join()
-        handles.remove(self.names, HANDLE, GATE, SOURCE)
+        devices.remove(self.names, HANDLE, GATE, SOURCE)
 
     def become_linear(self, disks, lv, chance):
         """Look after each thing that is done, while the guest writes."""
@@ -134,7 +134,7 @@ class LostCachesTest(base.FunctionalTest):
         with mock.patch.object(swaps, 'swap', lambda request: swap.perform(
                 run, **request)):
             guest.start()
-            self.assertTrue(handles.make_linear(self.names, lv))
+            self.assertTrue(devices.make_linear(self.names, lv))
         guest.join()
 
     def test_source_that_is_sealed(self):
@@ -145,14 +145,14 @@ class LostCachesTest(base.FunctionalTest):
         disk = _Disk(self, SIZE, self.data)
         lv = logical_volumes.LogicalVolume(
             'mapper', disk.path.rpartition('/')[2], SIZE, active=True)
-        handles.ensure_linear(self.names, lv)
-        self.addCleanup(handles.remove, self.names, HANDLE)
+        devices.ensure_linear(self.names, lv)
+        self.addCleanup(devices.remove, self.names, HANDLE)
         content = base.pattern(BLOCK, 3)
         base.write(self.names.path(), BLOCK, content, durably=False)
         disk.mark('written')
-        self.assertTrue(handles.seal(self.names))
+        self.assertTrue(devices.seal(self.names))
         disk.mark('sealed')
-        handles.remove(self.names, HANDLE)
+        devices.remove(self.names, HANDLE)
         states = disk.states({'written', 'sealed'})
         self.assertEqual(self.data[BLOCK:2 * BLOCK],
                          states['written'][BLOCK:2 * BLOCK])
@@ -210,11 +210,11 @@ class LostCachesTest(base.FunctionalTest):
             base.write(lv.path, 0, states[mark][0])
             base.write(bitmap, 0, states[mark][1])
             try:
-                handles.build_clone(names, lv, bitmap, REGION, SLOW,
+                devices.build_clone(names, lv, bitmap, REGION, SLOW,
                                     disk=self.disk)
                 found = base.read(names.path(), 0, SIZE)
             finally:
-                handles.remove(names, HANDLE, GATE, SOURCE)
+                devices.remove(names, HANDLE, GATE, SOURCE)
             self.expect(mark, found, acknowledged, begun)
 
     def expect(self, mark, found, acknowledged, begun):

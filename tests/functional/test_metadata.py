@@ -8,21 +8,21 @@ import struct
 from unittest import mock
 import uuid
 
-from dmclone_driver.devicemapper import dmsetup
 from dmclone_driver import exception
-from dmclone_driver import handles
-from dmclone_driver.metadata import brd
-from dmclone_driver.metadata import device
-from dmclone_driver.metadata import sizing
-from dmclone_driver.metadata import tmpfs
-from dmclone_driver.metadata import zram
-from dmclone_driver.names import GATE
-from dmclone_driver.names import HANDLE
-from dmclone_driver.names import Names
-from dmclone_driver.names import SOURCE
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node import devices
+from dmclone_driver.node.metadata import brd
+from dmclone_driver.node.metadata import device
+from dmclone_driver.node.metadata import sizing
+from dmclone_driver.node.metadata import tmpfs
+from dmclone_driver.node.metadata import zram
+from dmclone_driver.node.names import GATE
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import Names
+from dmclone_driver.node.names import SOURCE
+from dmclone_driver.node import volume_groups
 from dmclone_driver.privsep import block
 from dmclone_driver.privsep import ram_disks
-from dmclone_driver import volume_groups
 from tests.functional import base
 
 GIB, TIB = 2 ** 30, 2 ** 40
@@ -41,11 +41,11 @@ class KindTest(base.FunctionalTest):
         names, lv = self.clone(path)
         found = self.metadata.find(names)
         self.assertIn('/%s/' % self.metadata.group_name, found[0])
-        handles.open_gate(names)
+        devices.open_gate(names)
         base.write(names.path(), 0, b'x' * 4096)
         self.metadata.check()
         self.assertEqual(found, self.metadata.find(names))
-        handles.remove(names, HANDLE, GATE, SOURCE)
+        devices.remove(names, HANDLE, GATE, SOURCE)
         self.build(names, lv, path, passive=False)
         self.assertEqual(b'x' * 4096 + data[4096:],
                          base.read(names.path(), 0, len(data)))

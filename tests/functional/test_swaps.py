@@ -12,11 +12,11 @@ import subprocess
 import sys
 import tempfile
 
-from dmclone_driver.devicemapper import dmsetup
-from dmclone_driver.devicemapper import swap
-from dmclone_driver.devicemapper import sysfs
-from dmclone_driver import handles
-from dmclone_driver.names import HANDLE
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper import swap
+from dmclone_driver.node.devicemapper import sysfs
+from dmclone_driver.node import devices
+from dmclone_driver.node.names import HANDLE
 from dmclone_driver.privsep import block
 from tests.functional import base
 
@@ -36,13 +36,13 @@ stop "after $1" 2> /dev/null
 """
 
 CALLER = """\
-import sys
+from dmclone_driver.node import devices
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.names import Names
+from dmclone_driver import privsep
 from oslo_config import cfg
 from oslo_privsep import priv_context
-from dmclone_driver import handles
-from dmclone_driver import logical_volumes
-from dmclone_driver.names import Names
-from dmclone_driver import privsep
+import sys
 cfg.CONF([], project='test')
 privsep.dmclone_context.start(priv_context.Method.FORK)
 getattr(handles, sys.argv[1])(Names(sys.argv[2]), logical_volumes.find(
@@ -172,7 +172,7 @@ class KilledTest(base.FunctionalTest):
                           self.process, self.dmsetup)
                 base.wait_until(self.nobody_swaps, 'end')
                 self.assertTrue(self.writer.waits())
-                handles.resume_left()
+                devices.resume_left()
                 self.expect_writes()
                 self.assertEqual(grown, self.grown())
                 os.remove(self.path('stopped'))
@@ -180,7 +180,7 @@ class KilledTest(base.FunctionalTest):
     def test_completion(self):
         source, path, data = self.exported_source()
         self.names, lv = self.clone(path, passive=False)
-        handles.start_hydration(self.names)
+        devices.start_hydration(self.names)
         base.wait_until(lambda: dmsetup.clone(
             self.names.of(HANDLE)).complete, 'complete clone')
         self.begin('make_linear', 'after suspend')
@@ -198,6 +198,6 @@ class GrowTest(base.FunctionalTest):
         source, path, data = self.exported_source()
         names, lv = self.clone(path, passive=False)
         with self.assertRaisesRegex(Exception, names.path()):
-            handles.grow(names, lv)
+            devices.grow(names, lv)
         self.assertFalse(sysfs.is_suspended(names.of(HANDLE)))
         self.assertEqual(data, base.read(names.path(), 0, len(data)))

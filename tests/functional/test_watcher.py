@@ -5,18 +5,18 @@ import threading
 import time
 import types
 
-from dmclone_driver.devicemapper import dmsetup
-from dmclone_driver.devicemapper import sysfs
-from dmclone_driver import handles
-from dmclone_driver import hydration
-from dmclone_driver.names import HANDLE
-from dmclone_driver.names import SOURCE
+from dmclone_driver.move import watcher
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper import sysfs
+from dmclone_driver.node import devices
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import SOURCE
 from dmclone_driver.privsep import block
 from tests.functional import base
 
 READERS = 8
 #: Looks until a clone is stalled, and one more.
-LOOKS = 2 + hydration.STALLED // 10
+LOOKS = 2 + watcher.STALLED // 10
 
 
 class StalledTest(base.FunctionalTest):
@@ -32,10 +32,10 @@ class StalledTest(base.FunctionalTest):
         self.batch = self.status().batch
         self.assertEqual(base.TUNING.in_regions(128)[1], self.batch)
         self.seconds, self.stalled = 0, []
-        self.watcher = hydration.Watcher(types.SimpleNamespace(
+        self.watcher = watcher.Watcher(types.SimpleNamespace(
             tuning=base.TUNING, configuration=types.SimpleNamespace(
                 dmclone_check_interval=10)), None, None, None, None)
-        self.watcher._pauses = hydration.Pauses(lambda: self.seconds)
+        self.watcher._pauses = watcher.Pauses(lambda: self.seconds)
         self.watcher._in_background = (
             lambda key, *args: self.stalled.append(key))
 
@@ -62,7 +62,7 @@ class StalledTest(base.FunctionalTest):
         try:
             base.wait_until(lambda: sysfs.requests(
                 self.names.of(HANDLE)) > READERS, 'reads')
-            handles.start_hydration(self.names)
+            devices.start_hydration(self.names)
             seen = []
             while len(seen) < LOOKS or len(set(seen[-LOOKS:])) > 1:
                 # For as long as anything is copied nothing is judged.
@@ -82,13 +82,13 @@ class StalledTest(base.FunctionalTest):
     def test_source_that_is_gone(self):
         dmsetup.suspend(self.names.of(SOURCE), flush=False)
         self.addCleanup(dmsetup.resume, self.names.of(SOURCE))
-        handles.start_hydration(self.names)
+        devices.start_hydration(self.names)
         for _ in range(LOOKS):
             self.assertEqual(0, self.look())
         self.assertEqual(1, len(self.stalled))
 
     def test_batches(self):
-        handles.copy_one_by_one(self.names)
+        devices.copy_one_by_one(self.names)
         self.assertEqual(1, self.status().batch)
-        handles.copy_in_batches(self.names, self.batch)
+        devices.copy_in_batches(self.names, self.batch)
         self.assertEqual(self.batch, self.status().batch)

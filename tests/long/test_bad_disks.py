@@ -3,9 +3,9 @@
 
 import contextlib
 
-from dmclone_driver.names import EXPORT
-from dmclone_driver.names import GATE
-from dmclone_driver.names import Names
+from dmclone_driver.node.names import EXPORT
+from dmclone_driver.node.names import GATE
+from dmclone_driver.node.names import Names
 from tests.e2e import base
 from tests.e2e import leftovers
 from tests.e2e import user as user_module

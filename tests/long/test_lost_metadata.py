@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The disk with the bitmap of a clone is gone for some time."""
 
-from dmclone_driver.names import Names
+from dmclone_driver.node.names import Names
 from tests.e2e import base
 from tests.e2e import leftovers
 from tests.e2e import user as user_module

@@ -6,9 +6,9 @@ import itertools
 import types
 
 
-from dmclone_driver import identity
-from dmclone_driver import logical_volumes
-from dmclone_driver import names as names_module
+from dmclone_driver.move import records
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import names as names_module
 from tests.model import database
 from tests.model import machine
 from tests.unit.fakes import cloud as fake_cloud
@@ -87,9 +87,9 @@ class Cloud(fake_cloud.Cloud):
             patch('dmclone_driver.' + path, new=new)
         self.new_id()
         # The option is oslo.messaging's, which is not started.
-        patch('dmclone_driver.deadline.CONF',
+        patch('dmclone_driver.move.deadline.CONF',
               new=types.SimpleNamespace(rpc_response_timeout=60))
-        patch('dmclone_driver.transfer.uuid',
+        patch('dmclone_driver.move.home.uuid',
               new=types.SimpleNamespace(uuid4=self.new_id))
 
     def _make_context(self):
@@ -187,9 +187,9 @@ class Cloud(fake_cloud.Cloud):
                     continue
                 names, role = names_module.parse(name)
                 source = self.row(names.name_id)
-                if source is None or not identity.is_placeholder(source):
+                if source is None or not records.is_placeholder(source):
                     continue
-                home = self.by_host[identity.backend_of(source)]
+                home = self.by_host[records.backend_of(source)]
                 path = names_module.Names(source.name_id).path()
                 if home.kernel.writable(path):
                     found.append('%s copies from %s, which is not sealed' % (
@@ -214,10 +214,10 @@ class Cloud(fake_cloud.Cloud):
         """Return sources given up before their copies were safe."""
         found = []
         for row in self.placeholders():
-            if identity.state(row) != identity.RELEASED:
+            if records.state(row) != records.RELEASED:
                 continue
-            owner = identity.owner_row(self.context, row.id)
-            handle = owner and self.by_host[identity.backend_of(
+            owner = records.owner_row(self.context, row.id)
+            handle = owner and self.by_host[records.backend_of(
                 owner)].kernel.get(names_module.Names(row.id).path())
             # After a reboot there is nothing left to flush.
             if handle and handle.switched and not handle.flushed:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cinder's database in memory, as far as the driver reads and writes it.
 
-The transactions are the driver's own (dmclone_driver.identity); only what is
-below them is replaced, since ten thousand examples need thousands of rows a
+The transactions are the driver's own (dmclone_driver.move.records); only what
+is below them is replaced, since ten thousand examples need thousands of rows a
 second. Each transaction is one step, before or after which a crash can come.
 """
 
@@ -12,7 +12,7 @@ import types
 
 from cinder import exception
 
-from dmclone_driver import identity
+from dmclone_driver.move import records
 
 _NONE = dict.fromkeys((
     '_name_id', 'cluster_name', 'availability_zone', 'service_uuid',
@@ -130,7 +130,7 @@ class Database:
         context = types.SimpleNamespace(
             get_admin_context=lambda: self.context)
         self.patches = {
-            'identity.objects': types.SimpleNamespace(
+            'move.records.objects': types.SimpleNamespace(
                 Volume=types.SimpleNamespace(
                     get_by_id=lambda context, row_id: Volume(self, row_id)),
                 VolumeList=types.SimpleNamespace(
@@ -139,28 +139,28 @@ class Database:
                     get_all=lambda context, filters: self.find(
                         lambda row: all(getattr(row, name) == value for
                                         name, value in filters.items())))),
-            'identity.db_api': types.SimpleNamespace(
+            'move.records.db_api': types.SimpleNamespace(
                 volume_destroy=self.destroy,
                 main_context_manager=types.SimpleNamespace(
                     writer=types.SimpleNamespace(using=self.transaction))),
-            'identity.models': types.SimpleNamespace(Volume=Stored),
-            'identity._lock': lambda session, *ids: [
+            'move.records.models': types.SimpleNamespace(Volume=Stored),
+            'move.records._lock': lambda session, *ids: [
                 session.get(row_id) for row_id in ids],
-            'peers.objects': types.SimpleNamespace(
+            'move.peers.objects': types.SimpleNamespace(
                 ServiceList=types.SimpleNamespace(
                     get_all_by_binary=lambda context, name: self.services)),
-            'identity.altered': self._altered,
-            'identity.is_being_made': lambda context, volume_id: False,
-            'backend.objects': types.SimpleNamespace(
+            'move.records.altered': self._altered,
+            'move.records.is_being_made': lambda context, volume_id: False,
+            'move.backend.objects': types.SimpleNamespace(
                 Service=types.SimpleNamespace(
                     get_by_args=lambda context, host, binary:
                     types.SimpleNamespace(is_up=True))),
-            'hydration.cinder_context': context,
+            'move.watcher.cinder_context': context,
             'driver.cinder_context': context,
             'driver.objects': types.SimpleNamespace(Volume=Volume,
                                                     Snapshot=Snapshot),
-            'backend.context_of': lambda volume: self.context,
-            'backend.tell_user': lambda *args, **kwargs: None}
+            'move.backend.context_of': lambda volume: self.context,
+            'move.backend.tell_user': lambda *args, **kwargs: None}
 
     def seen(self):
         """Return the tables as the node reads them whose code runs."""
@@ -180,10 +180,10 @@ class Database:
         return [row.id for row in self.rows.values()
                 if row.host.startswith(host) and (
                     not (row.provider_id or host).startswith(host) or
-                    identity.is_placeholder(row) and (
+                    records.is_placeholder(row) and (
                         row.status != 'maintenance' or
                         not (row.migration_status or '').startswith(
-                            identity.MIGRATION_STATUS)))]
+                            records.MIGRATION_STATUS)))]
 
     @contextlib.contextmanager
     def transaction(self, context):

@@ -6,9 +6,9 @@ find the volume nor may it lose it: what each node has been told, or has
 done, is on its own disk.
 """
 
-from dmclone_driver import identity
-from dmclone_driver import logical_volumes
-from dmclone_driver import names as names_module
+from dmclone_driver.move import records
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import names as names_module
 from tests.model import cloud as cloud_module
 from tests.model import database
 from tests.model import history
@@ -39,7 +39,7 @@ class Truth:
         :param before: the rows from before
         """
         for row in rows.values():
-            if identity.state(row) == identity.PREPARED and (
+            if records.state(row) == records.PREPARED and (
                     row.id not in self._sources):
                 self._sources[row.id] = rows[self._volume_id].name_id
                 self._nodes[row.id] = self._cloud.place(row)
@@ -119,7 +119,7 @@ class Truth:
             placeholder = rows.pop(volume.name_id)
             volume = rows[self._volume_id] = database.changed(
                 volume, **{**{field: getattr(placeholder, field)
-                              for field in identity.EXCHANGED}, **NOT_MOVING})
+                              for field in records.EXCHANGED}, **NOT_MOVING})
         return rows
 
 

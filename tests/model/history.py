@@ -11,7 +11,7 @@ from cinder import exception as cinder_exception
 from oslo_concurrency import processutils
 import oslo_messaging as messaging
 
-from dmclone_driver import identity
+from dmclone_driver.move import records
 from tests.model import cloud as cloud_module
 from tests.model import machine
 from tests.unit.fakes import steps
@@ -255,7 +255,7 @@ class History:
 
     def home(self):
         row = self.cloud.row(self.volume_id)
-        return self.cloud.by_host[identity.backend_of(row)]
+        return self.cloud.by_host[records.backend_of(row)]
 
     def attach(self, node, fault=None):
         """Attach the volume; the guest starts there, or may move there."""

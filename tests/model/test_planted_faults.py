@@ -12,24 +12,24 @@ import ddt
 import hypothesis
 from hypothesis import stateful
 
-from dmclone_driver import attachments
-from dmclone_driver.devicemapper import dmsetup
-from dmclone_driver.devicemapper import table
 from dmclone_driver import driver
-from dmclone_driver import handles
-from dmclone_driver import identity
-from dmclone_driver import logical_volumes
-from dmclone_driver.metadata import lvm
-from dmclone_driver.names import HANDLE
-from dmclone_driver.names import Names
+from dmclone_driver.move import attachments
+from dmclone_driver.move import records
+from dmclone_driver.move import recovery
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper import table
+from dmclone_driver.node import devices
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.metadata import lvm
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
-from dmclone_driver import recovery
 from tests.model import database
 from tests.model import history
 from tests.model import test_model
 
 _terminate = driver.DMCloneVolumeDriver.terminate_connection
-_ensure_linear = handles.ensure_linear
+_ensure_linear = devices.ensure_linear
 _recover = recovery.Recovery._recover
 _find = lvm.LogicalVolumeMetadata.find
 
@@ -52,9 +52,9 @@ def _linear_after_a_failed_commit(names, lv):
     return True
 
 
-@identity._transaction()
+@records._transaction()
 def _exchange(session, volume_id, placeholder_id, *fields):
-    volume, placeholder = identity._lock(session, volume_id, placeholder_id)
+    volume, placeholder = records._lock(session, volume_id, placeholder_id)
     for field in fields:
         mine, other = getattr(volume, field), getattr(placeholder, field)
         if field == '_name_id':
@@ -63,12 +63,12 @@ def _exchange(session, volume_id, placeholder_id, *fields):
         setattr(placeholder, field, mine)
     if '_name_id' in fields:
         volume.replication_driver_data = None
-        placeholder.replication_driver_data = identity.record(
-            placeholder).but(identity.COMMITTED).text()
+        placeholder.replication_driver_data = records.record(
+            placeholder).but(records.COMMITTED).text()
 
 
 def _two_transactions(context, volume_id, placeholder_id):
-    identity.check_prepared(context, volume_id, placeholder_id)
+    records.check_prepared(context, volume_id, placeholder_id)
     _exchange(context, volume_id, placeholder_id, 'host')
     _exchange(context, volume_id, placeholder_id, '_name_id',
               'provider_location', 'provider_auth')
@@ -77,8 +77,8 @@ def _two_transactions(context, volume_id, placeholder_id):
 
 def _discard_with_the_attachment(self, volume, connector, **kwargs):
     names = Names(volume.name_id)
-    source = identity.placeholder(database.Context(), volume.name_id)
-    if source is not None and not handles.is_open(names):
+    source = records.placeholder(database.Context(), volume.name_id)
+    if source is not None and not devices.is_open(names):
         self._teardown.discard(names, source)
         return True
     return _terminate(self, volume, connector, **kwargs)
@@ -96,8 +96,8 @@ def _metadata_made_anew(self, names):
 
 
 def _placeholder_by_status(context, row_id):
-    row = identity.get(context, row_id)
-    return row if row is not None and identity.is_placeholder(row) and (
+    row = records.get(context, row_id)
+    return row if row is not None and records.is_placeholder(row) and (
         row.status == 'maintenance') else None
 
 
@@ -110,10 +110,10 @@ def _recover_sealed(self, context, row, lv):
 
 
 def _end_with_any_attachment(self, context, volume, connector):
-    placeholder = identity.get(context, identity.prepared_transfer(volume))
+    placeholder = records.get(context, records.prepared_transfer(volume))
     if not (connector and self._wanted(volume, placeholder)) or (
             attachments.attached_on(connector,
-                                    identity.record(placeholder).node)):
+                                    records.record(placeholder).node)):
         return not self.roll_back(context, volume)
     self.commit(context, volume)
     return True
@@ -123,55 +123,56 @@ def _end_with_any_attachment(self, context, volume, connector):
 #: functions hold the same line, all are replaced.
 FAULTS = {
     'load before suspend':
-        ('handles.make_linear', _load_before_suspend,
+        ('node.devices.make_linear', _load_before_suspend,
          'loaded over a live clone'),
     'linear table after a suspend whose commit failed':
-        ('handles.make_linear', _linear_after_a_failed_commit,
+        ('node.devices.make_linear', _linear_after_a_failed_commit,
          'its bitmap not safe'),
     'switch of identities in two transactions':
-        ('identity.commit', _two_transactions, 'is not on'),
+        ('move.records.commit', _two_transactions, 'is not on'),
     'hydration before the old writer is gone':
-        ('handles.seal', lambda names, flush=True: True,
+        ('node.devices.seal', lambda names, flush=True: True,
          'which is not sealed'),
     'written destination discarded as its attachment was deleted':
         ('driver.DMCloneVolumeDriver.terminate_connection',
          _discard_with_the_attachment, 'is not on'),
     'source deleted before the linear table is flushed':
-        ('hydration.block', types.SimpleNamespace(
+        ('move.watcher.block', types.SimpleNamespace(
             flush_disk=lambda path: None), 'was not flushed'),
     'source sealed but not flushed':
-        ('handles.make_durable', lambda names: None,
+        ('node.devices.make_durable', lambda names: None,
          'a power cut would make'),
     'metadata made anew on recovery':
-        ('metadata.lvm.LogicalVolumeMetadata.find', _metadata_made_anew,
+        ('node.metadata.lvm.LogicalVolumeMetadata.find', _metadata_made_anew,
          'zeroed again'),
     'handle that is read-only after a reboot':
-        ('handles.ensure_linear', _read_only, 'refuse'),
+        ('node.devices.ensure_linear', _read_only, 'refuse'),
 }
 
 #: The same, to be found in a life with operators and lost answers.
 FAULTS_WITH_HANDS = {
     'placeholder recognised by its status':
-        ('identity.placeholder', _placeholder_by_status,
+        ('move.records.placeholder', _placeholder_by_status,
          'is released, but its copy was not flushed'),
     'host that stays as something else has written it':
-        ('backend.Backend.correct', lambda self, context, row: None,
+        ('move.backend.Backend.correct', lambda self, context, row: None,
          'the volume cannot be used'),
     'home sealed under a guest as another attachment was deleted':
-        ('transfer.Transfer.end_attachment', _end_with_any_attachment,
+        ('move.home.Transfer.end_attachment', _end_with_any_attachment,
          'refuses the writes of the guest'),
 }
 
 #: The same, to be found in a life whose database is put back to an older one.
 FAULTS_OF_MEMORY = {
     'sealed source that can be written after a reboot':
-        ('recovery.Recovery._recover', _recover_sealed,
+        ('move.recovery.Recovery._recover', _recover_sealed,
          'is a second writer'),
     'clone cleared up whose move the database does not know':
-        ('hydration.Watcher._is_known',
+        ('move.watcher.Watcher._is_known',
          lambda self, context, names, lv: True, 'left over'),
     'home discarded that the database has forgotten':
-        ('teardown.Teardown.refuse_opened transfer.Transfer._has_moved_away',
+        ('move.teardown.Teardown.refuse_opened '
+         'move.home.Transfer._has_moved_away',
          lambda *args: None, 'is not on'),
 }
 

@@ -10,8 +10,8 @@ from cinder.tests.unit import test
 import fixtures
 import testtools
 
-from dmclone_driver import logical_volumes
-from dmclone_driver import names
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import names
 from tests.unit.fakes import cloud
 from tests.unit.fakes import kernel
 from tests.unit.fakes import steps
@@ -54,13 +54,13 @@ class MachineTestCase(PlainTestCase):
         self.patch('dmclone_driver.privsep.command.hold',
                    new=self.kernel.hold)
         for name, fake in cloud.SYSFS.items():
-            self.patch('dmclone_driver.devicemapper.sysfs.' + name,
+            self.patch('dmclone_driver.node.devicemapper.sysfs.' + name,
                        new=self.kernel.sysfs(fake))
         self.patch('dmclone_driver.privsep.command.lvm', new=self.lvm.lvm)
         for name in cloud.BLOCK:
             self.patch('dmclone_driver.privsep.block.' + name,
                        new=self.kernel.block(name))
-        self.patch('dmclone_driver.handles.time.sleep')
+        self.patch('dmclone_driver.node.devices.time.sleep')
 
     def tearDown(self):
         self.assertEqual([], self.kernel.violations)

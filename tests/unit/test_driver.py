@@ -13,10 +13,10 @@ from oslo_concurrency import processutils
 from oslo_config import cfg
 
 from dmclone_driver import exception
-from dmclone_driver import handles
-from dmclone_driver import identity
-from dmclone_driver.names import HANDLE
-from dmclone_driver.names import Names
+from dmclone_driver.move import records
+from dmclone_driver.node import devices
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import Names
 from tests.unit import base
 from tests.unit.fakes import cloud
 from tests.unit.fakes import storage
@@ -60,7 +60,7 @@ class StartTestCase(DriverTestCase):
 
     def test_answers_peers_only_after_recovery(self):
         answered = []
-        self.patch('dmclone_driver.recovery.Recovery.run',
+        self.patch('dmclone_driver.move.recovery.Recovery.run',
                    side_effect=lambda context: answered.append(
                        self.a.server is not None))
         self.a.stop()
@@ -91,8 +91,8 @@ class StartTestCase(DriverTestCase):
     def test_suspended_handle_is_resumed_first(self):
         """Whatever a start fails for."""
         device = self.a.kernel.get('dmclone-' + self.volume.id)
-        for what in ('identity.on_host', 'setup_check.check_kernel',
-                     'setup_check.check_options'):
+        for what in ('move.records.on_host', 'node.checks.check_kernel',
+                     'node.checks.check_options'):
             device.suspended = True
             self.a.stop()
             with mock.patch('dmclone_driver.' + what, side_effect=OSError):
@@ -368,7 +368,7 @@ class WhileMovingTestCase(DriverTestCase):
     def test_placeholder_is_not_given_to_another_project(self):
         """The volume is: who owns it does not matter to its data."""
         self.cloud.attach(self.volume, self.b)
-        placeholder = identity.get(self.context, self.row().name_id)
+        placeholder = records.get(self.context, self.row().name_id)
         error = self.assertRaises(
             exception.IsPlaceholder, self.driver.accept_transfer,
             self.context, placeholder, 'user', 'project')
@@ -412,7 +412,7 @@ class ConnectionTestCase(DriverTestCase):
 
     def test_without_handle(self):
         """Nobody is sent to a device that is not there."""
-        handles.remove(self.names, HANDLE)
+        devices.remove(self.names, HANDLE)
         for users in (0, 1):
             error = self.assertRaises(
                 exception.HandleMissing, self.driver.initialize_connection,
@@ -594,11 +594,11 @@ class TerminateTestCase(DriverTestCase):
         self.assertTrue(self.driver.terminate_connection(
             stale, self.a.connector))
         self.assertEqual(1, len(self.a.target.exports))
-        self.assertEqual([identity.COMMITTED], self.cloud.states())
+        self.assertEqual([records.COMMITTED], self.cloud.states())
 
     def test_remote(self):
         self.driver.target_driver = Remote()
-        identity.set_export(self.context, self.row(), 'where', 'x')
+        records.set_export(self.context, self.row(), 'where', 'x')
         self.cloud.attachment(self.volume, self.b)
         self.assertFalse(self.driver.terminate_connection(
             self.row(), self.b.connector))

@@ -4,7 +4,7 @@
 import ddt
 
 from dmclone_driver import exception
-from dmclone_driver import peer_api
+from dmclone_driver.move import rpcapi
 from tests.unit import base
 
 VALUES = {key: 'the-' + key for key in (
@@ -27,8 +27,8 @@ class ExceptionTestCase(base.PlainTestCase):
         (exception.HandleMissing, 'volume host path'),
         (exception.MetadataUnusable, 'volume lv source reason'),
         (exception.BadConfiguration, 'option value section reason'),
-        (peer_api.PeerUnreachable, 'host call seconds'),
-        (peer_api.PeerFailed, 'host reason'))
+        (rpcapi.PeerUnreachable, 'host call seconds'),
+        (rpcapi.PeerFailed, 'host reason'))
     @ddt.unpack
     def test_text(self, error, names):
         values = {name: VALUES[name] for name in names.split()}

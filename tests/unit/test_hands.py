@@ -16,8 +16,8 @@ from cinder.volume import manager
 import ddt
 
 from dmclone_driver import exception
-from dmclone_driver import identity
-from dmclone_driver.names import Names
+from dmclone_driver.move import records
+from dmclone_driver.node.names import Names
 from tests.unit import base
 
 STATES = ('prepared', 'gate shut', 'hydrating', 'not released')
@@ -47,7 +47,7 @@ class HandsTestCase(base.CloudTestCase):
         if state == 'prepared':
             return
         if state == 'gate shut':
-            with mock.patch('dmclone_driver.peer_api.PeerClient.activate'):
+            with mock.patch('dmclone_driver.move.rpcapi.PeerClient.activate'):
                 self.cloud.detach(self.volume, self.a)
             return
         self.cloud.detach(self.volume, self.a)
@@ -56,7 +56,7 @@ class HandsTestCase(base.CloudTestCase):
             self.a.stop()
             self.cloud.watch(2)
             self.a.down = False
-            self.assertEqual([identity.RELEASED], self.cloud.states())
+            self.assertEqual([records.RELEASED], self.cloud.states())
 
     def change(self, row_id, columns):
         if columns:
@@ -125,7 +125,7 @@ class HandsTestCase(base.CloudTestCase):
 
     def revert(self, driver, row):
         snapshot = self._snapshot_of(row)
-        if identity.is_placeholder(row):
+        if records.is_placeholder(row):
             driver.revert_to_snapshot(self.context, row, snapshot)
         else:
             driver.create_snapshot(snapshot)
@@ -136,7 +136,7 @@ class HandsTestCase(base.CloudTestCase):
         driver.remove_export(self.context, row)
 
     def force_detach(self, driver, row):
-        if identity.is_placeholder(row):
+        if records.is_placeholder(row):
             driver.terminate_connection(row, None, force=True)
 
     def delete(self, row):
@@ -325,7 +325,8 @@ class HostTestCase(HandsTestCase):
         volume = self.a.create()
         self.change(volume.id, {'host': self.b.pool, 'launched_at': None})
         with self.cloud.on(self.a), mock.patch(
-                'dmclone_driver.identity.is_being_made', return_value=True):
+                'dmclone_driver.move.records.is_being_made',
+                return_value=True):
             self.a.driver.delete_volume(self.cloud.row(volume.id))
         self.assertEqual(self.b.pool, self.cloud.row(volume.id).host)
         self.assertNotIn(volume.name, self.a.lvm.names())

@@ -8,7 +8,7 @@ import ddt
 from oslo_config import cfg
 
 from dmclone_driver import driver
-from dmclone_driver.metadata import sizing
+from dmclone_driver.node.metadata import sizing
 from dmclone_driver import opts
 from tests.unit import base
 

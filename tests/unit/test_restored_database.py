@@ -16,12 +16,12 @@ from cinder.tests.unit import fake_constants
 import ddt
 
 from dmclone_driver import exception
-from dmclone_driver import identity
-from dmclone_driver.names import Names
+from dmclone_driver.move import records
+from dmclone_driver.node.names import Names
 from tests.unit import base
 
-FIELDS = identity.EXCHANGED + ('replication_driver_data', 'status',
-                               'migration_status')
+FIELDS = records.EXCHANGED + ('replication_driver_data', 'status',
+                              'migration_status')
 #: When the rows were saved, and how far the volume had come by the time that
 #: they were put back.
 SAVED = ('before', 'prepared', 'committed')
@@ -61,7 +61,7 @@ class RestoredTestCase(base.CloudTestCase):
         rows = self.saved[when]
         for row in self.cloud.rows():
             if row.id not in rows:
-                identity.destroy(self.context, row.id)
+                records.destroy(self.context, row.id)
         with db_api.main_context_manager.writer.using(self.context):
             for row_id, fields in rows.items():
                 self.context.session.query(models.Volume).filter_by(

@@ -18,11 +18,11 @@ from oslo_config import cfg
 from oslo_utils import timeutils
 
 from dmclone_driver import driver as driver_module
-from dmclone_driver import hydration
-from dmclone_driver import identity
-from dmclone_driver import logical_volumes
-from dmclone_driver.names import Names
-from dmclone_driver import outages
+from dmclone_driver.move import outages
+from dmclone_driver.move import records
+from dmclone_driver.move import watcher as watcher_module
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.names import Names
 from tests.unit.fakes import coordination
 from tests.unit.fakes import kernel
 from tests.unit.fakes import network
@@ -77,7 +77,7 @@ class Cloud:
         patch('dmclone_driver.privsep.command.lvm',
               new=dispatch('lvm', 'lvm'))
         for name, fake in SYSFS.items():
-            patch('dmclone_driver.devicemapper.sysfs.' + name,
+            patch('dmclone_driver.node.devicemapper.sysfs.' + name,
                   new=lambda *args, n=fake: self.here.kernel.sysfs(n)(*args))
         for name in BLOCK:
             patch('dmclone_driver.privsep.block.' + name,
@@ -87,43 +87,45 @@ class Cloud:
             get_all_volume_groups=lambda helper, name: self.here.groups(name)))
         patch('dmclone_driver.driver.importutils', new=types.SimpleNamespace(
             import_object=lambda *args, **kwargs: self.here.target))
-        patch('dmclone_driver.importer.Importer',
+        patch('dmclone_driver.node.initiator.Importer',
               new=lambda attempts, timeout: network.Importer(self.here,
                                                              timeout))
-        patch('dmclone_driver.peer_api.rpc', new=network.Rpc(self))
-        patch('dmclone_driver.peers.addresses', new=lambda name: {
+        patch('dmclone_driver.move.rpcapi.rpc', new=network.Rpc(self))
+        patch('dmclone_driver.move.peers.addresses', new=lambda name: {
             node.address for node in self.nodes.values()
             if node.name == name})
         patch('platform.release', new=lambda: '6.1.0')
-        patch('dmclone_driver.setup_check.SOURCE_TARGETS',
+        patch('dmclone_driver.node.checks.SOURCE_TARGETS',
               new={'tgtadm': 'not imported'})
-        for module in ('source', 'recovery', 'hydration', 'outages'):
-            patch('dmclone_driver.%s.threading' % module,
+        for module in ('source', 'recovery', 'watcher', 'outages'):
+            patch('dmclone_driver.move.%s.threading' % module,
                   new=types.SimpleNamespace(Thread=self._thread))
-        patch('dmclone_driver.destination.threading',
+        patch('dmclone_driver.move.destination.threading',
               new=types.SimpleNamespace(Thread=self._thread_at_once))
-        patch('dmclone_driver.locks.threading',
+        patch('dmclone_driver.move.locks.threading',
               new=types.SimpleNamespace(Thread=self._thread_at_once))
-        for module in ('destination', 'handles', 'recovery', 'transfer'):
+        for module in ('move.destination', 'move.home', 'move.recovery',
+                       'node.devices'):
             patch('dmclone_driver.%s.time' % module,
                   new=types.SimpleNamespace(
                       sleep=self.pass_time, monotonic=lambda: self.seconds))
         patch('cinder.coordination.Coordinator.get_lock', new=self._get_lock)
-        patch('dmclone_driver.locks._SEMAPHORES', new=types.SimpleNamespace(
-            get=lambda name: coordination.Semaphore(self, name)))
+        patch('dmclone_driver.move.locks._SEMAPHORES',
+              new=types.SimpleNamespace(
+                  get=lambda name: coordination.Semaphore(self, name)))
 
     def _thread(self, target, args=(), **kwargs):
         node = self.here
         watcher = getattr(target, '__self__', None)
-        if isinstance(watcher, (hydration.Watcher, outages.Outages)):
+        if isinstance(watcher, (watcher_module.Watcher, outages.Outages)):
             # Its endless loop is replaced by calls of look().
-            watcher._pauses = hydration.Pauses(lambda: self.seconds)
+            watcher._pauses = watcher_module.Pauses(lambda: self.seconds)
             if isinstance(watcher, outages.Outages):
                 node.outages = watcher
             else:
                 node.watcher = watcher
             return types.SimpleNamespace(start=lambda: None)
-        if getattr(target, '__module__', None) in (hydration.__name__,
+        if getattr(target, '__module__', None) in (watcher_module.__name__,
                                                    outages.__name__):
             return self._thread_at_once(target)
         return types.SimpleNamespace(
@@ -187,7 +189,7 @@ class Cloud:
 
     def row(self, volume_id):
         """Read a row, None if it is gone."""
-        return identity.get(self.context, volume_id)
+        return records.get(self.context, volume_id)
 
     def rows(self):
         """Read all rows, placeholders too."""
@@ -195,7 +197,7 @@ class Cloud:
 
     def placeholders(self):
         """Read the placeholders."""
-        return [row for row in self.rows() if identity.is_placeholder(row)]
+        return [row for row in self.rows() if records.is_placeholder(row)]
 
     def messages(self):
         """Read what users were told."""
@@ -203,7 +205,7 @@ class Cloud:
 
     def states(self):
         """Return the states of all placeholders."""
-        return [identity.record(row).state for row in self.placeholders()]
+        return [records.record(row).state for row in self.placeholders()]
 
     def violations(self):
         """Return what would have hung or destroyed data."""
@@ -217,9 +219,9 @@ class Cloud:
             'lock ' + name for name in self.locks | self.semaphores]
         idle = {}
         for row in self.rows():
-            if identity.is_placeholder(row):
+            if records.is_placeholder(row):
                 found.append('placeholder %s' % (
-                    identity.record(row).state))
+                    records.record(row).state))
             else:
                 idle.setdefault(row.host, []).append(row)
             for field in ('replication_driver_data', 'provider_location',

@@ -11,7 +11,7 @@ import errno
 
 from oslo_concurrency import processutils
 
-from dmclone_driver.devicemapper import swap
+from dmclone_driver.node.devicemapper import swap
 from tests.unit.fakes import steps as steps_module
 
 MAPPER = '/dev/mapper/'

@@ -15,7 +15,7 @@ DISKS = '/dev/disk/by-path/'
 
 
 class Target:
-    """Stands for dmclone_driver.targets: a node's exports."""
+    """Stands for dmclone_driver.node.targets: a node's exports."""
 
     def __init__(self, node):
         self._node = node
@@ -64,7 +64,7 @@ class Target:
 
 
 class Importer:
-    """Stands for dmclone_driver.importer: a node's sessions."""
+    """Stands for dmclone_driver.node.initiator: a node's sessions."""
 
     def __init__(self, node, timeout):
         self._node = node

@@ -16,7 +16,7 @@ import ddt
 import fixtures
 from oslo_concurrency import processutils
 
-from dmclone_driver.devicemapper import swap
+from dmclone_driver.node.devicemapper import swap
 from dmclone_driver import privsep
 from dmclone_driver.privsep import swaps
 from tests.unit import base
@@ -44,12 +44,12 @@ echo "$1${table:+ $table}" >> done
 
 #: A service and its privileged daemon in one.
 CALLER = """\
+from dmclone_driver.node.devicemapper import swap
+from dmclone_driver import privsep
+from dmclone_driver.privsep import swaps
 import json
 import signal
 import sys
-from dmclone_driver.devicemapper import swap
-from dmclone_driver import privsep
-from dmclone_driver.privsep import swaps
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     # Whatever the tests have inherited.
     signal.signal(number, signal.SIG_DFL)
@@ -67,7 +67,8 @@ class SwapsTestCase(base.PlainTestCase):
         self.addCleanup(privsep.dmclone_context.set_client_mode, True)
         self.folder = self.useFixture(fixtures.TempDir()).path
         self.locks = os.path.join(self.folder, 'locks')
-        self.patch('dmclone_driver.devicemapper.swap.LOCKS', new=self.locks)
+        self.patch('dmclone_driver.node.devicemapper.swap.LOCKS',
+                   new=self.locks)
         self.tell('dmsetup', DMSETUP)
         os.chmod(self.path('dmsetup'), 0o755)
         self.tell('status', LINEAR)

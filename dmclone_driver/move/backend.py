@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the parts of the driver share: this node's backend."""
+
+from cinder import context as cinder_context
+from cinder import exception as cinder_exception
+from cinder.message import api as message_api
+from cinder.message import message_field
+from cinder import objects
+from oslo_log import log as logging
+
+from dmclone_driver.move import locks
+from dmclone_driver.move import records
+from dmclone_driver.node import devices
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.names import Names
+
+LOG = logging.getLogger(__name__)
+
+
+class Backend:
+    """One backend on one node.
+
+    :ivar host: ``node@backend``
+    :ivar group: Cinder's LVM object of the data volume group
+    :ivar metadata: :class:`dmclone_driver.node.metadata.base.MetadataStore`
+    :ivar target: :class:`dmclone_driver.node.targets.base.SourceTarget`
+    :ivar importer: :class:`dmclone_driver.node.initiator.Importer`
+    :ivar client: :class:`dmclone_driver.move.rpcapi.PeerClient`
+    :ivar delete_volume: function that clears and deletes the logical volume
+        of a row, with its handle
+    :ivar delete_snapshot: the same of a snapshot, by ``name`` and ``size``
+    :ivar locks: :class:`dmclone_driver.move.locks.Locks`
+    """
+
+    def __init__(self, host, configuration, group, metadata, target,
+                 importer, client, delete_volume, delete_snapshot):
+        self.host = host
+        self.configuration = configuration
+        self.group = group
+        self.metadata = metadata
+        self.target = target
+        self.importer = importer
+        self.client = client
+        self.delete_volume = delete_volume
+        self.delete_snapshot = delete_snapshot
+        self.locks = locks.Locks(host)
+
+    @property
+    def node(self):
+        """The node's name, as its cinder-volume knows it."""
+        return self.host.partition('@')[0]
+
+    def capabilities(self):
+        """Return what volume types can ask for, beside Cinder's own."""
+        return {'dmclone_metadata_backend': self.metadata.kind,
+                'dmclone_metadata_persistent': self.metadata.persistent}
+
+    @property
+    def tuning(self):
+        """How clones of this backend copy."""
+        return devices.Tuning(
+            self.configuration.dmclone_hydration_threshold,
+            self.configuration.dmclone_hydration_batch_size)
+
+    def holds(self, row):
+        """Whether a row's logical volume is on this backend."""
+        return records.backend_of(row) == self.host
+
+    def correct(self, context, row):
+        """Take back what something other than this driver made of a row.
+
+        An operator's command, or an answer that Cinder has waited for, may
+        have changed the host of a volume that this driver has moved
+        meanwhile. What LVM has on this node outranks the row.
+        """
+        there = records.recorded_backend(row)
+        if not (row.host and there and records.is_altered(row)) or (
+                records.is_being_made(context, row.id)):
+            return
+        if there != row.host.partition('#')[0] == self.host and (
+                self.logical_volume(Names(row.name_id)) is not None):
+            # The node has another name now.
+            records.set_owner(context, row)
+        elif records.is_placeholder(row) or self.service(
+                context, there) is not None:
+            records.put_back(context, row)
+        row.refresh()
+
+    def correct_all(self, context):
+        """Take back what was made of rows of this backend, with one query."""
+        for row_id in records.altered(context, self.host):
+            try:
+                row = records.get(context, row_id)
+                if row is not None:
+                    self.correct(context, row)
+            except Exception:
+                LOG.exception('What was changed of volume %s could not be '
+                              'taken back yet.', row_id)
+
+    def is_up(self, context, host):
+        """Whether the service of a backend has been heard of lately."""
+        service = self.service(context, host)
+        return service is not None and service.is_up
+
+    @staticmethod
+    def service(context, host):
+        """Return the service of a backend, running or not, or None."""
+        try:
+            return objects.Service.get_by_args(context.elevated(), host,
+                                               'cinder-volume')
+        except cinder_exception.ServiceNotFound:
+            return None
+
+    def logical_volume(self, names):
+        """Return a volume's logical volume, or None."""
+        return logical_volumes.find('volume-' + names.name_id,
+                                    self.group.vg_name)
+
+    def warm_up(self):
+        """Start the privileged daemons of Cinder and os-brick.
+
+        They take seconds, which the first user would wait for.
+        """
+        try:
+            self.importer.initiator()
+            self.target.unexport('dmclone-warm-up')
+        except Exception:
+            LOG.exception('The iSCSI tools do not answer.')
+
+    def lock(self, volume_id, timeout=None):
+        """Serialise what this node does with a volume.
+
+        Between nodes the database decides, see :mod:`identity`. Whoever
+        holds this lock may call a peer, which takes its own; a peer's call
+        that takes it must not call back.
+
+        :param timeout: seconds to wait; a coordination service that does not
+            answer can take longer, by its own timeout (30 seconds with etcd)
+        :returns: context manager, which raises LockNotAcquired before
+            anything is done, and nothing of its own afterwards
+        """
+        return self.locks.hold(volume_id, timeout)
+
+
+def context_of(volume):
+    """Return an administrator's context in the project of a volume."""
+    return cinder_context.RequestContext(
+        user_id=volume.user_id, project_id=volume.project_id, is_admin=True,
+        overwrite=False)
+
+
+def tell_user(volume, action=message_field.Action.ATTACH_VOLUME,
+              detail=message_field.Detail.ATTACH_ERROR):
+    """Leave a message for the volume's user.
+
+    Cinder offers a fixed list of texts; the reason is in the answer of the
+    API and in the log, under the same request.
+    """
+    message_api.API().create(context_of(volume), action,
+                             resource_uuid=volume.id, detail=detail)

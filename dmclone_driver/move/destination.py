@@ -1,0 +1,449 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The new home's side of a transfer: prepare, activate, or discard."""
+
+import contextlib
+import threading
+import time
+
+from cinder import exception as cinder_exception
+from cinder.scheduler import sched_utils
+from cinder.volume import volume_utils
+from oslo_log import log as logging
+from oslo_utils import excutils
+
+from dmclone_driver import exception
+from dmclone_driver.i18n import _
+from dmclone_driver.move import attachments
+from dmclone_driver.move import records
+from dmclone_driver.move import rpcapi
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper import sysfs
+from dmclone_driver.node.devicemapper import table
+from dmclone_driver.node import devices
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.metadata import sizing
+from dmclone_driver.node.names import GATE
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import Names
+from dmclone_driver.node.names import SOURCE
+from dmclone_driver.privsep import block
+from dmclone_driver import steps
+from dmclone_driver.steps import Step
+
+LOG = logging.getLogger(__name__)
+
+# How often, a second apart, to look whether a handle has been closed.
+CLOSE_ATTEMPTS = 5
+
+# Seconds that an old home has to seal its copy before a gate opens.
+SEAL_TIMEOUT = 3
+
+
+class Destination:
+    """Destinations on this node; each is named after its placeholder."""
+
+    def __init__(self, backend, teardown):
+        self._backend = backend
+        self._teardown = teardown
+        #: Names of clones that requests work on, once for each request: the
+        #: watcher waits.
+        self.busy = []
+
+    def describe(self):
+        """Tell a home what it needs to know before it begins."""
+        reserved = self._backend.configuration.reserved_percentage
+        return {'initiator': self._backend.importer.initiator(),
+                'free_gb': self._free_gb(reserved),
+                'reserved_percentage': reserved,
+                'capabilities': self._backend.capabilities()}
+
+    def _free_gb(self, reserved):
+        """Return what Cinder's scheduler would have room for, in GiB."""
+        group, = volume_utils.get_all_volume_groups(
+            self._backend.group.vg_name)
+        total, free = float(group['size']), float(group['available'])
+        return max(0, sched_utils.calculate_virtual_free_capacity(
+            total, free, provisioned_capacity=total - free,
+            thin_provisioning_support=False, max_over_subscription_ratio=1,
+            reserved_percentage=reserved, thin=False))
+
+    def prepare(self, context, volume_id, placeholder_id, size, location,
+                auth):
+        """Build a passive clone of an exported source.
+
+        :param size: of the source, in bytes
+        :param location: provider_location of the source's export
+        :param auth: provider_auth of the source's export
+        :returns: the handle's path
+        :raises: TransferGone if the home has given up meanwhile
+        """
+        names = Names(placeholder_id)
+        with self._working(names), self._backend.lock(volume_id):
+            records.check_prepared(context, volume_id, placeholder_id)
+            try:
+                self._build(names, size, location, auth)
+                records.check_prepared(context, volume_id, placeholder_id)
+            except Exception:
+                with excutils.save_and_reraise_exception():
+                    self._undo(context, volume_id, names, location, auth)
+        return names.path()
+
+    def _build(self, names, size, location, auth):
+        lv = self._create_logical_volume(names, size)
+        steps.reached(Step.ALLOCATED, names.name_id)
+        metadata = self._backend.metadata
+        region = sizing.region(
+            size, self._backend.configuration.dmclone_region_size,
+            metadata.smallest_region)
+        path, region = metadata.create(names, size, region)
+        logical_volumes.tag(lv.group, lv.name,
+                            logical_volumes.METADATA_TAG +
+                            path.removeprefix('/dev/'))
+        steps.reached(Step.FORMATTED, names.name_id)
+        disk = self._backend.importer.connect(location, auth)
+        steps.reached(Step.CONNECTED, names.name_id)
+        self._compare(names, lv, disk)
+        devices.build_clone(names, lv, path, region, self._backend.tuning,
+                            disk=disk, passive=True)
+        steps.reached(Step.PASSIVE, names.name_id)
+
+    def _create_logical_volume(self, names, size):
+        lv = self._backend.logical_volume(names)
+        if lv is None:
+            configuration = self._backend.configuration
+            name, group = 'volume-' + names.name_id, self._backend.group
+            group.create_volume(name, '%db' % size, configuration.lvm_type,
+                                configuration.lvm_mirrors)
+            path = '/dev/%s/%s' % (group.vg_name, name)
+            lv = logical_volumes.LogicalVolume(
+                group.vg_name, name, block.size(path), active=True)
+        if lv.size != size:
+            raise cinder_exception.VolumeDriverException(message=_(
+                "logical volume %(lv)s has %(here)d bytes, its source "
+                "%(there)d: the volume groups' extent sizes differ") % {
+                    'lv': lv.name, 'here': lv.size, 'there': size})
+        return lv
+
+    @staticmethod
+    def _compare(names, lv, disk):
+        """Refuse what would change the disk that a guest sees."""
+        margins = 2 * devices.MARGIN * table.SECTOR
+        if block.size(disk) != lv.size + margins:
+            raise cinder_exception.VolumeDriverException(message=_(
+                'the imported disk of %(name)s has %(disk)d bytes instead of '
+                '%(expected)d') % {
+                    'name': names.name_id, 'disk': block.size(disk),
+                    'expected': lv.size + margins})
+        here, there = (block.logical_block_size(path)
+                       for path in (lv.path, disk))
+        if here != there:
+            raise cinder_exception.VolumeDriverException(message=_(
+                'blocks have %(here)d bytes on this node and %(there)d on '
+                'the source') % {'here': here, 'there': there})
+
+    def _undo(self, context, volume_id, names, location, auth):
+        try:
+            if self._throw_away(context, volume_id, names):
+                self._backend.importer.disconnect(location, auth)
+        except Exception:
+            LOG.exception('Destination %s was only half made and could not '
+                          'be removed; the home will ask for it again.',
+                          names.name_id)
+
+    def _throw_away(self, context, volume_id, names):
+        """Discard a destination, if it is proven that nobody has written it.
+
+        First the database says that it will never be committed: whoever
+        dies in the middle of the removal leaves nothing to come back to.
+        """
+        self._teardown.refuse_opened(names, records.placeholder(
+            context, names.name_id))
+        if not devices.never_written(names):
+            return False
+        if not records.abandon(context, volume_id, names.name_id):
+            devices.allow_writes(names)
+            return False
+        placeholder = records.get(context, names.name_id)
+        if placeholder is not None and (
+                records.state(placeholder) != records.ABANDONED):
+            # Only the newest row knows the session.
+            raise exception.ReadLagsBehind(volume=names.name_id)
+        self._teardown.discard(names, placeholder)
+        return True
+
+    def activate(self, context, placeholder_id, sealed=False):
+        """Open the gate of a destination that is the volume's home now.
+
+        :param sealed: the old home, which asks for this, has sealed its copy
+        :raises: TransferGone if there was no commit
+        """
+        placeholder = records.placeholder(context, placeholder_id)
+        if placeholder is None:
+            raise self._unknown(placeholder_id)
+        volume_id, state = (records.volume_of(placeholder),
+                            records.state(placeholder))
+        if state == records.RELEASED:
+            # All of it is here already.
+            return
+        if state not in (records.COMMITTED, records.LOST):
+            raise exception.TransferGone(
+                volume=volume_id, placeholder=placeholder_id, reason=state)
+        names = Names(placeholder_id)
+        with self._working(names):
+            lost = state == records.LOST
+            answers = not lost and (
+                sealed or self._ask_to_seal(context, placeholder))
+            with self._backend.lock(volume_id):
+                self.rebuild(names)
+                clone = names.of(HANDLE) in dmsetup.clones()
+                if clone and sysfs.is_suspended(names.of(GATE)):
+                    owner = records.owner_row(context, placeholder_id)
+                    self.open(names, volume_id, writable=(
+                        owner is not None and
+                        not records.is_placeholder(owner)))
+            if answers and clone:
+                self.hydrate(context, names, placeholder)
+            elif lost and clone:
+                self.end_source(context, names, placeholder)
+
+    @staticmethod
+    def _unknown(placeholder_id):
+        return cinder_exception.VolumeDriverException(message=_(
+            'transfer %s is not in the database as it is read here')
+            % placeholder_id)
+
+    def open(self, names, volume_id, writable=True):
+        """Open the gate of a volume's home, once its disk says so.
+
+        Whatever becomes of the database, what is written from now on is not
+        taken for a destination that was never used.
+
+        :param writable: not if the volume has moved on
+        """
+        lv = self._backend.logical_volume(names)
+        if not lv.opened:
+            logical_volumes.tag(lv.group, lv.name,
+                                logical_volumes.OPENED_TAG + volume_id)
+        steps.reached(Step.OPENING, names.name_id)
+        devices.open_gate(names, writable)
+
+    def _ask_to_seal(self, context, source):
+        """Let the old home refuse writes before the gate opens here.
+
+        Best effort: its node may be dead, and a guest waits at the gate. In
+        a thread, since a call waits for a message bus that is down, whatever
+        its limit.
+
+        :returns: whether the old home has answered
+        """
+        host, answers = records.backend_of(source), []
+
+        def ask():
+            try:
+                self._backend.client.seal_source(context, host, source.id,
+                                                 timeout=SEAL_TIMEOUT)
+                answers.append(None)
+            except (rpcapi.PeerUnreachable, rpcapi.PeerFailed) as error:
+                answers.append(error.msg)
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join(SEAL_TIMEOUT)
+        error, = answers or ['no answer']
+        if error:
+            LOG.warning('Volume %(volume)s is opened here, where it lives by '
+                        'the database, although its old home %(host)s has '
+                        'not sealed its copy: %(error)s.',
+                        {'volume': records.volume_of(source), 'host': host,
+                         'error': error})
+        return not error
+
+    @contextlib.contextmanager
+    def _working(self, names):
+        self.busy.append(names)
+        try:
+            yield
+        finally:
+            self.busy.remove(names)
+
+    def rebuild(self, names, passive=False):
+        """Make the devices of a clone that lost them, with its own bitmap.
+
+        What exists stays. Its source is connected later, see
+        :meth:`reconnect`; what it has is served at once.
+
+        :param passive: make it with its gate shut
+        :raises: MetadataUnusable
+        """
+        if devices.exists(names):
+            if names.of(HANDLE) in dmsetup.clones():
+                # A crash may have come before it was forbidden.
+                block.forbid_discard(names.path())
+            return
+        lv = self._backend.logical_volume(names)
+        if lv is None:
+            # Its home is lost, and it is here only to be deleted.
+            LOG.error('Logical volume %s is not here.', names.name_id)
+            return
+        found = self._backend.metadata.find(names)
+        if found is None:
+            raise exception.MetadataUnusable(
+                volume=names.name_id, lv='%s/%s' % (lv.group, lv.name),
+                source=names.of(SOURCE), reason=_('it is not there'))
+        path, region = found
+        devices.build_clone(names, lv, path, region, self._backend.tuning,
+                            passive=passive)
+
+    def ask_for_source(self, context, source):
+        """Have the old home serve a source, if it does not.
+
+        :raises: PeerUnreachable, PeerFailed
+        """
+        self._backend.client.export_source(
+            context, records.backend_of(source), source.id)
+
+    def reconnect(self, context, names, source):
+        """Connect a clone whose source shim points nowhere.
+
+        :param source: the placeholder, which points to the source
+        """
+        self.ask_for_source(context, source)
+        source.refresh()
+        # A deletion in the middle would leave the session behind.
+        with self._backend.lock(records.volume_of(source)):
+            if devices.is_connected(names):
+                return
+            disk = self._backend.importer.connect(source.provider_location,
+                                                  source.provider_auth)
+            lv = self._backend.logical_volume(names)
+            self._compare(names, lv, disk)
+            devices.connect_source(names, disk, table.sectors(lv.size))
+
+    def hydrate(self, context, names, source):
+        """Start the background copy as soon as nobody can write the source.
+
+        :returns: whether it runs; the watcher tries again if not
+        """
+        try:
+            if not devices.is_connected(names):
+                self.reconnect(context, names, source)
+            sealed = self._backend.client.seal_source(
+                context, records.backend_of(source), source.id)
+        except (rpcapi.PeerUnreachable, rpcapi.PeerFailed) as error:
+            LOG.warning('Hydration of %(name)s waits: %(error)s.',
+                        {'name': names.name_id, 'error': error.msg})
+            return False
+        if not sealed:
+            LOG.info('Hydration of %s waits: its source is still open on '
+                     'the old home.', names.name_id)
+            return False
+        with self._backend.lock(records.volume_of(source)):
+            # Not in the middle of a deletion, which has just stopped it.
+            devices.start_hydration(names)
+        return True
+
+    def end_source(self, context, names, source):
+        """Let nothing wait any more for a source whose node is lost.
+
+        What was copied or written here can be read; the rest gives errors.
+
+        :param source: the placeholder, whose volume gets an error, too
+        """
+        volume_id = records.volume_of(source)
+        with self._backend.lock(volume_id):
+            if names.of(HANDLE) in dmsetup.clones():
+                self._backend.importer.cut(source.provider_location)
+                devices.fail_without_source(names)
+                devices.stop_hydration(names)
+        records.fail(context, volume_id)
+
+    def progress(self, placeholder_id):
+        """Tell how much of a volume is here, for one whose source is lost.
+
+        :returns: dict with ``complete`` (nothing of its source is needed any
+            more), ``completing``, ``hydrated`` and ``total`` (regions); None
+            if nothing is here
+        """
+        names = Names(placeholder_id)
+        lv = self._backend.logical_volume(names)
+        if lv is None:
+            return None
+        status = dmsetup.clones().get(names.of(HANDLE))
+        return {'complete': lv.complete,
+                'completing': not lv.clone or bool(status and
+                                                   status.complete),
+                'hydrated': status.hydrated if status else 0,
+                'total': status.total if status else 0}
+
+    def discard(self, context, placeholder_id):
+        """Throw away a destination, on evidence that nobody has written it.
+
+        :returns: False if it was written, or is the volume's home now
+        :raises: VolumeDriverException if it is not written but in use: the
+            home abandons the transfer, so that the gate stays shut, and
+            this is tried again
+        """
+        placeholder = records.placeholder(context, placeholder_id)
+        names = Names(placeholder_id)
+        if placeholder is None:
+            if self._backend.logical_volume(names) is not None:
+                raise self._unknown(placeholder_id)
+            return True
+        volume_id = records.volume_of(placeholder)
+        with self._working(names), self._backend.lock(volume_id):
+            self._abandon_if_early(context, placeholder, names)
+            placeholder = records.placeholder(context, placeholder_id)
+            if placeholder is None:
+                # Another request has just done it.
+                return True
+            if records.state(placeholder) in (records.COMMITTED,
+                                              records.RELEASED):
+                return False
+            if records.state(placeholder) == records.ABANDONED:
+                return self._clear_away(names, placeholder)
+            for attempt in range(CLOSE_ATTEMPTS):
+                if self._throw_away(context, volume_id, names):
+                    return True
+                if devices.maybe_written(names):
+                    return False
+                time.sleep(1)
+        raise self._still_open(names)
+
+    def _abandon_if_early(self, context, placeholder, names):
+        """Abandon what was written before an instance could have done it."""
+        volume_id = records.volume_of(placeholder)
+        volume = records.get(context, volume_id)
+        if (volume is not None and attachments.under_way(
+                volume, records.record(placeholder).node) and
+                devices.maybe_written(names) and
+                devices.never_acknowledged(names)):
+            records.abandon(context, volume_id, placeholder.id)
+
+    def _clear_away(self, names, placeholder):
+        """Throw away what can never be committed, written or not.
+
+        Its gate was never open, so no write was ever acknowledged. That is
+        looked at all the same: the database may have been restored.
+        """
+        self._teardown.refuse_opened(names, placeholder)
+        if not devices.never_acknowledged(names):
+            LOG.error('%(device)s was abandoned, but has been written. It is '
+                      'kept: it may hold the only copy of what was written.',
+                      {'device': names.path()})
+            return False
+        self._backend.importer.cut(placeholder.provider_location)
+        lv = self._backend.logical_volume(names)
+        with (contextlib.nullcontext() if lv is None else
+              devices.waiting_fails(names, table.sectors(lv.size))):
+            for attempt in range(CLOSE_ATTEMPTS):
+                if not devices.is_open(names):
+                    self._teardown.discard(names, placeholder)
+                    return True
+                time.sleep(1)
+        raise self._still_open(names)
+
+    @staticmethod
+    def _still_open(names):
+        return cinder_exception.VolumeDriverException(message=_(
+            'device %s will not be the volume, but is still open') %
+            names.path())

@@ -1,0 +1,568 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The home's side of a transfer: prepare, commit, or roll back.
+
+::
+
+    attach on a peer      begin -> export -> prepare -> [commit -> activate]
+    another attachment    ... stays prepared until one of the two goes:
+      the home's goes     commit -> activate
+      the peer's goes     discard (the peer abandons) -> unexport -> destroy
+      a guest writes      the peer commits by itself
+
+See the documentation, "When something dies".
+"""
+
+import time
+import uuid
+
+from cinder.scheduler.filters import extra_specs_ops
+from cinder.volume import volume_utils
+from oslo_concurrency import processutils
+from oslo_log import log as logging
+from oslo_utils import excutils
+from oslo_utils import units
+
+from dmclone_driver import exception
+from dmclone_driver.i18n import _
+from dmclone_driver.move import attachments
+from dmclone_driver.move import records
+from dmclone_driver.move import rpcapi
+from dmclone_driver.move import teardown
+from dmclone_driver.node import devices
+from dmclone_driver.node.names import Names
+from dmclone_driver.privsep import block
+
+LOG = logging.getLogger(__name__)
+
+# Seconds that a peer has to answer, if the request has them.
+DESCRIBE_TIMEOUT = 10
+ACTIVATE_TIMEOUT = DISCARD_TIMEOUT = 20
+# Seconds of a request that are kept to take a move back.
+TIME_TO_TAKE_BACK = 5
+# Seconds after which an attachment that is not complete, and is not deleted
+# either, counts as forgotten.
+LEAKED = 1800
+
+
+class Transfer:
+    """Volumes whose home is this node, on their way to a peer.
+
+    Callers hold the volume's lock and have just read its row.
+    """
+
+    def __init__(self, backend, source, teardown):
+        self._backend = backend
+        self._source = source
+        self._teardown = teardown
+        #: Volumes with a prepared transfer, {volume id: placeholder id}:
+        #: where to look for orphans, found again at start.
+        self.prepared = {}
+        #: When they were first looked at, {placeholder id: time}.
+        self._since = {}
+        #: Ids of volumes of which LVM contradicts the database.
+        self._contradicted = set()
+        #: Ids of volumes that this node writes to for Cinder.
+        self.staying = set()
+
+    def move(self, context, volume, peer, node, deadline):
+        """Make a volume usable on a peer; returns its handle's path there.
+
+        :param node: the connector's host
+        :param deadline: :class:`~dmclone_driver.move.deadline.Deadline`; past
+            it the move is taken back
+        :raises: TransferRefused, TransferFailed
+        """
+        asked_for = {record.id for record in attachments.live(volume, node)}
+        self._make_way(context, volume, peer, node, deadline)
+        names = Names(volume.name_id)
+        try:
+            description = self._check(context, volume, peer, deadline)
+        except (processutils.ProcessExecutionError, OSError) as error:
+            raise self._refused(volume, peer, str(error))
+        placeholder_id = str(uuid.uuid4())
+        # First: the database's answer may be lost, and it is an orphan then.
+        self.prepared[volume.id] = placeholder_id
+        records.begin(context, volume, placeholder_id, peer,
+                      description['initiator'], node)
+        try:
+            # It says that it is moving now, which the export is held against.
+            volume.refresh()
+            if records.prepared_transfer(volume) != placeholder_id:
+                raise self._refused(volume, peer, _(
+                    'the database as it is read on %s does not have the last '
+                    'transactions; try again') % self._backend.node)
+            self._source.export(context, volume, description['initiator'])
+            path = self._backend.client.prepare(
+                context, peer.backend_host, self._time_to_prepare(deadline),
+                volume_id=volume.id, placeholder_id=placeholder_id,
+                size=block.size(names.path()),
+                location=volume.provider_location,
+                auth=volume.provider_auth)
+            volume.refresh()
+            if asked_for - {record.id for record in
+                            attachments.live(volume, node)}:
+                raise exception.TransferRefused(
+                    volume=volume.id, host=node,
+                    reason=_('the attachment was deleted meanwhile'))
+            moves = not attachments.elsewhere(volume, node)
+            if moves:
+                # As long as there is a way back if that fails.
+                devices.make_durable(names)
+            if deadline.passed:
+                raise exception.TransferRefused(
+                    volume=volume.id, host=node,
+                    reason=_('that has taken longer than Cinder waits '
+                             '(rpc_response_timeout); try again'))
+            if moves:
+                self.commit(context, volume, deadline)
+        except Exception as error:
+            with excutils.save_and_reraise_exception() as reraise:
+                volume.refresh()
+                stays = self._take_back(context, volume, placeholder_id,
+                                        peer, deadline)
+                if not isinstance(error, exception.TransferRefused):
+                    reraise.reraise = False
+            if not stays:
+                raise self._has_moved(volume, node, peer.host)
+            raise exception.TransferFailed(
+                volume=volume.id, host=peer.host,
+                reason=getattr(error, 'msg', None) or str(error))
+        return path
+
+    def _time_to_prepare(self, deadline):
+        """Return the seconds that a peer has, with time left to take back."""
+        return max(1, min(
+            self._backend.configuration.dmclone_prepare_timeout,
+            deadline.left() - TIME_TO_TAKE_BACK))
+
+    def _take_back(self, context, volume, placeholder_id, peer, deadline):
+        """Undo a transfer whose preparation has failed, within its time.
+
+        What the peer does not do by then is left to the background: it never
+        opens the gate of a transfer that is abandoned.
+
+        :returns: False if the peer has committed the transfer instead
+        """
+        if not records.abandon(context, volume.id, placeholder_id):
+            self.prepared.pop(volume.id, None)
+            volume.refresh()
+            return False
+        self.prepared.pop(volume.id, None)
+        self._source.unexport(Names(volume.name_id))
+        self._teardown.ask_to_discard(
+            context, placeholder_id, peer.backend_host, volume.id,
+            deadline.left(DISCARD_TIMEOUT))
+        volume.refresh()
+        return True
+
+    def _make_way(self, context, volume, peer, node, deadline):
+        """Discard a prepared transfer that nobody waits for.
+
+        :raises: TransferRefused if somebody does
+        """
+        placeholder_id = records.prepared_transfer(volume)
+        if placeholder_id is None:
+            return
+        placeholder = records.get(context, placeholder_id)
+        if self._wanted(volume, placeholder):
+            raise exception.TransferRefused(
+                volume=volume.id, host=node,
+                reason=_('it is already prepared on %s for a migration that '
+                         'has not ended; finish or abort that first')
+                % placeholder.host)
+        if not self.roll_back(context, volume, deadline=deadline):
+            raise self._has_moved(volume, node, placeholder.host)
+        volume.refresh()
+
+    @staticmethod
+    def _has_moved(volume, node, host):
+        return exception.TransferRefused(
+            volume=volume.id, host=node,
+            reason=_('it has just moved to %s; try again') % host)
+
+    @staticmethod
+    def _wanted(volume, placeholder):
+        """Whether an instance uses what a transfer has prepared, or will.
+
+        An attachment that is not complete may have been forgotten: that of
+        an attempt whose answer came too late, for example.
+        """
+        return placeholder is not None and attachments.complete(
+            volume, records.record(placeholder).node)
+
+    def _check(self, context, volume, peer, deadline):
+        """Refuse early what would fail late; returns the peer's answer."""
+        names = Names(volume.name_id)
+        if volume.group_id:
+            raise self._refused(volume, peer, _(
+                'it is in group %(group)s, whose volumes stay together on '
+                '%(node)s; remove it from the group, or attach it there') % {
+                    'group': volume.group_id, 'node': self._backend.node})
+        if volume.id in self.staying or records.is_being_made(
+                context, volume.id):
+            raise self._refused(volume, peer, _(
+                'it is still being filled, with an image for example; wait '
+                'for that to end'))
+        source = records.placeholder(context, volume.name_id)
+        if records.state(source) == records.LOST:
+            raise self._refused(volume, peer, _(
+                'part of its data was on %(lost)s, which is lost; copy what '
+                'can be read of it on %(node)s') % {
+                    'lost': source.host, 'node': self._backend.node})
+        if self._backend.group.lv_has_snapshot(volume.name):
+            raise self._refused(volume, peer, _(
+                'it has snapshots, which stay on %s; delete them, or attach '
+                'the volume there') % self._backend.node)
+        if volume.provider_location:
+            raise self._refused(volume, peer, _(
+                'it is in use over iSCSI, by an image, backup or migration '
+                'task; wait for that to end'))
+        if devices.is_sick(names):
+            raise self._refused(volume, peer, _(
+                'the metadata of the copy that it waits for has failed on '
+                '%s; mend its device and restart that node')
+                % self._backend.node)
+        if devices.is_open(names) and not attachments.elsewhere(
+                volume, peer.node):
+            raise self._refused(volume, peer, _(
+                'device %s is still open on its home') % names.path())
+        try:
+            description = self._backend.client.describe(
+                context, peer.backend_host, deadline.left(DESCRIBE_TIMEOUT))
+        except (rpcapi.PeerUnreachable, rpcapi.PeerFailed) as error:
+            raise self._refused(volume, peer, error.msg)
+        self._refuse_unwanted(volume, peer,
+                              description.get('capabilities', {}))
+        # What is left there of an earlier transfer has the same names.
+        self._teardown.ask_again(context, volume.id, deadline,
+                                 peer.backend_host)
+        needed = block.size(names.path()) / units.Gi
+        if description['free_gb'] < needed:
+            raise self._refused(volume, peer, _(
+                'it needs %(needed)d GiB, and the volume group there has '
+                'only %(free).2f GiB left (reserved_percentage = '
+                '%(reserved)d)') % {
+                    'needed': needed, 'free': description['free_gb'],
+                    'reserved': description.get('reserved_percentage', 0)})
+        return description
+
+    def _refuse_unwanted(self, volume, peer, capabilities):
+        """Keep a volume from where its type would not let it be created.
+
+        Cinder's scheduler asks before a creation, not before an attach.
+        """
+        extra_specs = (volume.volume_type and
+                       volume.volume_type.extra_specs or {})
+        zones = volume_utils.extract_availability_zones_from_volume_type(
+            {'extra_specs': extra_specs})
+        if zones is not None and peer.availability_zone not in zones:
+            raise self._refused(volume, peer, _(
+                'its type is for the availability zones %(zones)s, and that '
+                'node is in %(zone)s') % {'zones': ', '.join(zones),
+                                          'zone': peer.availability_zone})
+        for key, wanted in extra_specs.items():
+            name = key.removeprefix('capabilities:')
+            if name in capabilities and not extra_specs_ops.match(
+                    str(capabilities[name]), wanted):
+                raise self._refused(volume, peer, _(
+                    'its type wants %(key)s %(wanted)s, and there it is '
+                    '%(there)s') % {'key': name, 'wanted': wanted,
+                                    'there': capabilities[name]})
+
+    @staticmethod
+    def _refused(volume, peer, reason):
+        return exception.TransferRefused(volume=volume.id, host=peer.node,
+                                         reason=reason)
+
+    def commit(self, context, volume, deadline=None):
+        """Make the prepared destination the volume's home.
+
+        From here on the only way is forward: a peer that does not answer
+        finds the commit in the database when it is back.
+        """
+        placeholder_id = records.prepared_transfer(volume)
+        placeholder = records.get(context, placeholder_id)
+        names = Names(volume.name_id)
+        first = records.commit(context, volume.id, placeholder_id)
+        self.prepared.pop(volume.id, None)
+        volume.refresh()
+        if not first:
+            # The peer has, since its guest writes, and goes on by itself.
+            return
+        sealed = False
+        try:
+            # Before the other gate opens: there is only one writer.
+            self._source.close(names, placeholder_id)
+            sealed = True
+        except (processutils.ProcessExecutionError, OSError):
+            LOG.exception('Source %(name_id)s of volume %(volume)s could not '
+                          'be sealed yet.',
+                          {'name_id': names.name_id, 'volume': volume.id})
+        self._teardown.ask(
+            context, placeholder, teardown.ACTIVATE, sealed,
+            timeout=deadline and deadline.left(ACTIVATE_TIMEOUT))
+
+    def roll_back(self, context, volume, placeholder_id=None, deadline=None,
+                  deleting=False):
+        """Undo a prepared transfer; can be repeated.
+
+        :param placeholder_id: of the transfer, if the peer may have
+            abandoned it already
+        :param deadline: that of the request
+        :param deleting: the volume is deleted afterwards
+        :returns: False if the transfer was committed instead, since the
+            destination was written, or before, as LVM says; when deleting
+            also if the peer answers that it cannot discard
+        """
+        placeholder_id = placeholder_id or records.prepared_transfer(volume)
+        if placeholder_id is None:
+            return True
+        placeholder = records.get(context, placeholder_id)
+        if (placeholder is not None and
+                records.volume_of(placeholder) != volume.id):
+            # The row is Cinder's copy of that of a volume that is moving.
+            return True
+        if placeholder is not None and records.state(placeholder) in (
+                records.COMMITTED, records.RELEASED):
+            # The answer was lost: it stands for the source by now.
+            self.prepared.pop(volume.id, None)
+            volume.refresh()
+            return False
+        if self._has_moved_away(volume):
+            return False
+        try:
+            gone = placeholder is None or self._discard(
+                context, placeholder, deadline.left(DISCARD_TIMEOUT)
+                if deadline else DISCARD_TIMEOUT)
+        except rpcapi.PeerFailed as error:
+            self._log_not_removed(placeholder, error)
+            if deleting:
+                # It may be the volume's home, and need this source.
+                return False
+            gone = None
+        if gone is False:
+            if records.prepared_transfer(volume) == placeholder_id:
+                self.commit(context, volume)
+            return False
+        if not records.abandon(context, volume.id, placeholder_id):
+            volume.refresh()
+            return False
+        self.prepared.pop(volume.id, None)
+        self._source.unexport(Names(volume.name_id))
+        if gone and placeholder is not None:
+            self._teardown.forget_destination(context, placeholder)
+        elif placeholder is not None:
+            self._teardown.ask(context, placeholder, teardown.DISCARD)
+        volume.refresh()
+        return True
+
+    def _has_moved_away(self, volume):
+        """Whether LVM says that a prepared transfer was committed before.
+
+        Or another one, in a time of which the database knows nothing.
+        """
+        lv = self._backend.logical_volume(Names(volume.name_id))
+        if lv is None or not lv.sealed:
+            return False
+        if volume.id not in self._contradicted:
+            self._contradicted.add(volume.id)
+            LOG.error('Transfer %(id)s of volume %(volume)s is prepared in '
+                      'the database, but the volume has moved away from '
+                      'logical volume %(lv)s. Nothing is changed. The '
+                      'database was restored, or has lost its last '
+                      'transactions; dmclone-reconcile says more.',
+                      {'id': records.prepared_transfer(volume),
+                       'volume': volume.id, 'lv': lv.path})
+        return True
+
+    def _discard(self, context, placeholder, timeout):
+        """Have the peer discard; None if it does not answer.
+
+        Then the placeholder stays, abandoned: no commit can follow, so the
+        gate will never be opened, and the peer cleans up when it is back.
+
+        :raises: PeerFailed if it answers that it cannot
+        """
+        try:
+            return self._backend.client.discard(
+                context, records.backend_of(placeholder), placeholder.id,
+                timeout)
+        except rpcapi.PeerUnreachable as error:
+            self._log_not_removed(placeholder, error)
+            return None
+
+    @staticmethod
+    def _log_not_removed(placeholder, error):
+        LOG.warning('Destination %(id)s of volume %(volume)s on %(host)s is '
+                    'not removed: %(error)s.',
+                    {'id': placeholder.id, 'host': placeholder.host,
+                     'volume': records.volume_of(placeholder),
+                     'error': error.msg})
+
+    def find_prepared(self, context):
+        """Find the transfers to watch that this service does not know of.
+
+        A start may have read a database that had not seen them yet.
+        """
+        for item in records.prepared_on(context,
+                                        self._backend.host).items():
+            self.prepared.setdefault(*item)
+
+    def discard_orphans(self, context):
+        """Roll back prepared transfers whose attachment is gone.
+
+        Asks the database nothing while none is prepared.
+        """
+        for volume_id, placeholder_id in list(self.prepared.items()):
+            try:
+                with self._backend.lock(volume_id):
+                    self._discard_if_orphan(context, volume_id,
+                                            placeholder_id)
+            except Exception:
+                LOG.exception('Transfer %(id)s of volume %(volume)s needs '
+                              'another look.',
+                              {'id': placeholder_id, 'volume': volume_id})
+
+    def _discard_if_orphan(self, context, volume_id, placeholder_id):
+        volume = records.get(context, volume_id)
+        if (volume is None or
+                records.prepared_transfer(volume) != placeholder_id):
+            self._forget(context, volume_id, placeholder_id, volume)
+            return
+        placeholder = records.get(context, placeholder_id)
+        if self._wanted(volume, placeholder):
+            self._commit_if_left(context, volume, placeholder)
+        elif placeholder is None or self._is_old(placeholder_id) or (
+                not attachments.live(volume,
+                                     records.record(placeholder).node)):
+            LOG.info('Transfer %(id)s of volume %(volume)s is discarded: its '
+                     'attachment is gone.',
+                     {'id': placeholder_id, 'volume': volume_id})
+            self.roll_back(context, volume)
+
+    def _is_old(self, placeholder_id):
+        """Whether a transfer waits too long for its attachment.
+
+        Then the answer of the request that has made the attachment came too
+        late, and no service completes or deletes it.
+        """
+        now = time.monotonic()
+        self._since = {each: self._since.get(each, now)
+                       for each in self.prepared.values()}
+        return now - self._since.get(placeholder_id, now) > LEAKED
+
+    def _commit_if_left(self, context, volume, placeholder):
+        """Commit a transfer whose volume is not used here any more."""
+        if not (attachments.used_elsewhere(
+                volume, records.record(placeholder).node) or
+                devices.is_open(Names(volume.name_id)) or
+                self._has_moved_away(volume)):
+            self.commit(context, volume)
+
+    def _forget(self, context, volume_id, placeholder_id, volume):
+        """Forget a transfer that the peer has committed or abandoned."""
+        placeholder = records.get(context, placeholder_id)
+        if (placeholder is not None and
+                records.state(placeholder) == records.ABANDONED):
+            self._teardown.ask(context, placeholder, teardown.DISCARD)
+        if self.prepared.get(volume_id) == placeholder_id:
+            self.prepared.pop(volume_id, None)
+        if (volume is not None and self._backend.holds(volume) and
+                not records.prepared_transfer(volume)):
+            self._source.unexport(Names(volume.name_id))
+
+    def end_attachment(self, context, volume, connector):
+        """One of two attachments goes while a transfer is prepared.
+
+        :param connector: of the attachment that goes; None when forced
+        :returns: whether the volume has moved away
+        """
+        if self._has_moved_away(volume):
+            return True
+        placeholder = records.get(context,
+                                  records.prepared_transfer(volume))
+        if not (connector and self._wanted(volume, placeholder)) or (
+                attachments.attached_on(
+                    connector, records.record(placeholder).node)):
+            return not self.roll_back(context, volume)
+        if devices.is_open(Names(volume.name_id)) or len(
+                attachments.used_elsewhere(
+                    volume, records.record(placeholder).node,
+                    connector)) > 1:
+            # An instance may still run here. If it is the one that has moved,
+            # its first write at the new home commits the transfer.
+            LOG.info('Volume %(volume)s stays on %(node)s for now: although '
+                     'an attachment there is deleted, it is still in use.',
+                     {'volume': volume.id, 'node': self._backend.node})
+            return True
+        self.commit(context, volume)
+        return True
+
+    def refuse_while_moving(self, context, volume, action):
+        """Refuse an operation on a volume that is not all in one place.
+
+        What LVM says outranks the database, which may have been restored.
+
+        :param action: a translated verb
+        :raises: NotWhileMoving, PartlyDeleted, MovedAway, StillClone,
+            NotOnNode
+        """
+        other = records.placeholder(
+            context, records.prepared_transfer(volume) or volume.name_id)
+        lv = self._backend.logical_volume(Names(volume.name_id))
+        if lv is None:
+            raise exception.NotOnNode(
+                action=action, volume=volume.id, lv=volume.name,
+                host=self._backend.node)
+        self.refuse_by_tags(volume, action, lv)
+        if self.is_complete(volume, other, lv):
+            # The database was put back to before that was known.
+            self._teardown.release(context, other)
+            return
+        if other is None or records.state(other) == records.RELEASED:
+            if lv.clone:
+                raise exception.StillClone(
+                    action=action, volume=volume.id,
+                    lv='%s/%s' % (lv.group, lv.name))
+            # The volume does not need its source any more.
+            return
+        if records.state(other) == records.LOST:
+            raise exception.DataLost(action=action, volume=volume.id,
+                                     host=other.host)
+        ends = [other.host.partition('@')[0], volume.host.partition('@')[0]]
+        if records.prepared_transfer(volume):
+            ends.reverse()
+        raise exception.NotWhileMoving(action=action, volume=volume.id,
+                                       source=ends[0], destination=ends[1])
+
+    @staticmethod
+    def is_complete(volume, source, lv):
+        """Whether LVM says that a source is not needed any more.
+
+        :param source: the placeholder of a volume's source, or None
+        :param lv: the volume's logical volume here, or None
+        """
+        return (source is not None and lv is not None and
+                records.state(source) == records.COMMITTED and
+                not records.prepared_transfer(volume) and lv.complete)
+
+    def refuse_by_tags(self, volume, action, lv):
+        """Refuse what holds other data than the volume's.
+
+        :param lv: the volume's logical volume here, or None
+        :raises: PartlyDeleted, MovedAway
+        """
+        if lv is not None and lv.deleted:
+            raise exception.PartlyDeleted(volume=volume.id)
+        self.refuse_if_moved_away(volume, action, lv)
+
+    def refuse_if_moved_away(self, volume, action, lv):
+        """Refuse an operation on what a volume has left behind.
+
+        :param lv: the volume's logical volume here, or None
+        :raises: MovedAway
+        """
+        if lv is not None and lv.sealed:
+            raise exception.MovedAway(
+                action=action, volume=volume.id, host=self._backend.node,
+                lv='%s/%s' % (lv.group, lv.name))

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that never come back: finish, mark or remove what waits for them.
+
+Only rows are changed here, each in a transaction that finds it as expected,
+and the nodes that are left are asked to do their part. Everything can be
+repeated. On the node that is lost nothing is done: if it does come back, it
+keeps its logical volumes, says so, and serves none that a row does not place
+there.
+"""
+
+from cinder.message import message_field
+from cinder.volume import volume_utils
+from oslo_log import log as logging
+
+from dmclone_driver.i18n import _
+from dmclone_driver.move import acts
+from dmclone_driver.move import backend as backend_module
+from dmclone_driver.move import peers
+from dmclone_driver.move import records
+from dmclone_driver.move import rpcapi
+from dmclone_driver.node.names import Names
+
+LOG = logging.getLogger(__name__)
+
+_CHANGED = _('it has changed meanwhile; run this command again')
+
+
+class LostNode:
+    """A node whose backend never comes back, seen from a live peer."""
+
+    def __init__(self, backend, teardown, node):
+        """:param node: its name, as its cinder-volume knew it"""
+        self._backend = backend
+        self._teardown = teardown
+        self._client = backend.client
+        self.host = '%s@%s' % (node, backend.host.partition('@')[2])
+
+    def run(self, context, do_it=False):
+        """Deal with all that is or waits there.
+
+        :param do_it: otherwise nothing is changed
+        :returns: iterator of :class:`dmclone_driver.move.acts.Act`
+        :raises: Refused
+        """
+        rows = records.on_host(context, self.host)
+        homes = [row for row in rows if not records.is_placeholder(row)]
+        placeholders = records.all_placeholders(context)
+        there = [row for row in placeholders
+                 if records.backend_of(row) == self.host]
+        self._check(context, homes + there)
+        yield from self._homes(context, homes, placeholders, do_it)
+        # A row may be needed to see whether one of these can go.
+        for state, see_to in ((records.PREPARED, self._prepared),
+                              (records.ABANDONED, self._abandoned),
+                              (records.COMMITTED, self._committed),
+                              (records.LOST, self._lost),
+                              (records.RELEASED, self._released)):
+            for row in there:
+                if records.state(row) == state:
+                    yield from see_to(context, row, do_it)
+
+    def _check(self, context, rows):
+        """Find out whether the node may be taken for lost.
+
+        :raises: Refused
+        """
+        if self.host == self._backend.host:
+            raise acts.Refused(_(
+                '%s is this node: run the command on another one with the '
+                'same backend') % self.host)
+        known = self._backend.service(context, self.host)
+        if known is None and not rows:
+            raise acts.Refused(_(
+                'no backend %(host)s is known; "openstack volume service '
+                'list" shows their names') % {'host': self.host})
+        if known is not None and known.is_up or self._answers(context):
+            raise acts.Refused(_(
+                'cinder-volume of %(host)s runs, or has been heard of '
+                'lately: nothing there is lost. If the node is to be '
+                'forgotten all the same, make sure that it is off and stays '
+                'off, and run this command again a minute later') % {
+                    'host': self.host})
+        if self._here(context) is None:
+            raise acts.Refused(_(
+                'cinder-volume of %s has never run: run the command on a '
+                'node where it does') % self._backend.host)
+
+    def _answers(self, context):
+        try:
+            self._client.describe(context, self.host, timeout=5)
+        except rpcapi.PeerUnreachable:
+            return False
+        except rpcapi.PeerFailed:
+            pass
+        return True
+
+    def _here(self, context):
+        return self._backend.service(context, self._backend.host)
+
+    def _act(self, do_it, what, deed, function=None):
+        """Do something, unless it is only to be said.
+
+        :param function: returns False if it could not be done
+        """
+        done = not do_it or function() is not False
+        return acts.Act(what, deed, None if done else _CHANGED)
+
+    # Volumes whose home it was
+
+    def _homes(self, context, homes, placeholders, do_it):
+        ids = {row.id for row in homes}
+        others = [row for row in placeholders if records.volume_of(
+            row) in ids and records.backend_of(row) != self.host]
+        for row in homes:
+            if records.recorded_backend(row) not in (None, self.host):
+                yield self._act(
+                    do_it, _('volume %s') % row.id,
+                    _('put it back to %s, which has its data')
+                    % row.provider_id,
+                    lambda row=row: records.put_back(context, row))
+                continue
+            mine = [other for other in others
+                    if records.volume_of(other) == row.id]
+            yield from self._home(context, row, mine, do_it)
+
+    def _home(self, context, row, others, do_it):
+        """Deal with a volume whose home it was.
+
+        :param others: its placeholders on other nodes
+        """
+        prepared = records.prepared_transfer(row)
+        what, waits = _('volume %s') % row.id, False
+        for other in others:
+            if records.state(other) in (records.PREPARED,
+                                        records.ABANDONED):
+                act = self._discard(context, row, other, do_it)
+                waits |= act.kept is not None
+                yield act
+            elif records.state(other) == records.RELEASED:
+                yield self._act(
+                    do_it, self._what(other),
+                    _('ask %s to delete the source, which is not needed')
+                    % records.backend_of(other),
+                    lambda other=other: self._teardown.release(context,
+                                                               other))
+        deed = self._fate([other for other in others
+                           if records.state(other) == records.COMMITTED])
+        if waits:
+            # What is there may be newer than the database.
+            yield acts.Act(what, deed, _(
+                'first its destinations have to be discarded; run this '
+                'command again'))
+        else:
+            yield self._act(do_it, what, deed, lambda: self._give_up(
+                context, row.id, prepared))
+
+    def _fate(self, kept):
+        text = _('mark it and its snapshots as error and let %(here)s delete '
+                 'them: what was written on %(host)s is lost') % {
+                     'host': self.host, 'here': self._backend.host}
+        for other in kept:
+            text += _('; until then %(host)s keeps, as %(path)s, what it was '
+                      'when it was moved away from there') % {
+                          'host': records.backend_of(other),
+                          'path': Names(other.name_id).path()}
+        return text
+
+    def _give_up(self, context, volume_id, prepared):
+        if prepared and not records.abandon(context, volume_id, prepared):
+            return False
+        row = records.get(context, volume_id)
+        if row is None or records.backend_of(row) != self.host:
+            return False
+        service = self._here(context)
+        peer = peers.Peer(
+            self._backend.host, volume_utils.append_host(
+                self._backend.host, volume_utils.extract_host(
+                    row.host, 'pool')),
+            service.uuid, service.availability_zone)
+        if not records.give_up_home(context, row, peer):
+            return False
+        LOG.error('Volume %(volume)s is lost with %(host)s.',
+                  {'volume': volume_id, 'host': self.host})
+        self._tell(row)
+        return True
+
+    @staticmethod
+    def _tell(row):
+        backend_module.tell_user(
+            row, detail=message_field.Detail.VOLUME_INVALID_STATE)
+
+    def _discard(self, context, row, other, do_it):
+        what = _('destination %(id)s of volume %(volume)s on %(host)s') % {
+            'id': other.id, 'volume': row.id,
+            'host': records.backend_of(other)}
+        deed = _('discard it: the volume never arrived there')
+        kept = do_it and self._do_discard(context, row.id, other)
+        return acts.Act(what, deed, kept or None)
+
+    def _do_discard(self, context, volume_id, other):
+        """Return why a destination was not discarded, None if it was."""
+        if not records.abandon(context, volume_id, other.id):
+            return _CHANGED
+        try:
+            if not self._client.discard(
+                    context, records.backend_of(other), other.id):
+                return _('it has been written; its log says more')
+        except (rpcapi.PeerUnreachable, rpcapi.PeerFailed) as error:
+            return _('%s. It does that as soon as it can') % error.msg
+        records.destroy(context, other.id)
+        return None
+
+    # Placeholders there
+
+    def _what(self, row):
+        return _('placeholder %(id)s of volume %(volume)s') % {
+            'id': row.id, 'volume': records.volume_of(row)}
+
+    def _prepared(self, context, row, do_it):
+        """The home, which has served it, sees that the row is gone."""
+        def remove():
+            if not records.abandon(context, records.volume_of(row), row.id):
+                return False
+            records.destroy(context, row.id)
+        yield self._act(
+            do_it, self._what(row),
+            _('take back its transfer to %s and remove the row: the volume '
+              'stays where it is') % self.host,
+            remove)
+
+    def _abandoned(self, context, row, do_it):
+        yield self._act(
+            do_it, self._what(row),
+            _('remove the row: its transfer to %s was taken back')
+            % self.host,
+            lambda: records.destroy(context, row.id))
+
+    def _released(self, context, row, do_it):
+        yield self._act(
+            do_it, self._what(row),
+            _('remove the row: nothing needs the source on %s') % self.host,
+            lambda: self._teardown.forget_source(context, row))
+
+    def _lost(self, context, row, do_it):
+        """Has been seen to, unless nothing reads it any more."""
+        if records.get(context, records.volume_of(row)) is None:
+            yield from self._released(context, row, do_it)
+
+    def _committed(self, context, row, do_it):
+        volume = records.get(context, records.volume_of(row))
+        reader = records.owner_row(context, row.id)
+        if volume is None or reader is None:
+            yield from self._released(context, row, do_it)
+            return
+        there, progress = records.backend_of(reader), None
+        if there != self.host:
+            try:
+                progress = self._client.progress(context, there, row.id)
+            except (rpcapi.PeerUnreachable, rpcapi.PeerFailed) as error:
+                yield acts.Act(self._what(row), _(
+                    'see whether the volume is complete'), _(
+                    '%s. Run this command again when it answers, or forget '
+                    'that node first') % error.msg)
+                return
+        if progress and progress['complete']:
+            yield self._act(
+                do_it, self._what(row),
+                _('remove the row: the volume is complete on %s') % there,
+                lambda: self._release(context, row))
+            return
+        if progress and progress['completing']:
+            yield acts.Act(self._what(row), _('remove the row'), _(
+                'all of the volume is on %s, which is still at work with '
+                'it; run this command again') % there)
+            return
+        yield self._act(
+            do_it, self._what(row), self._loss(volume, progress, there),
+            lambda: self._lose(context, row, there))
+
+    def _loss(self, volume, progress, there):
+        text = _('mark it as lost, and volume %(volume)s, which needs it, as '
+                 'error as soon as it is not in use: requests for what was '
+                 'only on %(host)s fail from then on') % {
+                     'volume': volume.id, 'host': self.host}
+        if progress:
+            text += _('; %(hydrated)d of %(total)d regions are on %(there)s, '
+                      'and stay there until the volume is deleted') % dict(
+                          progress, there=there)
+        return text
+
+    def _release(self, context, row):
+        if not records.release(context, row.id):
+            return False
+        self._teardown.forget_source(context, row)
+
+    def _lose(self, context, row, there):
+        if not records.lose(context, row.id):
+            return False
+        volume_id = records.volume_of(row)
+        LOG.error('What volume %(volume)s needs of source %(id)s is lost '
+                  'with %(host)s.', {'volume': volume_id, 'id': row.id,
+                                     'host': self.host})
+        records.fail(context, volume_id)
+        volume = records.get(context, volume_id)
+        if volume is not None:
+            self._tell(volume)
+        if there == self.host:
+            return True
+        try:
+            # It also sees that by itself, some minutes later.
+            self._client.activate(context, there, row.id, True)
+        except (rpcapi.PeerUnreachable, rpcapi.PeerFailed) as error:
+            LOG.warning('Requests for volume %(volume)s may wait for some '
+                        'minutes until they fail: %(error)s.',
+                        {'volume': volume_id, 'error': error.msg})
+        return True

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watching the iSCSI sessions to the sources of this node's clones.
+
+While a session is lost, requests wait in the queue of its disk. If that is
+full, whoever submits one more sleeps until the source is back. With QEMU's
+native I/O this is the thread that serves all disks of a guest, and its
+monitor.
+"""
+
+import threading
+import time
+
+from cinder import context as cinder_context
+from oslo_log import log as logging
+
+from dmclone_driver.move import records
+from dmclone_driver.move import rpcapi
+from dmclone_driver.move import watcher
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper import sysfs
+from dmclone_driver.node import names as names_module
+from dmclone_driver.node.names import SOURCE
+
+LOG = logging.getLogger(__name__)
+
+# Seconds between two looks while there is any clone.
+INTERVAL = 1
+
+
+class Outages:
+    """A thread that sees when a source does not answer.
+
+    A look reads sysfs: it needs no process and no query.
+    """
+
+    def __init__(self, backend):
+        self._backend = backend
+        self._pauses = watcher.Pauses()
+        self._asking = False
+        #: Names of the clones whose session is lost.
+        self.lost = set()
+
+    def start(self):
+        """Start to watch; there is no stop, as services have no shutdown."""
+        threading.Thread(target=self._run, daemon=True,
+                         name='dmclone-outages').start()
+
+    def _run(self):
+        while True:
+            pause = watcher.RETRY_WAITING
+            try:
+                pause = self.look()
+            except Exception:
+                LOG.exception('Looking at the iSCSI sessions failed; the '
+                              'next try is in %d seconds.', pause)
+            time.sleep(pause)
+
+    def look(self):
+        """Look at all sessions once and do what is due.
+
+        :returns: seconds until the next look
+        """
+        present = {parsed[0] for parsed in map(names_module.parse,
+                                               sysfs.devices())
+                   if parsed and parsed[1] == SOURCE}
+        for names in present:
+            try:
+                self._look_at(names)
+            except FileNotFoundError:
+                # It has just been removed.
+                continue
+            except Exception:
+                LOG.exception('The session of clone %s needs another look.',
+                              names.name_id)
+        for names in self.lost - present:
+            self._forget(names)
+        self._ask()
+        return (INTERVAL if present else
+                self._backend.configuration.dmclone_check_interval)
+
+    def _look_at(self, names):
+        shim = names.of(SOURCE)
+        disks = sysfs.disks_below(shim)
+        if disks and sysfs.is_suspended(shim):
+            # Something was killed between a suspend and its resume. Without
+            # a disk it is not connected yet: see Destination.reconnect.
+            dmsetup.resume(shim)
+        if not any(map(self._backend.importer.is_lost, disks)):
+            if names in self.lost:
+                LOG.info('The iSCSI session of clone %s has ended or is back.',
+                         names.name_id)
+                self._forget(names)
+            return
+        if names not in self.lost:
+            self.lost.add(names)
+            LOG.warning('The iSCSI session of clone %s to its source is '
+                        'lost. What needs the source waits.', names.name_id)
+        if sysfs.in_flight(shim):
+            dmsetup.hold(shim)
+
+    def _forget(self, names):
+        self.lost.discard(names)
+        self._pauses.forget(names)
+
+    def reads_wait(self, names):
+        """Whether requests wait for a source whose session is lost."""
+        return names in self.lost and sysfs.in_flight(names.of(SOURCE)) > 0
+
+    def _ask(self):
+        """Have the sources of lost sessions served, in the background."""
+        if self._asking:
+            return
+        due = [names for names in self.lost
+               if self._pauses.due(names, watcher.RETRY_WAITING)]
+        if not due:
+            return
+
+        def run():
+            try:
+                self._ask_for(due)
+            except Exception:
+                LOG.exception('The nodes of lost sources are asked again.')
+            finally:
+                self._asking = False
+
+        self._asking = True
+        try:
+            threading.Thread(target=run, daemon=True).start()
+        except RuntimeError:
+            self._asking = False
+            raise
+
+    def _ask_for(self, due):
+        """Ask the nodes of sources to serve them.
+
+        A target's service that was restarted admits no initiator until its
+        node's driver has exported the source again. A node that does not
+        answer is asked for nothing else this time.
+        """
+        context = cinder_context.get_admin_context()
+        silent = set()
+        for names in due:
+            row = records.source_row(context, names.name_id)
+            host = row and records.backend_of(row)
+            if not host or host in silent:
+                continue
+            try:
+                self._backend.client.export_source(context, host,
+                                                   names.name_id)
+            except rpcapi.PeerUnreachable as error:
+                silent.add(host)
+                self._waits(names, error)
+            except rpcapi.PeerFailed as error:
+                self._waits(names, error)
+
+    @staticmethod
+    def _waits(names, error):
+        LOG.warning('Clone %(name)s waits for its source: %(error)s.',
+                    {'name': names.name_id, 'error': error.msg})

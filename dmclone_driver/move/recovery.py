@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start-up: make the devices that a reboot or a crash has taken.
+
+Nothing here waits for a peer, and one broken volume stops neither the
+service nor the others. What needs a peer is left to the watcher, which finds
+it in the kernel.
+"""
+
+import re
+import threading
+import time
+
+from cinder.message import message_field
+from cinder.objects import fields
+from oslo_log import log as logging
+from oslo_utils import units
+
+from dmclone_driver import exception
+from dmclone_driver.move import backend as backend_module
+from dmclone_driver.move import records
+from dmclone_driver.move import teardown
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper import sysfs
+from dmclone_driver.node import devices
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import names as names_module
+from dmclone_driver.node.names import EXPORT
+from dmclone_driver.node.names import GATE
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import Names
+
+LOG = logging.getLogger(__name__)
+
+# Seconds until what a start has left to do is tried again as a whole.
+PAUSE = 10
+STATUS = fields.VolumeStatus
+# The name that Cinder's driver gives to what it copies a volume from.
+_COPY = re.compile('clone-snap-' + names_module.UUID)
+
+
+class Recovery:
+    """Brings the kernel to what LVM and the database say."""
+
+    def __init__(self, backend, source, destination, transfer, teardown,
+                 watcher):
+        self._backend = backend
+        self._source = source
+        self._destination = destination
+        self._transfer = transfer
+        self._teardown = teardown
+        self._watcher = watcher
+        #: What could not be recovered or cleaned up yet, {row id: row}.
+        self.failed = {}
+        #: What volumes were before their metadata was lost, {id: status}.
+        self._lost = {}
+        self._rows = []
+        #: Snapshots that were being copied when the service ended, and that
+        #: could not be removed yet.
+        self._copies = []
+        #: Ids of prepared destinations whose metadata went with the node.
+        self._without_metadata = set()
+        watcher.recovery = self
+
+    @property
+    def has_failed(self):
+        """Whether there is anything to try again."""
+        return bool(self.failed or self._copies)
+
+    def run(self, context):
+        """Rebuild all handles of this backend."""
+        volumes = {lv.name: lv for lv in logical_volumes.find_all(
+            self._backend.group.vg_name)}
+        copies = [lv for lv in volumes.values() if _COPY.fullmatch(lv.name)]
+        rows = self._rows_here(context, volumes)
+        for row in rows:
+            try:
+                self._recover(context, row, volumes.get(row.name))
+            except Exception:
+                self.failed[row.id] = row
+                LOG.exception('Volume %s could not be recovered; the others '
+                              'are not affected, and it is tried again.',
+                              row.id)
+        self._rows = list(rows)
+        threading.Thread(target=self._go_on_alone, args=(context, copies),
+                         daemon=True).start()
+
+    def _rows_here(self, context, volumes):
+        """Return the rows of this backend's logical volumes.
+
+        :param volumes: all logical volumes by name
+        """
+        rows = []
+        for row in records.on_host(context, self._backend.host):
+            try:
+                self._backend.correct(context, row)
+            except Exception:
+                LOG.exception('Volume %s may be on another node than the '
+                              'database says.', row.id)
+            rows.append(row)
+        known = {row.name for row in rows}
+        for name, lv in volumes.items():
+            names = names_module.of_logical_volume(name)
+            if names and name != names.metadata and name not in known:
+                row = self._find_stray(context, names, lv)
+                rows += [] if row is None else [row]
+        return rows
+
+    def _find_stray(self, context, names, lv):
+        """Return the row of a logical volume that no row here points to."""
+        row = records.owner_row(context, names.name_id)
+        if row is not None:
+            self._backend.correct(context, row)
+        if row is not None and (self._backend.host in (
+                records.backend_of(row), records.recorded_backend(row))):
+            return row
+        LOG.error('Logical volume %(lv)s is kept, but is not in use here by '
+                  'the database. It is tagged: %(tags)s. This node may have '
+                  'been taken for lost, or the database have been restored, '
+                  'or have lost its last transactions; dmclone-reconcile says '
+                  'more.',
+                  {'lv': lv.path, 'tags': ', '.join(sorted(lv.tags)) or '-'})
+        return None
+
+    def peers_are_answered(self, context):
+        """Find what peers have done since the start.
+
+        What they do after this has read the database they say to this node.
+        """
+        threading.Thread(target=self._meet_peers, args=(context,),
+                         daemon=True).start()
+
+    def _recover(self, context, row, lv):
+        if lv is None:
+            return
+        names = Names(row.name_id)
+        if not lv.active:
+            logical_volumes.activate(lv)
+        self._report_contradiction(row, lv)
+        if _prepared_here(row) and not lv.opened:
+            if (not devices.exists(names) and
+                    self._backend.metadata.find(names) is None):
+                self._without_metadata.add(row.id)
+        elif lv.deleted:
+            pass
+        elif lv.tagged(logical_volumes.METADATA_TAG) is not None:
+            self._recover_clone(context, row, names, lv)
+        else:
+            devices.ensure_linear(names, lv,
+                                  read_only=lv.sealed or _is_source(row))
+            if lv.tagged(logical_volumes.COMPLETE_TAG) is not None:
+                self._watcher.unfinished.add(names)
+        if records.prepared_transfer(row):
+            self._transfer.prepared[row.id] = records.prepared_transfer(row)
+        if records.state(row) in (records.COMMITTED, records.LOST):
+            self._source.close(names, row.id, flush=False)
+        elif lv.sealed:
+            devices.seal(names, flush=False)
+
+    def _report_contradiction(self, row, lv):
+        """Say where the database and this node's disk differ."""
+        state = records.state(row)
+        if state == records.LOST:
+            LOG.error('Source %(lv)s of volume %(volume)s is kept, but not '
+                      'served: this node was taken for lost.',
+                      {'lv': lv.path, 'volume': records.volume_of(row)})
+        elif _prepared_here(row) and lv.opened:
+            LOG.error('Transfer %(id)s of volume %(volume)s is %(state)s in '
+                      'the database, but the volume was used here already. '
+                      'Logical volume %(lv)s is kept. The database was '
+                      'restored, or has lost its last transactions; dmclone-'
+                      'reconcile says more.',
+                      {'id': row.id, 'volume': records.volume_of(row),
+                       'state': state, 'lv': lv.path})
+        elif lv.sealed and state is None:
+            LOG.error('Volume %(volume)s is here by the database, but it has '
+                      'moved away from logical volume %(lv)s, which is kept '
+                      'and not written. The database was restored, or has '
+                      'lost its last transactions; dmclone-reconcile says '
+                      'more.', {'volume': row.id, 'lv': lv.path})
+
+    def _recover_clone(self, context, row, names, lv):
+        try:
+            self._destination.rebuild(names, passive=True)
+        except exception.MetadataUnusable:
+            self._set_error(context, row)
+            raise
+        self._take_back_error(context, row)
+        clone = dmsetup.clones().get(names.of(HANDLE))
+        if clone is None:
+            # Cut off between the switch to linear and the tag for it.
+            logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
+                                  logical_volumes.COMPLETE_TAG)
+            self._watcher.unfinished.add(names)
+        elif sysfs.is_suspended(names.of(GATE)) and (
+                clone.hydrated or not clone.healthy or _is_source(row)):
+            # Where nothing was written yet the gate may never have been
+            # open: the watcher asks the old home to seal first.
+            devices.open_gate(names,
+                              writable=not (lv.sealed or _is_source(row)))
+
+    def _set_error(self, context, row):
+        """Let nobody use a volume of which nothing can be presented.
+
+        :param row: its own, or that of a source which it still needs
+        """
+        row = self._users_row(context, row)
+        if row is None or row.status not in (STATUS.AVAILABLE,
+                                             STATUS.IN_USE):
+            return
+        self._lost[row.id] = row.status
+        row.status = STATUS.ERROR
+        row.save()
+        backend_module.tell_user(
+            row, detail=message_field.Detail.VOLUME_INVALID_STATE)
+
+    @staticmethod
+    def _users_row(context, row):
+        return (records.get(context, records.volume_of(row))
+                if records.is_placeholder(row) else row)
+
+    def _take_back_error(self, context, row):
+        """Let a volume be used again whose metadata has been found."""
+        if not self._lost:
+            return
+        row = self._users_row(context, row)
+        if row is not None and row.id in self._lost:
+            row.refresh()
+            if row.status == STATUS.ERROR:
+                row.status = self._lost[row.id]
+                row.save()
+            del self._lost[row.id]
+
+    def _go_on_alone(self, context, copies):
+        """What takes time, but needs neither peers nor a message bus."""
+        self._backend.warm_up()
+        try:
+            self._end_exports(context)
+        except Exception:
+            LOG.exception('What nobody needs could not be removed.')
+        self._go_on(context, self._rows)
+        self._end_copies(copies)
+
+    def _meet_peers(self, context):
+        while not self._catch_up(context):
+            time.sleep(PAUSE)
+
+    def _catch_up(self, context):
+        """See to what others have done; returns whether that was possible."""
+        try:
+            self._go_on(context, self._what_came(context))
+            for row in self._rows:
+                if records.state(row) == records.COMMITTED:
+                    self._teardown.remember_to_activate(context, row)
+            self._end_transfers(context)
+            # All at once: one that does not answer is asked for one thing.
+            self._teardown.ask_again(context)
+        except Exception:
+            LOG.exception('What the start has left to do is tried again in '
+                          '%d seconds.', PAUSE)
+            return False
+        return True
+
+    def _end_transfers(self, context):
+        """Ask for what the other nodes of own volumes have yet to remove."""
+        volumes = {row.id: row for row in self._rows}
+        for row in records.placeholders_of(context, volumes):
+            state, volume = records.state(row), volumes[
+                records.volume_of(row)]
+            if state == records.RELEASED:
+                self._teardown.remember(row, teardown.RELEASE)
+            elif state == records.ABANDONED:
+                self._teardown.remember(row, teardown.DISCARD)
+            elif row.id == volume.name_id and self._transfer.is_complete(
+                    volume, row, self._backend.logical_volume(
+                        Names(row.id))):
+                # A restored database has brought it back.
+                self._teardown.release(context, row)
+
+    def _what_came(self, context):
+        """Return what other nodes have committed since the start."""
+        def what_it_is(row):
+            return row.id, row.name_id, records.state(row)
+
+        known = set(map(what_it_is, self._rows))
+        came = [row for row in records.on_host(context, self._backend.host)
+                if what_it_is(row) not in known and
+                (records.is_placeholder(row) or row.name_id != row.id)]
+        self.failed.update({row.id: row for row in came})
+        return came
+
+    def again(self, context):
+        """Try what has failed; called by the watcher."""
+        self._go_on(context, list(self.failed.values()))
+        self._end_copies(self._copies)
+
+    def _go_on(self, context, rows):
+        """Go on where each row stands by now, from its handle if need be."""
+        for row in rows:
+            try:
+                with self._backend.lock(records.guarding_id(row)):
+                    fresh = records.get(context, row.id)
+                    here = fresh is not None and self._backend.holds(fresh)
+                    if here and row.id in self.failed:
+                        self._recover(context, fresh, self._backend.
+                                      logical_volume(Names(fresh.name_id)))
+                    if here:
+                        self._clean_up(context, fresh)
+                if here:
+                    self._remove_own(context, fresh)
+                self.failed.pop(row.id, None)
+            except Exception:
+                self.failed[row.id] = row
+                LOG.exception('Volume %s, or its transfer, could not be '
+                              'recovered yet; it is tried again.', row.id)
+
+    def _end_copies(self, copies):
+        """Remove the snapshots that Cinder copies volumes from.
+
+        Where the service was killed while it copied, nobody else does, and
+        the origin could be neither moved nor deleted
+        (cinder/volume/drivers/lvm.py, create_cloned_volume).
+        """
+        left = []
+        for lv in copies:
+            LOG.warning('Removing %s: the copy of a volume was cut off.',
+                        lv.name)
+            size = lv.size // units.Gi
+            try:
+                self._backend.delete_snapshot({
+                    'name': lv.name, 'id': lv.name, 'size': size,
+                    'volume_size': size})
+            except Exception:
+                left.append(lv)
+                LOG.exception('Snapshot %s could not be removed yet; that is '
+                              'tried again.', lv.name)
+        self._copies = left
+
+    def _end_exports(self, context):
+        """End the exports of volumes that nobody imports any more.
+
+        Of what a reboot has left there may be nothing but the target.
+        """
+        exported = {parsed[0] for parsed in map(
+            names_module.parse, dmsetup.devices())
+            if parsed and parsed[1] == EXPORT}
+        exported.update(map(names_module.of_target,
+                            self._backend.target.names()))
+        for names in exported - {None}:
+            try:
+                self._end_export(context, names)
+            except Exception:
+                LOG.exception('Whether anybody needs the export of %s could '
+                              'not be found out.', names.name_id)
+
+    def _end_export(self, context, names):
+        """End an export, unless its volume or source still needs it."""
+        lv = self._backend.logical_volume(names)
+        row = records.owner_row(context, names.name_id)
+        if lv is not None and lv.sealed and records.state(row) is None:
+            # A clone may read it, whatever the database says.
+            return
+        if row is None:
+            self._source.unexport(names)
+            return
+        with self._backend.lock(records.guarding_id(row)):
+            row.refresh()
+            if not (records.prepared_transfer(row) or
+                    records.state(row) == records.COMMITTED):
+                self._source.unexport(names)
+
+    def _clean_up(self, context, row):
+        """Go on where a volume or source stood; under its lock."""
+        names = Names(row.name_id)
+        if names in self._watcher.unfinished:
+            self._watcher.finish(context, names)
+        if records.prepared_transfer(row):
+            placeholder = records.placeholder(
+                context, records.prepared_transfer(row))
+            if placeholder is not None:
+                self._source.export(context, row,
+                                    records.record(placeholder).initiator)
+        elif records.state(row) == records.COMMITTED:
+            self._source.export(context, row,
+                                records.record(row).initiator)
+
+    def _remove_own(self, context, row):
+        """Remove what is over; these take the lock themselves."""
+        if records.state(row) == records.RELEASED:
+            self._source.release(context, row.id)
+        elif (records.state(row) == records.ABANDONED or
+              row.id in self._without_metadata):
+            # Without its bitmap it can't become the volume's home.
+            if self._destination.discard(context, row.id):
+                records.destroy(context, row.id)
+            self._without_metadata.discard(row.id)
+
+
+def _is_source(row):
+    """Whether a row stands for what its volume has left behind."""
+    return records.state(row) in (records.COMMITTED, records.RELEASED,
+                                  records.LOST)
+
+
+def _prepared_here(row):
+    """Whether a row is a destination that nobody may write yet."""
+    return records.state(row) in (records.PREPARED, records.ABANDONED)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The old home's side of a transfer: serve the source, then delete it."""
+
+import contextlib
+import threading
+
+from cinder import exception as cinder_exception
+from oslo_log import log as logging
+
+from dmclone_driver.i18n import _
+from dmclone_driver.move import records
+from dmclone_driver.node import devices
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.names import EXPORT
+from dmclone_driver.node.names import Names
+from dmclone_driver.privsep import block
+from dmclone_driver import steps
+from dmclone_driver.steps import Step
+
+LOG = logging.getLogger(__name__)
+
+
+class Source:
+    """Sources on this node; the rows are the ones that point to them."""
+
+    def __init__(self, backend, teardown):
+        self._backend = backend
+        self._teardown = teardown
+        #: Exports that could not be ended when they should have been.
+        self.to_unexport = set()
+        #: Placeholders of sources that could not be deleted yet.
+        self.to_release = set()
+
+    def export(self, context, row, initiator):
+        """Serve a row's data, read-only, to one initiator.
+
+        Writes the location down in the row. Can be repeated.
+        """
+        names = Names(row.name_id)
+        if records.is_placeholder(row):
+            self._refuse_other_seal(names, row)
+        self.to_unexport.discard(names)
+        devices.ensure_export(names, block.size(names.path()))
+        row.provider_location, row.provider_auth = (
+            self._backend.target.export(names.target, names.path(EXPORT),
+                                        initiator, row.provider_auth))
+        records.set_export(context, row, row.provider_location,
+                           row.provider_auth)
+        steps.reached(Step.EXPORTED, names.name_id)
+
+    def _refuse_other_seal(self, names, row):
+        """Serve a clone nothing but what it was made from.
+
+        Rows that were made again by hand may be wrong.
+
+        :raises: VolumeDriverException
+        """
+        sealed = self.seal_of(names.name_id)
+        if sealed and sealed != row.id:
+            raise cinder_exception.VolumeDriverException(message=_(
+                'logical volume %(name_id)s was left behind for %(sealed)s, '
+                'not for %(row)s: the database is not up to date') % {
+                    'name_id': names.name_id, 'sealed': sealed,
+                    'row': row.id})
+
+    def unexport(self, names):
+        """Stop serving a volume's data; fine if nobody does.
+
+        What fails is tried again later. Callers hold the volume's lock.
+        """
+        self.to_unexport.add(names)
+        try:
+            self._backend.target.unexport(names.target)
+            devices.remove(names, EXPORT)
+        except Exception:
+            LOG.exception('The export of %s could not be ended yet.',
+                          names.name_id)
+        else:
+            self.to_unexport.discard(names)
+            steps.reached(Step.UNEXPORTED, names.name_id)
+
+    def unexport_again(self, context):
+        """Try to end the exports that could not be ended."""
+        for names in list(self.to_unexport):
+            row = records.owner_row(context, names.name_id)
+            with (contextlib.nullcontext() if row is None else
+                  self._backend.lock(records.guarding_id(row))):
+                # Not if a transfer has begun meanwhile.
+                if names in self.to_unexport:
+                    self.unexport(names)
+
+    def export_again(self, context, placeholder_id):
+        """Serve a source whose importer has lost its session.
+
+        :raises: VolumeDriverException if this node does not know it; its
+            view of the database may be an older one
+        """
+        placeholder = records.get(context, placeholder_id)
+        row = placeholder and records.source_row(context, placeholder_id)
+        if row is None or not self._backend.holds(row):
+            raise cinder_exception.VolumeDriverException(message=_(
+                'source %s is not here by the database as it is read '
+                'there') % placeholder_id)
+        self.export(context, row, records.record(placeholder).initiator)
+
+    def seal(self, context, placeholder_id):
+        """Make sure that nobody writes a source whose volume has moved.
+
+        Takes no lock: the importer calls this while it holds its own.
+        """
+        row = records.get(context, placeholder_id)
+        return (row is not None and
+                records.state(row) == records.COMMITTED and
+                self._backend.holds(row) and
+                self.close(Names(row.name_id), row.id))
+
+    def close(self, names, placeholder_id, flush=True):
+        """Refuse writes to a source, now and after a reboot.
+
+        :param placeholder_id: that stands for it
+        :param flush: not at a start, which waits for no disk
+        :returns: whether it is not open, so that no write can be under way
+        """
+        closed = devices.seal(names, flush)
+        lv = self._backend.logical_volume(names)
+        if lv is not None and not lv.sealed:
+            logical_volumes.tag(lv.group, lv.name,
+                                logical_volumes.SEALED_TAG + placeholder_id)
+        steps.reached(Step.SEALED, names.name_id)
+        return closed
+
+    def seal_of(self, name_id):
+        """Tell for which placeholder a logical volume is sealed.
+
+        :returns: its id, '' if it is not sealed, None if it is not here
+        """
+        lv = self._backend.logical_volume(Names(name_id))
+        return lv and (lv.tagged(logical_volumes.SEALED_TAG) or '')
+
+    def release_soon(self, context, placeholder_id):
+        """Delete a source that nobody needs any more, without waiting."""
+        threading.Thread(target=self.release, daemon=True,
+                         args=(context, placeholder_id)).start()
+
+    def release(self, context, placeholder_id):
+        """Delete a source that nobody needs any more, and its row."""
+        try:
+            self._release(context, placeholder_id)
+        except Exception:
+            self.to_release.add(placeholder_id)
+            LOG.exception('Source %s could not be deleted yet.',
+                          placeholder_id)
+        else:
+            self.to_release.discard(placeholder_id)
+
+    def _release(self, context, placeholder_id):
+        row = records.get(context, placeholder_id)
+        if row is None or not self._backend.holds(row):
+            return
+        if records.state(row) != records.RELEASED:
+            raise cinder_exception.VolumeDriverException(message=_(
+                'source %(name_id)s of volume %(volume)s is %(state)s by the '
+                'database as it is read here') % {
+                    'name_id': row.name_id, 'state': records.state(row),
+                    'volume': records.volume_of(row)})
+        with self._backend.lock(records.volume_of(row)):
+            self._teardown.cut_loose(context, row)
+        # The volume may come back to this node while it is cleared.
+        with self._backend.lock(row.id):
+            if records.get(context, row.id) is None:
+                # Another request has just done it.
+                return
+            self._teardown.delete_data(context, row)
+            records.destroy(context, row.id)
+        LOG.info('Source %(name_id)s of volume %(volume)s is gone.',
+                 {'name_id': row.name_id,
+                  'volume': records.volume_of(row)})
+
+    def release_again(self, context):
+        """Try to delete the sources that could not be deleted."""
+        for placeholder_id in list(self.to_release):
+            self.release(context, placeholder_id)

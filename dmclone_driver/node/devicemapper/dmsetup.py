@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The only place that runs dmsetup, beside what :mod:`swap` runs for it."""
+
+import re
+
+from oslo_concurrency import processutils
+from oslo_log import log as logging
+
+from dmclone_driver.node.devicemapper import status
+from dmclone_driver.node.devicemapper import table
+from dmclone_driver.privsep import command
+from dmclone_driver.privsep import swaps
+
+LOG = logging.getLogger(__name__)
+
+# How often to look at all devices, if one goes while they are looked at.
+ATTEMPTS = 10
+
+
+def _run(*arguments, segments=()):
+    text = table.text(*segments) if segments else None
+    return command.dmsetup(list(arguments), text)
+
+
+def _run_for_all(*arguments):
+    """Run what asks the kernel for its devices, and then for each.
+
+    It fails, with an answer for the others, if one goes in between
+    (dmsetup's _process_all).
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            return _run(*arguments)
+        except processutils.ProcessExecutionError as error:
+            if not _is_gone(error) or attempt == ATTEMPTS - 1:
+                raise
+
+
+def _is_gone(error):
+    return 'does not exist' in error.stderr or 'not found' in error.stderr
+
+
+def devices():
+    """Look at all devices of the host at once.
+
+    :returns: dict of :class:`status.Device` by name
+    """
+    out = _run_for_all('info', '-c', '--noheadings', '--separator', '|',
+                       '-o', status.Device.COLUMNS)
+    found = [status.device(line.strip()) for line in out.splitlines()
+             if '|' in line]
+    return {device.name: device for device in found}
+
+
+def device(name):
+    """Return the :class:`status.Device` of a name, or None."""
+    try:
+        out = _run('info', '-c', '--noheadings', '--separator', '|',
+                   '-o', status.Device.COLUMNS, name)
+    except processutils.ProcessExecutionError as error:
+        if _is_gone(error):
+            return None
+        raise
+    return status.device(out.strip())
+
+
+def devices_below(name):
+    """Return the paths of the disks that a device is made of."""
+    out = _run('deps', '-o', 'blkdevname', name)
+    return ['/dev/' + disk for disk in re.findall(r'\((.+?)\)', out)]
+
+
+def clones():
+    """Look at all clones of the host at once, without a metadata commit.
+
+    :returns: dict of :class:`status.CloneStatus` by name
+    """
+    out = _run_for_all('status', '--noflush', '--target', 'clone')
+    found = {}
+    for line in out.splitlines():
+        name, separator, text = line.partition(': ')
+        if separator:
+            found[name] = status.clone(text)
+    return found
+
+
+def clone(name):
+    """Return the :class:`status.CloneStatus` of a device, None if linear.
+
+    :raises: ProcessExecutionError if there is no such device
+    """
+    out = _run('status', '--noflush', name).strip()
+    return status.clone(out) if out.split()[2:3] == ['clone'] else None
+
+
+def target_versions():
+    """Return the names of the targets that the kernel has loaded."""
+    return {line.split()[0] for line in _run('targets').splitlines() if line}
+
+
+def create(name, uuid, *segments, read_only=False, suspended=False):
+    """Make a device; with ``suspended`` its requests wait from the start.
+
+    dmsetup creates it, loads its table, and resumes it. What is left of one
+    that was killed in between is removed.
+    """
+    arguments = ['create', name, '--uuid', uuid, *_mode(read_only)]
+    try:
+        _run(*arguments, segments=segments)
+    except processutils.ProcessExecutionError:
+        present = device(name)
+        if present is None or present.live:
+            raise
+        remove(name)
+        _run(*arguments, segments=segments)
+    if suspended:
+        suspend(name)
+
+
+def _mode(read_only):
+    return ['--readonly'] if read_only else []
+
+
+def load(name, *segments, read_only=False):
+    """Give a suspended device another table, used from its resume on.
+
+    A clone's table must never be loaded over a device that is still live:
+    it would start from an older bitmap than the live clone's.
+    """
+    _run('load', name, *_mode(read_only), segments=segments)
+
+
+def suspend(name, flush=True):
+    """Make a device's requests wait; with ``flush`` finish the old first."""
+    _run('suspend', *_wait(flush), name)
+
+
+def _wait(flush):
+    return [] if flush else ['--noflush', '--nolockfs']
+
+
+def resume(name):
+    """Let a device's requests go on, with the table loaded last."""
+    _run('resume', name)
+
+
+def swap(name, *segments, expected=None, read_only=False, flush=True,
+         hold=False):
+    """Give a device in use another table: suspend, look, load, resume.
+
+    That is finished even if this process is killed meanwhile.
+
+    :param expected: what it has to be once it is suspended, see :mod:`swap`
+    :param hold: if the table cannot be loaded leave it suspended
+    :returns: None, or its status if it is not as expected: then nothing was
+        changed
+    :raises: ProcessExecutionError
+    """
+    return swaps.swap({
+        'name': name, 'table': table.text(*segments), 'expected': expected,
+        'load': _mode(read_only), 'suspend': _wait(flush), 'hold': hold})
+
+
+def resume_left(name):
+    """Resume a device whose swap was killed.
+
+    :returns: False if another swap of it is running
+    """
+    return swaps.resume_left(name)
+
+
+def hold(name):
+    """Let requests to a device wait while others are stuck below it.
+
+    Returns at once; fine if it has been done before.
+    """
+    command.hold(name)
+
+
+def message(name, text):
+    """Send a message to the first target of a device."""
+    _run('message', name, '0', *text.split())
+
+
+def remove(name):
+    """Remove a device.
+
+    :raises: ProcessExecutionError if it is open
+    """
+    _run('remove', '--retry', name)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metadata on a disk of its own, which LVM divides."""
+
+import uuid
+
+from oslo_concurrency import processutils
+
+from dmclone_driver.i18n import _
+from dmclone_driver.node.metadata import lvm
+from dmclone_driver.node import volume_groups
+
+
+class DeviceMetadata(lvm.LogicalVolumeMetadata):
+    """A blank disk or partition, made a volume group at the first start."""
+
+    kind = 'device'
+
+    def check(self):
+        """Verify the disk, or make a group of it if it is blank.
+
+        :raises: BadConfiguration
+        """
+        path = self.configuration.dmclone_metadata_device
+        if not path:
+            self.refuse('dmclone_metadata_device', _(
+                'the metadata backend "device" needs the path of a disk'))
+        try:
+            group = volume_groups.of_device(path) or self._make_group(path)
+        except processutils.ProcessExecutionError as error:
+            self.refuse('dmclone_metadata_device', _(
+                'LVM can not use it; if nothing on it is needed, blank it '
+                'with wipefs: %s') % (error.stderr or error).strip())
+        if not group.own:
+            self.refuse('dmclone_metadata_device', _(
+                'it belongs to volume group %s already; to share that, set '
+                'dmclone_metadata_backend = lvm and '
+                'dmclone_metadata_volume_group') % group.name)
+        self.group_name = group.name
+        super().check()
+
+    @staticmethod
+    def _make_group(path):
+        # Of its own name: disks move between nodes.
+        name = 'clone-metadata-' + uuid.uuid4().hex[:8]
+        volume_groups.create(name, path)
+        return volume_groups.find(name)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metadata on a logical volume of the same or another volume group."""
+
+from cinder.brick.local_dev import lvm
+from cinder import exception as cinder_exception
+from cinder import utils
+from oslo_concurrency import processutils
+from oslo_utils import units
+
+from dmclone_driver import exception
+from dmclone_driver.i18n import _
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.metadata import base
+from dmclone_driver.node.metadata import sizing
+from dmclone_driver.node import volume_groups
+from dmclone_driver.privsep import block
+
+# dm-clone formats metadata whose superblock, the first 4 KiB, is all zeros.
+SUPERBLOCK = 4096
+
+
+class LogicalVolumeMetadata(base.MetadataStore):
+    """A logical volume a clone, tagged with the region size."""
+
+    kind = 'lvm'
+
+    def __init__(self, configuration, executor):
+        super().__init__(configuration)
+        self.group_name = (configuration.dmclone_metadata_volume_group or
+                           configuration.volume_group)
+        self._executor = executor
+        self._group = None
+
+    def check(self):
+        try:
+            self._group = self._open_group()
+        except (cinder_exception.VolumeGroupNotFound,
+                processutils.ProcessExecutionError):
+            self.refuse('dmclone_metadata_volume_group',
+                        _('there is no volume group %s on this host')
+                        % self.group_name)
+
+    def _open_group(self):
+        """Make Cinder's object of the group, as its LVM driver does.
+
+        The last one that is made decides how Cinder runs all LVM commands.
+        """
+        path = self.configuration.lvm_conf_file
+        return lvm.LVM(
+            self.group_name, utils.get_root_helper(),
+            executor=self._executor,
+            lvm_conf=None if path.lower() == 'none' else path,
+            suppress_fd_warn=self.configuration.lvm_suppress_fd_warnings)
+
+    def create(self, names, size, region):
+        found = logical_volumes.find(names.metadata)
+        recorded = found and found.tagged(logical_volumes.REGION_TAG)
+        if recorded:
+            return found.path, int(recorded)
+        if not found:
+            needed = sizing.metadata_size(sizing.regions(size, region))
+            self._refuse_without_room(names, needed)
+            self._group.create_volume(names.metadata,
+                                      '%dm' % -(-needed // units.Mi))
+            found = logical_volumes.LogicalVolume(
+                self.group_name, names.metadata, needed, active=True)
+        block.zero_start(found.path, SUPERBLOCK)
+        # The tag says that the zeros are there: from now on never again.
+        logical_volumes.tag(found.group, found.name, '%s%d' % (
+            logical_volumes.REGION_TAG, region))
+        return found.path, region
+
+    def _refuse_without_room(self, names, needed):
+        """Say in plain words what LVM would say in extents.
+
+        :param needed: bytes
+        :raises: NoRoomForMetadata
+        """
+        group = volume_groups.find(self.group_name)
+        if group is None or group.free < needed:
+            raise exception.NoRoomForMetadata(
+                volume=names.name_id, needed=-(-needed // units.Mi),
+                group=self.group_name,
+                reason=_('%d MiB are left') % (
+                    (group.free if group else 0) // units.Mi))
+
+    def find(self, names):
+        # In any group: the option may have been changed meanwhile.
+        found = logical_volumes.find(names.metadata)
+        region = found and found.tagged(logical_volumes.REGION_TAG)
+        if not region:
+            return None
+        logical_volumes.activate(found)
+        return found.path, int(region)
+
+    def remove(self, names):
+        found = logical_volumes.find(names.metadata)
+        if found:
+            logical_volumes.remove(found)

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metadata on a loop device over a file in memory."""
+
+from dmclone_driver.node.metadata import volatile
+from dmclone_driver.privsep import ram_disks
+
+
+class TmpfsMetadata(volatile.VolatileMetadata):
+    """A tmpfs of its own, of which the kernel may swap parts out."""
+
+    kind = 'tmpfs'
+
+    def make_disk(self, size):
+        """Mount the file system and attach a file in it."""
+        self.remove_disk()
+        return ram_disks.make_tmpfs(size)
+
+    def remove_disk(self):
+        """Detach the file and unmount the file system."""
+        ram_disks.remove_tmpfs()

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sources served by tgt."""
+
+import glob
+import os
+import re
+import textwrap
+
+from cinder import exception
+from cinder.privsep.targets import tgt as privsep_tgt
+from cinder import utils
+from cinder.volume.targets import tgt
+from oslo_concurrency import processutils
+from oslo_log import log as logging
+
+from dmclone_driver.node.targets import base
+from dmclone_driver.privsep import block
+from dmclone_driver.privsep import command
+
+LOG = logging.getLogger(__name__)
+
+
+class TgtSource(base.SourceTarget, tgt.TgtAdm):
+    """tgt, read-only, reading past its page cache, for one initiator.
+
+    Cinder's template has neither of the three. tgt opens the device that a
+    guest may still write through another one (the handle), so what it
+    cached would be stale: hence direct I/O. Whoever has an address or a name
+    that is listed may log in, and without an address tgt-admin lists all
+    (iscsi_rx_handler in tgt's usr/iscsi/iscsid.c): hence one that nobody has.
+    The blocks of a unit have 512 bytes, whatever the device has, unless tgt
+    is told their size; tgt-admin takes that only with a backing store.
+    """
+
+    lun = 1
+
+    NOBODY = '255.255.255.255'
+
+    SOURCE_CONF = textwrap.dedent("""
+        <target %%(name)s>
+            <backing-store %%(path)s>
+                block-size %d
+            </backing-store>
+            driver %%(driver)s
+            %%(chap_auth)s
+            initiator-address %s
+            initiator-name %s
+            readonly 1
+            bsoflags direct
+            scsi_sn %%(scsi_sn)s
+            scsi_id %%(scsi_id)s
+        </target>
+        """)
+
+    # What tgtd makes of it at the next boot: nobody may log in until this
+    # driver has made the device. Without any target tgtd closes connections
+    # at once, which not every initiator survives (open-iscsi's issue 387).
+    CLOSED_CONF = textwrap.dedent("""
+        <target %s>
+            initiator-address %s
+        </target>
+        """)
+
+    def remove_source(self, name):
+        """Remove a target and its file, either of which may be gone.
+
+        Cinder's way, ``tgt-admin --delete --force``, fails for a target
+        with an initiator's name while its session lives: it takes that for
+        an address. The session of a node that has lost its power lives on.
+        """
+        number, shown = self._show(self.iscsi_target_prefix + name)
+        if number is not None:
+            try:
+                command.tgtadm(['--lld', 'iscsi', '--op', 'delete',
+                                '--force', '--mode', 'target',
+                                '--tid', number])
+            except processutils.ProcessExecutionError as error:
+                LOG.error('Target %(name)s cannot be removed: %(error)s',
+                          {'name': name, 'error': error.stderr})
+                raise exception.ISCSITargetRemoveFailed(volume_id=name)
+        path = os.path.join(self.volumes_dir, name)
+        if os.path.exists(path):
+            os.unlink(path)
+
+    @staticmethod
+    def _show_all():
+        """Return what tgtd shows of all targets, nothing without tgtd."""
+        try:
+            return privsep_tgt.tgtadm_show()[0]
+        except processutils.ProcessExecutionError as error:
+            # Without tgtd there is no target; its file would make one.
+            LOG.warning('tgtd does not answer: %s', error.stderr)
+            return ''
+
+    def names(self):
+        shown = re.findall(r'^Target \d+: (\S+)$', self._show_all(),
+                           re.MULTILINE)
+        files = glob.glob('dmclone-*', root_dir=self.volumes_dir)
+        return sorted({iqn.rpartition(':')[2] for iqn in shown}.union(files))
+
+    def _show(self, iqn):
+        """Return a target's number and what tgtd shows of it, or Nones."""
+        found = re.search(r'^Target (\d+): %s$(.*?)(?=^Target |\Z)' %
+                          re.escape(iqn), self._show_all(),
+                          re.MULTILINE | re.DOTALL)
+        return found.groups() if found else (None, None)
+
+    def serves(self, iqn, path, initiator, user):
+        number, shown = self._show(iqn)
+        if number is None:
+            return False
+        # tgt-admin sets who may log in last.
+        shown, found, admitted = shown.partition('ACL information:')
+        units, found, users = shown.partition('Account information:')
+        return ('Backing store path: %s\n' % path in units and
+                users.split() == [user] and
+                set(admitted.split()) == {self.NOBODY, initiator})
+
+    def create_source(self, iqn, path, initiator, chap):
+        self.remove_source(iqn.rpartition(':')[2])
+        self.VOLUME_CONF = self.SOURCE_CONF % (
+            block.logical_block_size(path), self.NOBODY, initiator)
+        self.create_iscsi_target(iqn, 0, self.lun, path, chap)
+
+    def close_after_reboot(self, iqn):
+        utils.robust_file_write(self.volumes_dir, iqn.rpartition(':')[2],
+                                self.CLOSED_CONF % (iqn, self.NOBODY))

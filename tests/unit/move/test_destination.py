@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The new home's side: what a destination is made of, and thrown away on."""
+
+import contextlib
+from unittest import mock
+import uuid
+
+from cinder import exception as cinder_exception
+import ddt
+
+from dmclone_driver import exception
+from dmclone_driver.move import peers
+from dmclone_driver.move import records
+from dmclone_driver.node import devices
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.names import Names
+from tests.unit import base
+from tests.unit.fakes import cloud
+from tests.unit.fakes import storage
+
+CLONE = {'handle': 'clone', 'gate': 'linear', 'source': 'linear'}
+
+
+class DestinationTestCase(base.CloudTestCase):
+    """A transfer that has begun and is exported, not yet prepared."""
+
+    def setUp(self):
+        super().setUp()
+        self.begin()
+        self.enter = self.cloud.on(self.b)
+        self.enter.__enter__()
+        self.addCleanup(self.enter.__exit__, None, None, None)
+
+    def begin(self):
+        peer = peers.Peer(self.b.host, self.b.pool, None, 'zone')
+        self.placeholder_id = str(uuid.uuid4())
+        records.begin(self.context, self.row(), self.placeholder_id, peer,
+                      self.b.initiator, self.b.name)
+        self.names = Names(self.placeholder_id)
+        with self.cloud.on(self.a):
+            self.a.source.export(self.context, self.row(), self.b.initiator)
+
+    def prepare(self, size=storage.GIB):
+        row = self.row()
+        return self.b.destination.prepare(
+            self.context, row.id, self.placeholder_id, size,
+            row.provider_location, row.provider_auth)
+
+    def commit(self):
+        records.commit(self.context, self.volume.id, self.placeholder_id)
+
+    def activate(self):
+        self.b.destination.activate(self.context, self.placeholder_id)
+
+    def discard(self):
+        return self.b.destination.discard(self.context, self.placeholder_id)
+
+    def device(self, role='handle'):
+        return self.b.kernel.get(self.names.path(role))
+
+    def assertNothing(self):
+        self.assertEqual({}, self.b.kernel.devices)
+        self.assertEqual({}, self.b.kernel.disks)
+        self.assertEqual([], self.b.lvm.names())
+
+
+@ddt.ddt
+class PrepareTestCase(DestinationTestCase):
+
+    def test_describe(self):
+        self.assertEqual({'initiator': self.b.initiator, 'free_gb': 100.0,
+                          'reserved_percentage': 0, 'capabilities': {
+                              'dmclone_metadata_backend': 'lvm',
+                              'dmclone_metadata_persistent': True}},
+                         self.b.destination.describe())
+
+    @ddt.data((0, 3, 97.0), (10, 3, 87.0), (10, 95, 0))
+    @ddt.unpack
+    def test_room_as_the_scheduler_sees_it(self, percentage, used, free):
+        self.override_config('reserved_percentage', percentage,
+                             group=cloud.BACKEND)
+        self.b.lvm.add('volumes', 'other', used * storage.GIB)
+        self.assertEqual(free, self.b.destination.describe()['free_gb'])
+
+    def test_prepare(self):
+        self.assertEqual(self.names.path(), self.prepare())
+        self.assertEqual(CLONE, self.b.kernel.roles(self.names))
+        self.assertTrue(self.device('gate').suspended)
+        self.assertFalse(self.device().clone.hydration)
+        self.assertEqual(storage.GIB, self.device().size)
+
+    def test_tags(self):
+        """What recovery finds after a power cut."""
+        self.prepare()
+        lv = logical_volumes.find('volume-' + self.placeholder_id)
+        self.assertEqual('volumes/' + self.names.metadata,
+                         lv.tagged(logical_volumes.METADATA_TAG))
+        metadata = logical_volumes.find(self.names.metadata)
+        self.assertEqual('128', metadata.tagged(logical_volumes.REGION_TAG))
+
+    def test_again(self):
+        self.prepare()
+        before = self.device()
+        self.prepare()
+        self.assertIs(before, self.device())
+        self.assertEqual(2, len(self.b.lvm.names()))
+
+    def assertRefused(self, error, *parts, **kwargs):
+        caught = self.assertRaises(error, self.prepare, **kwargs)
+        for part in parts:
+            self.assertIn(part, caught.msg)
+        self.assertNothing()
+
+    def test_home_has_given_up(self):
+        records.abandon(self.context, self.volume.id, self.placeholder_id)
+        self.assertRefused(exception.TransferGone, self.placeholder_id)
+
+    def test_home_gives_up_meanwhile(self):
+        def give_up():
+            if self.device():
+                records.abandon(self.context, self.volume.id,
+                                self.placeholder_id)
+
+        self.cloud.steps.observe = give_up
+        self.assertRefused(exception.TransferGone, 'abandoned')
+
+    def test_other_extents(self):
+        size = storage.GIB - 512
+
+        def grow(lvm=self.b.lvm):
+            for volume in lvm.volumes.values():
+                if volume['size'] == size:
+                    volume['size'] = storage.GIB
+
+        self.cloud.steps.observe = grow
+        self.assertRefused(cinder_exception.VolumeDriverException, str(size),
+                           str(storage.GIB), 'extent sizes differ', size=size)
+
+    def test_another_disk(self):
+        """Whatever answers under that name, it is not the source."""
+        self.a.kernel.get(self.volume.id)
+        export = self.a.kernel.get('dmclone-%s-export' % self.volume.id)
+        export.table.pop()
+        self.assertRefused(cinder_exception.VolumeDriverException,
+                           str(storage.GIB + 2 ** 20),
+                           str(storage.GIB + 2 ** 21))
+
+    def test_other_blocks(self):
+        sizes = iter((512, 4096))
+        self.b.kernel.logical_block_size = lambda path: next(sizes)
+        self.assertRefused(cinder_exception.VolumeDriverException,
+                           '512 bytes on this node and 4096')
+
+    def test_no_room(self):
+        self.b.lvm.groups['volumes'] = storage.GIB
+        self.assertRaises(exception.NoRoomForMetadata, self.prepare)
+        self.assertNothing()
+
+
+class ActivateTestCase(DestinationTestCase):
+
+    def test_not_committed(self):
+        """A message that arrives late opens no gate."""
+        self.prepare()
+        self.assertRaises(exception.TransferGone, self.activate)
+        records.abandon(self.context, self.volume.id, self.placeholder_id)
+        self.assertRaises(exception.TransferGone, self.activate)
+        self.assertTrue(self.device('gate').suspended)
+
+    def test_complete(self):
+        """An old home that starts asks for what was done long ago."""
+        self.prepare()
+        self.commit()
+        self.activate()
+        self.b.hydrate()
+        with mock.patch.object(self.b.teardown, 'release'):
+            self.b.look()
+        self.assertEqual({'handle': 'linear'},
+                         self.b.kernel.roles(self.names))
+        self.activate()
+        records.release(self.context, self.placeholder_id)
+        self.activate()
+
+    def test_discards_are_forbidden_again(self):
+        """A crash may have come between the clone and that."""
+        self.prepare()
+        self.commit()
+        self.device().discards = True
+        self.activate()
+        self.assertFalse(self.device().discards)
+
+    def test_committed(self):
+        self.prepare()
+        self.b.kernel.write(self.names.path())
+        self.commit()
+        for _ in range(2):
+            self.activate()
+            self.assertFalse(self.device('gate').suspended)
+            self.assertTrue(self.device().clone.hydration)
+        self.assertEqual(0, self.device().clone.waiting)
+        self.assertTrue(self.a.kernel.get(
+            'dmclone-' + self.volume.id).sealed)
+
+    def test_volume_has_moved_on(self):
+        """What another node reads stays sealed when its gate opens late."""
+        self.prepare()
+        self.commit()
+        devices.seal(self.names)
+        peer = peers.Peer('c@backend', 'c@backend#pool', None, 'zone')
+        next_id = str(uuid.uuid4())
+        records.begin(self.context, self.row(), next_id, peer, 'iqn.c', 'c')
+        records.commit(self.context, self.volume.id, next_id)
+        self.activate()
+        self.assertFalse(self.device('gate').suspended)
+        self.assertTrue(self.device().sealed)
+
+    def test_placeholder_is_gone(self):
+        self.prepare()
+        records.destroy(self.context, self.placeholder_id)
+        self.assertRaises(cinder_exception.VolumeDriverException,
+                          self.activate)
+        self.assertTrue(self.device('gate').suspended)
+
+    def test_after_a_power_cut(self):
+        """The clone is made again from its own bitmap."""
+        self.prepare()
+        self.commit()
+        self.b.kernel.write(self.names.path())
+        self.device().clone.bitmap['hydrated'] = 5
+        self.b.kernel.reboot()
+        for volume in self.b.lvm.volumes.values():
+            volume['active'] = True
+        self.activate()
+        self.assertEqual(5, self.device().clone.bitmap['hydrated'])
+        self.assertEqual(CLONE, self.b.kernel.roles(self.names))
+        self.assertFalse(self.device('source').suspended)
+        self.assertTrue(self.device().clone.hydration)
+
+    def test_session_is_made_under_the_lock(self):
+        """Or a deletion in the middle would leave it behind."""
+        connect, seen = self.b.backend.importer.connect, []
+
+        def look(*args):
+            seen.extend(self.cloud.locks)
+            return connect(*args)
+
+        self.prepare()
+        self.b.backend.importer.connect = look
+        self.b.kernel.reboot()
+        self.commit()
+        for volume in self.b.lvm.volumes.values():
+            volume['active'] = True
+        self.activate()
+        lock, = seen
+        self.assertIn(self.b.host, lock)
+        self.assertIn(self.volume.id, lock)
+
+    def test_metadata_is_lost(self):
+        """No guess, nothing discarded, and a plain message."""
+        self.prepare()
+        self.commit()
+        self.b.kernel.reboot()
+        self.b.lvm.drop('/dev/volumes/' + self.names.metadata)
+        error = self.assertRaises(exception.MetadataUnusable, self.activate)
+        for part in (self.placeholder_id, 'volumes/volume-',
+                     'nothing was discarded'):
+            self.assertIn(part, error.msg)
+        self.assertEqual({}, self.b.kernel.devices)
+        self.assertIn('volume-' + self.placeholder_id, self.b.lvm.names())
+
+    def test_old_home_does_not_answer(self):
+        """The gate opens; hydration waits."""
+        self.prepare()
+        self.commit()
+        self.a.stop()
+        self.activate()
+        self.assertFalse(self.device('gate').suspended)
+        self.assertFalse(self.device().clone.hydration)
+
+
+class DiscardTestCase(DestinationTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.prepare()
+
+    def test_discard(self):
+        for _ in range(2):
+            self.assertTrue(self.discard())
+            self.assertNothing()
+
+    def test_another_request_was_faster(self):
+        lock = self.b.backend.lock
+
+        @contextlib.contextmanager
+        def late(volume_id):
+            self.b.backend.lock = lock
+            self.assertTrue(self.discard())
+            records.destroy(self.context, self.placeholder_id)
+            yield
+        self.b.backend.lock = late
+        self.assertTrue(self.discard())
+        self.assertNothing()
+
+    def test_abandoned(self):
+        """The session's address is in the placeholder then."""
+        records.abandon(self.context, self.volume.id, self.placeholder_id)
+        self.assertTrue(self.discard())
+        self.assertNothing()
+
+    def test_abandoned_but_written_and_acknowledged(self):
+        """As if the database had lost a commit: it is the only copy."""
+        records.abandon(self.context, self.volume.id, self.placeholder_id)
+        self.device('gate').suspended = False
+        self.device().clone.bitmap['hydrated'] = 1
+        self.assertKept()
+
+    def test_abandoned_and_hydrating(self):
+        records.abandon(self.context, self.volume.id, self.placeholder_id)
+        self.device('gate').suspended = False
+        self.device().clone.hydration = True
+        self.assertKept()
+
+    def test_abandoned_and_cut_off_while_its_writes_failed(self):
+        records.abandon(self.context, self.volume.id, self.placeholder_id)
+        lv = self.b.backend.logical_volume(self.names)
+        with self.assertRaisesRegex(RuntimeError, 'cut off'):
+            with devices.waiting_fails(self.names, lv.size // 512):
+                raise RuntimeError('cut off')
+        self.device('gate').suspended = False
+        self.assertTrue(self.discard())
+        self.assertNothing()
+
+    def test_a_users_volume(self):
+        self.assertTrue(self.b.destination.discard(self.context,
+                                                   self.volume.id))
+        self.assertEqual([self.volume.name], self.a.lvm.names())
+
+    def assertKept(self):
+        self.assertFalse(self.discard())
+        self.assertEqual(CLONE, self.b.kernel.roles(self.names))
+        self.assertFalse(self.device().sealed)
+        self.assertEqual(2, len(self.b.lvm.names()))
+        self.assertEqual(1, len(self.b.kernel.disks))
+
+    def test_committed(self):
+        self.commit()
+        self.assertKept()
+        records.release(self.context, self.placeholder_id)
+        self.assertKept()
+
+    def test_written(self):
+        self.b.kernel.write(self.names.path())
+        self.assertKept()
+        self.assertTrue(self.device('gate').suspended)
+
+    def test_open(self):
+        """Not written is not committed: the home abandons it, see there."""
+        self.device().opened = 1
+        self.assertRaises(cinder_exception.VolumeDriverException,
+                          self.discard)
+        self.assertEqual(CLONE, self.b.kernel.roles(self.names))
+        self.assertFalse(self.device().sealed)
+
+    def test_open_while_the_kernel_looks_idly(self):
+        """It counts that like a write, for a moment."""
+        self.device().opened = self.device().clone.waiting = 1
+
+        def end_of_look():
+            if 'status --noflush dm' in self.cloud.steps.log[-1]:
+                self.device().clone.waiting = 0
+        self.cloud.steps.observe = end_of_look
+        self.assertRaises(cinder_exception.VolumeDriverException,
+                          self.discard)
+
+    def test_closed_after_a_moment(self):
+        """Udev, or an instance that has just gone."""
+        self.device().opened = 1
+        closes = self.cloud.seconds + 2
+        self.cloud.steps.observe = lambda: self._close(closes)
+        self.assertTrue(self.discard())
+        self.assertNothing()
+
+    def _close(self, closes):
+        if self.device() and self.cloud.seconds >= closes:
+            self.device().opened = 0
+
+    def test_metadata_has_failed(self):
+        """It cannot tell any more whether there was a write."""
+        self.device().clone.mode = 'ro'
+        self.assertRaises(cinder_exception.VolumeDriverException,
+                          self.discard)
+        self.assertEqual(CLONE, self.b.kernel.roles(self.names))
+
+    def test_only_half_made(self):
+        for role in ('handle', 'gate'):
+            self.b.kernel.devices.pop(self.names.of(role))
+        self.assertTrue(self.discard())
+        self.assertNothing()

@@ -1,0 +1,762 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The home's side of a transfer: what results for both nodes and the rows."""
+
+from unittest import mock
+
+from cinder.db import api as db_api
+from cinder.volume import volume_types
+import ddt
+
+from dmclone_driver import exception
+from dmclone_driver.move import records
+from dmclone_driver.node.names import Names
+from tests.unit import base
+from tests.unit.fakes import cloud
+from tests.unit.fakes import storage
+
+COMPLETE = {'handle': 'linear'}
+CLONE = {'handle': 'clone', 'gate': 'linear', 'source': 'linear'}
+EXPORTED = {'handle': 'linear', 'export': 'zero linear zero'}
+
+
+class TransferTestCase(base.CloudTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.old = Names(self.volume.id)
+
+    def migrate(self):
+        """Attach on both nodes, as a live migration does."""
+        self.home = self.cloud.attach(self.volume, self.a)
+        self.there = self.cloud.attach(self.volume, self.b)
+        self.new = Names(records.prepared_transfer(self.row()))
+        self.gate = self.b.kernel.get(self.new.path('gate'))
+
+    def attach_error(self, node=None):
+        """Return the error of an attachment that is refused or fails."""
+        return self.assertRaises(
+            (exception.TransferRefused, exception.TransferFailed),
+            self.cloud.attach, self.volume, node or self.b)
+
+
+class AttachTestCase(TransferTestCase):
+    """Nobody else has the volume attached."""
+
+    def test_attach_at_home(self):
+        path = self.cloud.attach(self.volume, self.a)
+        self.assertEqual('/dev/mapper/dmclone-' + self.volume.id, path)
+        self.assertIdle(self.a)
+
+    def test_attach_away(self):
+        path = self.cloud.attach(self.volume, self.b)
+        row, = self.cloud.placeholders()
+        new = Names(row.id)
+        self.assertEqual(new.path(), path)
+        self.assertEqual(self.b.pool, self.row().host)
+        self.assertEqual(new.name_id, self.row().name_id)
+        self.assertEqual(self.b.service.uuid, self.row().service_uuid)
+        self.assertEqual('zone-node2', self.row().availability_zone)
+        self.assertEqual((self.a.pool, self.volume.id),
+                         (row.host, row.name_id))
+        self.assertEqual(records.COMMITTED, records.record(row).state)
+        self.assertIsNone(records.prepared_transfer(self.row()))
+        self.assertEqual(CLONE, self.b.kernel.roles(new))
+        self.assertEqual(EXPORTED, self.a.kernel.roles(self.old))
+        handle = self.b.kernel.get(path)
+        self.assertTrue(handle.clone.hydration)
+        self.assertFalse(handle.discards)
+        self.assertTrue(self.b.kernel.write(path))
+        self.assertRaises(OSError, self.a.kernel.write, self.old.path())
+        self.assertEqual({}, self.a.transfer.prepared)
+
+    def test_source_is_exported_read_only_to_one_initiator(self):
+        self.cloud.attach(self.volume, self.b)
+        (path, initiator, auth), = self.a.target.exports.values()
+        self.assertEqual(self.old.path('export'), path)
+        self.assertTrue(self.a.kernel.get(path).read_only)
+        self.assertEqual(self.b.initiator, initiator)
+        self.assertTrue(auth.startswith('CHAP '))
+
+    def test_complete(self):
+        path = self.cloud.attach(self.volume, self.b)
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
+        self.assertEqual(COMPLETE, self.b.kernel.roles(
+            Names(self.row().name_id)))
+        self.assertEqual(path, Names(self.row().name_id).path())
+
+    def test_there_and_back_before_it_is_complete(self):
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.detach(self.volume, self.b)
+        self.cloud.attach(self.volume, self.a)
+        self.assertEqual(self.a.pool, self.row().host)
+        self.assertEqual(2, len(self.a.lvm.names()) - 1)
+        self.cloud.watch(6)
+        self.assertIdle(self.a)
+
+    def test_peer_does_not_answer_after_the_commit(self):
+        """The only way is forward."""
+        commit = records.commit
+
+        def lose_peer(*args):
+            self.b.stop()
+            return commit(*args)
+
+        self.patch('dmclone_driver.move.records.commit', side_effect=lose_peer)
+        path = self.cloud.attach(self.volume, self.b)
+        self.assertEqual(self.b.pool, self.row().host)
+        self.assertTrue(self.b.kernel.get(path + '-gate').suspended)
+        self.b.start()
+        self.cloud.watch(4)
+        self.assertIdle(self.b)
+
+    def test_attachment_is_deleted_meanwhile(self):
+        prepare = self.a.backend.client.prepare
+
+        def delete_attachment(*args, **kwargs):
+            result = prepare(*args, **kwargs)
+            for record in self.row().volume_attachment:
+                record.destroy()
+            return result
+
+        self.a.backend.client.prepare = delete_attachment
+        self.assertIn('attachment was deleted', self.attach_error().msg)
+        self.assertIdle(self.a)
+
+
+class MigrationTestCase(TransferTestCase):
+    """Two attachments at a time."""
+
+    def test_stays_passive(self):
+        self.migrate()
+        self.assertEqual(self.a.pool, self.row().host)
+        self.assertEqual([records.PREPARED], self.cloud.states())
+        self.assertTrue(self.gate.suspended)
+        self.assertFalse(self.b.kernel.get(self.there).clone.hydration)
+        self.assertTrue(self.a.kernel.write(self.home))
+        self.assertFalse(self.b.kernel.write(self.there))
+        self.assertEqual({self.volume.id: self.new.name_id},
+                         self.a.transfer.prepared)
+
+    def test_gate_is_shut_from_the_first_moment_until_the_commit(self):
+        """After every single step of both nodes."""
+        seen = set()
+
+        def look():
+            for name in self.b.clones():
+                gate = self.b.kernel.get(name + '-gate')
+                committed = self.row().host == self.b.pool
+                seen.add((committed, gate.suspended))
+
+        self.cloud.steps.observe = look
+        self.migrate()
+        self.cloud.detach(self.volume, self.a)
+        self.assertEqual({(False, True), (True, True), (True, False)}, seen)
+
+    def test_home_attachment_goes(self):
+        self.migrate()
+        self.assertFalse(self.b.kernel.write(self.there))
+        self.assertTrue(self.cloud.detach(self.volume, self.a))
+        self.assertEqual(self.b.pool, self.row().host)
+        self.assertFalse(self.gate.suspended)
+        self.assertEqual(0, self.b.kernel.get(self.there).clone.waiting)
+        self.assertIn(self.there, self.b.kernel.flushed)
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
+
+    def test_home_seals_before_it_asks_for_the_gate(self):
+        """So it need not be asked before that."""
+        self.migrate()
+        self.cloud.steps.start()
+        self.cloud.detach(self.volume, self.a)
+        steps = [step for step in self.cloud.steps.log if
+                 'set_read_only' in step or '-gate' in step or 'ask' in step]
+        opened, = [number for number, step in enumerate(steps)
+                   if 'resume' in step]
+        self.assertIn(self.old.path(), steps[0])
+        self.assertEqual([], [step for step in steps[:opened]
+                              if 'seal_source' in step])
+
+    def test_home_cannot_seal(self):
+        """Then the peer asks for it before it opens the gate."""
+        self.migrate()
+        self.cloud.steps.start()
+        with mock.patch('dmclone_driver.node.devices.seal',
+                        side_effect=[OSError, True, True]):
+            self.cloud.detach(self.volume, self.a)
+        steps = [step for step in self.cloud.steps.log if
+                 'seal_source' in step or '-gate' in step]
+        self.assertIn('seal_source', steps[0])
+
+    def test_hydration_waits_until_nobody_can_write_the_source(self):
+        self.migrate()
+        self.a.kernel.get(self.home).opened += 1
+        self.b.kernel.write(self.there)
+        self.cloud.watch(hydrate=False)
+        clone = self.b.kernel.get(self.there).clone
+        self.assertTrue(self.a.kernel.get(self.home).sealed)
+        self.cloud.watch()
+        self.assertFalse(clone.hydration)
+        self.a.kernel.get(self.home).opened -= 1
+        self.cloud.watch()
+        self.assertTrue(clone.hydration)
+
+    def test_peer_attachment_goes(self):
+        self.migrate()
+        self.assertFalse(self.cloud.detach(self.volume, self.b))
+        self.assertIdle(self.a)
+        self.assertTrue(self.a.kernel.write(self.home))
+        self.assertEqual({}, self.a.transfer.prepared)
+
+    def test_peer_does_not_see_that_it_has_abandoned(self):
+        """Only the newest row knows the session, so that is left for now."""
+        self.migrate()
+        older, get = self.cloud.row(self.new.name_id), records.get
+
+        def read(context, row_id):
+            lags = self.cloud.here is self.b and row_id == older.id
+            return older if lags else get(context, row_id)
+
+        with mock.patch('dmclone_driver.move.records.get', new=read):
+            self.cloud.detach(self.volume, self.b)
+        self.assertEqual([records.ABANDONED], self.cloud.states())
+        self.cloud.watch(3)
+        self.assertIdle(self.a)
+
+    def test_peer_attachment_goes_after_a_write(self):
+        """Evidence decides, not which attachment was deleted."""
+        self.migrate()
+        self.b.kernel.write(self.there)
+        self.assertTrue(self.cloud.detach(self.volume, self.b))
+        self.assertEqual(self.b.pool, self.row().host)
+        self.assertEqual([records.COMMITTED], self.cloud.states())
+        self.assertFalse(self.gate.suspended)
+        self.assertEqual(1, self.b.kernel.get(
+            self.there).clone.bitmap['hydrated'])
+
+    def test_peer_attachment_goes_while_the_handle_is_open(self):
+        self.migrate()
+        """Open is not written: the guest may well go on at the home."""
+        handle = self.b.kernel.get(self.there)
+        handle.opened += 1
+        self.assertFalse(self.cloud.detach(self.volume, self.b))
+        self.assertEqual(self.a.pool, self.row().host)
+        self.assertTrue(self.a.kernel.write(self.home))
+        self.assertEqual([records.ABANDONED], self.cloud.states())
+        self.assertFalse(self.b.kernel.write(self.there))
+        handle.opened -= 1
+        handle.clone.waiting = 0
+        self.cloud.watch(2)
+        self.assertIdle(self.a)
+
+    def test_peer_attachment_goes_before_it_was_complete(self):
+        """What has written there was no guest."""
+        self.migrate()
+        self.cloud.set_attach_status(self.volume, self.b, 'attaching')
+        handle = self.b.kernel.get(self.there)
+        handle.opened += 1
+        self.assertFalse(self.b.kernel.write(self.there))
+        self.cloud.steps.observe = lambda: self.close_after_error(handle)
+        self.assertFalse(self.cloud.detach(self.volume, self.b))
+        self.assertIdle(self.a)
+        self.assertTrue(self.a.kernel.write(self.home))
+
+    @staticmethod
+    def close_after_error(handle):
+        if not handle.clone.waiting:
+            handle.opened = 0
+
+    def test_all_attachments_go_by_force(self):
+        self.migrate()
+        with self.cloud.on(self.a):
+            self.a.driver.terminate_connection(self.row(), None)
+        self.assertIdle(self.a)
+
+    def test_names_of_the_host_differ(self):
+        """Nova's name of a host need not be cinder's; the address decides."""
+        self.cloud.attach(self.volume, self.a)
+        self.cloud.attach(self.volume, self.b, host='node2.example.org')
+        self.cloud.watch(2)
+        self.assertEqual([records.PREPARED], self.cloud.states())
+        self.cloud.detach(self.volume, self.a)
+        self.assertEqual(self.b.pool, self.row().host)
+
+    def test_next_migration_while_one_is_prepared(self):
+        self.migrate()
+        third = self.cloud.add('node3')
+        error = self.attach_error(third)
+        for part in (self.volume.id, 'node3', self.b.pool):
+            self.assertIn(part, error.msg)
+        self.assertEqual([records.PREPARED], self.cloud.states())
+        self.assertEqual([], third.lvm.names())
+
+    def test_next_migration_after_one_that_left_its_transfer(self):
+        self.migrate()
+        for record in self.row().volume_attachment:
+            if record.connector['host'] == 'node2':
+                record.destroy()
+        third = self.cloud.add('node3')
+        self.cloud.attach(self.volume, third)
+        self.assertEqual([], self.b.lvm.names())
+        self.assertEqual([records.PREPARED], self.cloud.states())
+        self.cloud.detach(self.volume, self.a)
+        self.cloud.watch(3)
+        self.assertIdle(third)
+
+    def test_orphan(self):
+        self.migrate()
+        for record in self.row().volume_attachment:
+            if record.connector['host'] == 'node2':
+                record.destroy()
+        with self.cloud.on(self.a):
+            self.a.transfer.discard_orphans(self.context)
+        self.assertIdle(self.a)
+        self.assertEqual({}, self.a.transfer.prepared)
+
+    def test_orphan_that_a_start_has_not_seen(self):
+        """The database that it read was not up to date."""
+        self.migrate()
+        before = self.row()
+        before.replication_driver_data = None
+        self.a.stop()
+        with mock.patch('dmclone_driver.move.records.on_host',
+                        return_value=[before]):
+            self.a.start()
+        self.assertEqual({}, self.a.transfer.prepared)
+        for record in self.row().volume_attachment:
+            if record.connector['host'] == 'node2':
+                record.destroy()
+        with self.cloud.on(self.a):
+            self.a.driver._update_volume_stats()
+            self.a.transfer.discard_orphans(self.context)
+        self.assertEqual([], self.cloud.placeholders())
+
+    def test_orphan_that_cannot_be_discarded(self):
+        """It stops neither the others, nor is it forgotten."""
+        other = self.a.create()
+        self.migrate()
+        self.cloud.attach(other, self.a)
+        self.cloud.attach(other, self.b)
+        for volume in self.volume, other:
+            for record in self.cloud.row(volume.id).volume_attachment:
+                record.destroy()
+        roll_back = self.a.transfer.roll_back
+
+        def fails(context, volume):
+            if volume.id == self.volume.id:
+                raise OSError
+            return roll_back(context, volume)
+
+        self.a.transfer.roll_back = fails
+        with self.cloud.on(self.a):
+            self.a.transfer.discard_orphans(self.context)
+        self.assertEqual([self.volume.id], list(self.a.transfer.prepared))
+
+    def test_orphan_that_was_written(self):
+        self.migrate()
+        self.b.kernel.write(self.there)
+        for record in self.row().volume_attachment:
+            record.destroy()
+        with self.cloud.on(self.a):
+            self.a.transfer.discard_orphans(self.context)
+        self.assertEqual(self.b.pool, self.row().host)
+
+    def test_database_forgets_a_commit_that_only_the_home_knows(self):
+        """What was prepared is kept, until the database knows again."""
+        self.migrate()
+        ids = self.volume.id, self.new.name_id
+        older = self.rows(*ids)
+        self.b.stop()
+        self.cloud.detach(self.volume, self.a)
+        newest = self.rows(*ids)
+        self.write_rows(older)
+        self.b.start()
+        log = self.patch('dmclone_driver.move.home.LOG')
+        with self.cloud.on(self.a):
+            self.a.transfer.prepared[self.volume.id] = self.new.name_id
+        self.cloud.watch(3)
+        self.cloud.detach(self.volume, self.b)
+        self.cloud.watch(3)
+        self.assertEqual(1, log.error.call_count)
+        self.assertEqual(older, self.rows(*ids))
+        self.assertEqual(CLONE, self.b.kernel.roles(self.new))
+        self.write_rows(newest)
+        for node in (self.a, self.b):
+            node.stop()
+            node.start()
+        self.cloud.settle()
+        self.cloud.watch(4)
+        self.assertIdle(self.b)
+
+    def rows(self, *ids):
+        """Read what the driver writes of some rows."""
+        fields = (*records.EXCHANGED, 'replication_driver_data')
+        return {row_id: {field: self.cloud.row(row_id)[field]
+                         for field in fields} for row_id in ids}
+
+    def write_rows(self, rows):
+        for row_id, values in rows.items():
+            db_api.volume_update(self.context, row_id, values)
+
+    def test_no_orphan(self):
+        self.migrate()
+        with self.cloud.on(self.a):
+            self.a.transfer.discard_orphans(self.context)
+        self.assertEqual([records.PREPARED], self.cloud.states())
+        self.assertEqual(CLONE, self.b.kernel.roles(self.new))
+
+    def test_no_query_without_a_prepared_transfer(self):
+        self.patch('dmclone_driver.move.records.get',
+                   side_effect=AssertionError('a query'))
+        with self.cloud.on(self.a):
+            self.a.transfer.discard_orphans(self.context)
+
+    def test_placeholder_was_deleted(self):
+        self.migrate()
+        records.destroy(self.context, self.new.name_id)
+        with self.cloud.on(self.a):
+            self.assertTrue(self.a.transfer.roll_back(self.context,
+                                                      self.row()))
+        self.assertIsNone(records.prepared_transfer(self.row()))
+
+
+class PeerDownTestCase(TransferTestCase):
+    """The peer does not answer at a roll back."""
+
+    def setUp(self):
+        super().setUp()
+        self.migrate()
+        self.b.stop()
+        self.cloud.detach(self.volume, self.b)
+
+    def test_placeholder_stays_abandoned(self):
+        self.assertEqual([records.ABANDONED], self.cloud.states())
+        self.assertIsNone(records.prepared_transfer(self.row()))
+        self.assertEqual({}, self.a.target.exports)
+        self.assertEqual(COMPLETE, self.a.kernel.roles(self.old))
+        self.assertTrue(self.a.kernel.write(self.home))
+
+    def test_peer_cleans_up(self):
+        self.b.start()
+        self.cloud.watch(2)
+        self.assertIdle(self.a)
+
+    def test_peer_cleans_up_after_a_reboot(self):
+        self.b.reboot()
+        self.b.start()
+        self.cloud.watch(2)
+        self.assertIdle(self.a)
+
+    def test_volume_can_be_attached_elsewhere(self):
+        third = self.cloud.add('node3')
+        self.cloud.detach(self.volume, self.a)
+        self.cloud.attach(self.volume, third)
+        self.b.start()
+        self.cloud.watch(3)
+        self.assertIdle(third)
+
+    def test_write_to_an_abandoned_destination_fails(self):
+        """It was never acknowledged, and never will be."""
+        self.b.kernel.write(self.there)
+        self.b.start()
+        self.cloud.watch(3)
+        self.assertIdle(self.a)
+
+
+@ddt.ddt
+class FailureTestCase(TransferTestCase):
+    """Whatever fails, the volume is at one place and nothing is left."""
+
+    def _attach(self, volume):
+        self.cloud.attach(volume, self.b)
+
+    @ddt.data(False, True)
+    def test_each_step_of_a_move(self, after):
+        """What fails before the commit is undone at once, all of it."""
+        wrong, failed = {}, 0
+        for step, volume, error in self.each_step(self._attach, after=after):
+            if error is None:
+                # After the commit, what fails is done later.
+                self.cloud.watch(4)
+                home = self.b
+            else:
+                failed += 1
+                home = self.a
+            row = self.cloud.row(volume.id)
+            left = self.cloud.leftovers()
+            if row.host != home.pool:
+                left.append('it is on ' + row.host)
+            if left:
+                wrong[step] = left
+        self.assertEqual({}, wrong)
+        # Some of them have to be before the commit.
+        self.assertGreater(failed, 15)
+
+    @ddt.data(False, True)
+    def test_each_step_of_a_move_back(self, after):
+        """The peer's attachment goes; what fails is repeated."""
+        def before(volume):
+            self.cloud.attach(volume, self.a)
+            self.cloud.attach(volume, self.b)
+
+        wrong = {}
+        for step, volume, error in self.each_step(
+                lambda volume: self.cloud.detach(volume, self.b),
+                before=before, after=after):
+            if error is not None:
+                with self.cloud.on(self.a):
+                    self.a.driver.terminate_connection(
+                        self.cloud.row(volume.id), self.b.connector)
+            self.cloud.watch(3)
+            if self.cloud.leftovers():
+                wrong[step] = self.cloud.leftovers()
+        self.assertEqual({}, wrong)
+
+    def test_commit_fails(self):
+        self.patch('dmclone_driver.move.records.commit',
+                   side_effect=RuntimeError('no database'))
+        error = self.attach_error()
+        self.assertIsInstance(error, exception.TransferFailed)
+        for part in (self.volume.id, self.b.host, 'no database',
+                     'It stays where it was'):
+            self.assertIn(part, error.msg)
+        self.assertIdle(self.a)
+
+    def lose_answer(self, function):
+        """Let the database do something, and its answer be lost."""
+        real = getattr(records, function)
+
+        def lose(*args, **kwargs):
+            real(*args, **kwargs)
+            raise RuntimeError('lost')
+        return mock.patch('dmclone_driver.move.records.' + function, new=lose)
+
+    def test_answer_to_the_beginning_is_lost(self):
+        """Nobody waits for what has begun: it is an orphan."""
+        with self.lose_answer('begin'):
+            self.assertRaises(RuntimeError, self.cloud.attach, self.volume,
+                              self.b)
+        self.assertEqual([records.PREPARED], self.cloud.states())
+        for attachment in self.row().volume_attachment:
+            attachment.destroy()
+        self.cloud.watch(2)
+        self.assertIdle(self.a)
+
+    def test_beginning_is_not_there_where_the_volume_is_read(self):
+        begin = records.begin
+        stale = mock.patch('cinder.objects.Volume.refresh')
+        self.addCleanup(stale.stop)
+
+        def begins(*args):
+            begin(*args)
+            stale.start()
+
+        with mock.patch('dmclone_driver.move.records.begin', new=begins):
+            error = self.attach_error()
+        stale.stop()
+        self.assertIn('last transactions', error.msg)
+        self.cloud.settle()
+        self.assertIdle(self.a)
+
+    def test_answer_to_the_commit_is_lost(self):
+        """The volume has moved, and that is what its user is told."""
+        self.cloud.steps.start()
+        with self.lose_answer('commit'):
+            error = self.attach_error()
+        self.assertIsInstance(error, exception.TransferRefused)
+        self.assertIn('it has just moved to ' + self.b.pool, error.msg)
+        self.assertNotAskedItself()
+        self.cloud.watch(4)
+        self.assertIdle(self.b)
+
+    def test_peer_commits_at_the_same_moment(self):
+        self.migrate()
+        real = records.commit
+        self.cloud.steps.start()
+        with mock.patch('dmclone_driver.move.records.commit',
+                        new=lambda *args: real(*args) and real(*args)):
+            self.cloud.detach(self.volume, self.a)
+        self.assertNotAskedItself()
+        self.assertEqual({}, self.a.teardown.pending)
+        self.cloud.watch(4)
+        self.assertIdle(self.b)
+
+    def assertNotAskedItself(self):
+        self.assertEqual([], [step for step in self.cloud.steps.log
+                              if step.startswith('node1: ask node1')])
+
+    def test_export_that_could_not_be_ended_is_needed_again(self):
+        self.migrate()
+        unexport = self.a.backend.target.unexport
+        self.a.backend.target.unexport = None
+        self.cloud.detach(self.volume, self.b)
+        self.a.backend.target.unexport = unexport
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.pass_time(1000)
+        self.a.look()
+        self.assertEqual(1, len(self.a.target.exports))
+
+    def test_peer_is_lost_while_it_prepares(self):
+        """Nothing is undone there, until it is back."""
+        prepare = self.a.backend.client.prepare
+
+        def lose_peer(*args, **kwargs):
+            prepare(*args, **kwargs)
+            self.b.stop()
+            return prepare(*args, **kwargs)
+
+        self.a.backend.client.prepare = lose_peer
+        error = self.attach_error()
+        for part in (self.volume.id, self.b.host, 'did not answer prepare'):
+            self.assertIn(part, error.msg)
+        self.assertEqual([records.ABANDONED], self.cloud.states())
+        self.assertEqual({}, self.a.target.exports)
+        self.b.start()
+        self.cloud.watch(2)
+        self.assertIdle(self.a)
+
+
+@ddt.ddt
+class RefusalTestCase(TransferTestCase):
+    """What cannot work is refused before anything is changed."""
+
+    def assertRefused(self, *parts):
+        error = self.attach_error()
+        self.assertIsInstance(error, exception.TransferRefused)
+        for part in (self.volume.id, 'node2') + parts:
+            self.assertIn(part, error.msg)
+        self.assertEqual(1, len(self.cloud.rows()))
+        self.assertEqual({}, self.a.target.exports)
+        self.assertEqual([], self.b.lvm.names())
+
+    def test_snapshots(self):
+        self.a.driver.vg.create_lv_snapshot('_snapshot-1', self.volume.name)
+        self.assertRefused('it has snapshots, which stay on node1')
+
+    def test_exported(self):
+        records.set_export(self.context, self.row(), 'somewhere', 'x')
+        self.assertRefused('in use over iSCSI')
+
+    def test_open(self):
+        self.a.kernel.get(self.old.path()).opened += 1
+        self.assertRefused(self.old.path(), 'still open')
+
+    def test_clone_whose_metadata_has_failed(self):
+        """What it has copied since is nowhere else, and cannot be kept."""
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.detach(self.volume, self.b)
+        name, = self.b.clones()
+        self.b.kernel.get(name).clone.mode = 'ro'
+        error = self.attach_error(self.a)
+        self.assertIn('metadata', error.msg)
+        self.assertEqual(self.b.pool, self.row().host)
+        self.assertEqual([records.COMMITTED], self.cloud.states())
+
+    def test_disk_that_cannot_flush(self):
+        """What it has acknowledged would be lost: the volume stays."""
+        self.patch('dmclone_driver.privsep.block.flush_disk',
+                   side_effect=OSError('no flush'))
+        error = self.attach_error()
+        self.assertIn('no flush', error.msg)
+        self.assertIdle(self.a)
+
+    def test_open_where_it_is_attached(self):
+        self.cloud.attach(self.volume, self.a)
+        self.a.kernel.get(self.old.path()).opened += 1
+        self.cloud.attach(self.volume, self.b)
+        self.assertEqual([records.PREPARED], self.cloud.states())
+
+    def test_no_room(self):
+        self.b.lvm.groups['volumes'] = storage.GIB // 2
+        self.assertRefused('needs 1 GiB', 'only 0.50 GiB left')
+
+    def test_reserved_room(self):
+        self.override_config('reserved_percentage', 100,
+                             group=cloud.BACKEND)
+        self.assertRefused('needs 1 GiB', 'only 0.00 GiB left',
+                           'reserved_percentage = 100')
+
+    def give_type(self, **extra_specs):
+        """Give the volume a type that wants something."""
+        volume_type = volume_types.create(self.context, 'picky', extra_specs)
+        row = self.row()
+        row.volume_type_id = volume_type['id']
+        row.save()
+
+    def test_type_that_wants_other_metadata(self):
+        self.give_type(**{'capabilities:dmclone_metadata_backend': 'zram'})
+        self.assertRefused('wants dmclone_metadata_backend zram',
+                           'there it is lvm')
+
+    def test_type_that_wants_this_metadata(self):
+        self.give_type(dmclone_metadata_persistent='<is> True', other='x')
+        self.cloud.attach(self.volume, self.b)
+        self.assertEqual(self.b.pool, self.row().host)
+
+    @ddt.data('zone-node1', 'zone-node1, zone-node3', '')
+    def test_type_of_other_zones(self, zones):
+        self.give_type(**{'RESKEY:availability_zones': zones})
+        self.assertRefused('availability zones %s,' % zones,
+                           'in zone-node2')
+
+    def test_type_of_this_zone(self):
+        self.give_type(**{'RESKEY:availability_zones':
+                          'zone-node1, zone-node2'})
+        self.cloud.attach(self.volume, self.b)
+        self.assertEqual(self.b.pool, self.row().host)
+
+    def test_peer_does_not_answer(self):
+        self.b.stop()
+        self.assertRefused('node2@dmclone did not answer describe')
+
+    def test_another_peer_does_not_answer(self):
+        """Whoever attaches a volume does not wait for that."""
+        other = self.a.create()
+        third = self.cloud.add('node3')
+        self.cloud.attach(other, self.a)
+        self.cloud.attach(other, third)
+        third.stop()
+        self.cloud.detach(other, third)
+        self.assertEqual(1, len(self.a.teardown.pending))
+        self.cloud.steps.start()
+        self.cloud.attach(self.volume, self.b)
+        self.assertEqual([], [step for step in self.cloud.steps.log
+                              if 'ask ' + third.host in step])
+
+
+class WhileMovingTestCase(TransferTestCase):
+
+    def refuse(self):
+        volume = self.row()
+        node = self.cloud.by_host[records.backend_of(volume)]
+        with self.cloud.on(node):
+            node.transfer.refuse_while_moving(self.context, volume, 'lift')
+
+    def assertMoving(self):
+        error = self.assertRaises(exception.NotWhileMoving, self.refuse)
+        for part in ('lift', self.volume.id, 'from node1 to node2'):
+            self.assertIn(part, error.msg)
+
+    def test_in_one_place(self):
+        self.refuse()
+
+    def test_prepared(self):
+        self.migrate()
+        self.assertMoving()
+
+    def test_committed(self):
+        self.cloud.attach(self.volume, self.b)
+        self.assertMoving()
+
+    def test_complete(self):
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.watch(3)
+        self.refuse()
+
+    def test_complete_but_the_old_home_is_away(self):
+        """What it has left is nobody's data any more."""
+        self.cloud.attach(self.volume, self.b)
+        self.a.stop()
+        self.cloud.watch(3)
+        self.assertEqual([records.RELEASED], self.cloud.states())
+        self.refuse()

@@ -1,0 +1,457 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is who, on a real database."""
+
+from unittest import mock
+import uuid
+
+from cinder import context as cinder_context
+from cinder.db import api as db_api
+from cinder.db import models
+from cinder import exception as cinder_exception
+from cinder import objects
+from cinder.tests.unit import utils
+from sqlalchemy import event
+from sqlalchemy import orm
+
+from dmclone_driver import exception
+from dmclone_driver.move import peers
+from dmclone_driver.move import records
+from tests.unit import base
+
+A, B, C = ('node%d@dmclone#dmclone' % number for number in (1, 2, 3))
+LEFT = ('id', 'created_at', 'updated_at', 'deleted_at', 'deleted',
+        'replication_driver_data')
+
+
+def peer(host):
+    return peers.Peer(backend_host=host.partition('#')[0], host=host,
+                      service_uuid=str(uuid.uuid4()),
+                      availability_zone='zone of ' + host)
+
+
+class IdentityTestCase(base.DatabaseTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.context = cinder_context.RequestContext(
+            user_id=uuid.uuid4().hex, project_id=uuid.uuid4().hex,
+            is_admin=False)
+        self.volume = utils.create_volume(
+            self.context, host=A, size=7, volume_type_id=self.vt['id'],
+            status='in-use', service_uuid=str(uuid.uuid4()),
+            availability_zone='zone of A', provider_id='id of A',
+            provider_geometry='geometry of A', display_name='mine')
+        records.set_export(self.context, self.volume, 'where', 'secret')
+
+    def begin(self, host=B, row=None):
+        placeholder_id = str(uuid.uuid4())
+        records.begin(self.context, row or self.read(self.volume.id),
+                      placeholder_id, peer(host), 'iqn.of.' + host,
+                      'nova-name')
+        return placeholder_id
+
+    def read(self, volume_id):
+        return records.get(self.context, volume_id)
+
+    def raw(self, *ids):
+        """Read all columns of rows, as they are in the database."""
+        admin = self.context.elevated()
+        with db_api.main_context_manager.reader.using(admin):
+            rows = {row.id: {column.name: getattr(row, column.name)
+                             for column in models.Volume.__table__.columns}
+                    for row in admin.session.query(models.Volume)}
+        return [rows[row_id] for row_id in ids]
+
+    def assertAllOrNothing(self, act, read):
+        """What was written is taken back, whichever write is the last."""
+        before, wrong = read(), []
+
+        def fail(session, context):
+            wrong[0] -= 1
+            if not wrong[0]:
+                raise ZeroDivisionError
+
+        event.listen(orm.Session, 'after_flush', fail)
+        self.addCleanup(event.remove, orm.Session, 'after_flush', fail)
+        for number in range(1, 5):
+            wrong[:] = [number]
+            try:
+                act()
+            except ZeroDivisionError:
+                self.assertEqual(before, read())
+            else:
+                break
+        self.assertGreater(number, 1)
+        self.assertNotEqual(before, read())
+
+
+class BeginTestCase(IdentityTestCase):
+
+    def test_placeholder(self):
+        placeholder = self.read(self.begin())
+        self.assertEqual(B, placeholder.host)
+        self.assertEqual('zone of ' + B, placeholder.availability_zone)
+        self.assertEqual('dmclone_driver', placeholder.project_id)
+        self.assertEqual('dmclone_driver', placeholder.user_id)
+        self.assertEqual(self.volume.volume_type_id,
+                         placeholder.volume_type_id)
+        self.assertEqual(7, placeholder.size)
+        self.assertEqual('maintenance', placeholder.status)
+        self.assertFalse(placeholder.use_quota)
+        self.assertTrue(records.is_placeholder(placeholder))
+        self.assertEqual(self.volume.id, records.volume_of(placeholder))
+        self.assertEqual(
+            records.Record(records.PREPARED, self.volume.id,
+                           'iqn.of.' + B, 'nova-name'),
+            records.record(placeholder))
+
+    def test_users_do_not_see_it(self):
+        """It is in no project of theirs."""
+        placeholder_id = self.begin()
+        seen = objects.VolumeList.get_all_by_project(
+            self.context, self.context.project_id)
+        self.assertEqual([self.volume.id], [row.id for row in seen])
+        self.assertNotEqual(self.volume.id, placeholder_id)
+
+    def test_volume_is_locked(self):
+        placeholder_id = self.begin()
+        volume = self.read(self.volume.id)
+        self.assertEqual(placeholder_id, records.prepared_transfer(volume))
+        self.assertEqual(A, volume.host)
+        self.assertFalse(records.is_placeholder(volume))
+        self.assertRaises(exception.TransferRefused, self.begin, C)
+        rows = objects.VolumeList.get_all(self.context.elevated())
+        self.assertEqual(2, len(rows))
+
+    def test_stale_copy_of_the_row(self):
+        stale = self.read(self.volume.id)
+        records.commit(self.context, self.volume.id, self.begin())
+        self.assertRaises(exception.TransferRefused, self.begin, C, stale)
+
+    def test_is_one_transaction(self):
+        def read():
+            return [(row.id, row.replication_driver_data) for row in
+                    objects.VolumeList.get_all(self.context.elevated())]
+
+        self.assertAllOrNothing(self.begin, read)
+
+    def test_volume_is_gone(self):
+        stale = self.read(self.volume.id)
+        records.destroy(self.context, self.volume.id)
+        self.assertRaises(exception.TransferRefused, self.begin, B, stale)
+
+    def test_record_fits_its_column(self):
+        record = records.Record(records.COMMITTED, str(uuid.uuid4()),
+                                'i' * 80, 'n' * 64)
+        self.assertGreater(255, len(record.text()))
+
+
+class CheckPreparedTestCase(IdentityTestCase):
+
+    def check(self, placeholder_id):
+        return records.check_prepared(self.context, self.volume.id,
+                                      placeholder_id)
+
+    def test_prepared(self):
+        self.check(self.begin())
+
+    def test_abandoned(self):
+        placeholder_id = self.begin()
+        records.abandon(self.context, self.volume.id, placeholder_id)
+        error = self.assertRaises(exception.TransferGone, self.check,
+                                  placeholder_id)
+        self.assertIn(self.volume.id, error.msg)
+        self.assertIn('abandoned', error.msg)
+
+    def test_committed(self):
+        placeholder_id = self.begin()
+        records.commit(self.context, self.volume.id, placeholder_id)
+        self.assertRaises(exception.TransferGone, self.check, placeholder_id)
+
+    def test_another_has_its_place(self):
+        old = self.begin()
+        records.abandon(self.context, self.volume.id, old)
+        self.check(self.begin(C))
+        self.assertRaises(exception.TransferGone, self.check, old)
+
+    def test_deleted(self):
+        placeholder_id = self.begin()
+        records.destroy(self.context, placeholder_id)
+        self.assertRaises(exception.TransferGone, self.check, placeholder_id)
+
+
+class CommitTestCase(IdentityTestCase):
+
+    def commit(self, placeholder_id):
+        return records.commit(self.context, self.volume.id, placeholder_id)
+
+    def test_exchanges_what_belongs_to_the_logical_volume_only(self):
+        placeholder_id = self.begin()
+        ids = self.volume.id, placeholder_id
+        mine, other = self.raw(*ids)
+        self.assertTrue(self.commit(placeholder_id))
+        mine_after, other_after = self.raw(*ids)
+        exchanged = {'host', 'cluster_name', 'availability_zone',
+                     'service_uuid', 'provider_id', 'provider_location',
+                     'provider_auth', 'provider_geometry'}
+        for field in exchanged:
+            self.assertEqual((other[field], mine[field]),
+                             (mine_after[field], other_after[field]), field)
+        self.assertEqual((placeholder_id, self.volume.id),
+                         (mine_after['_name_id'], other_after['_name_id']))
+        for field in set(mine) - exchanged - set(LEFT) - {'_name_id'}:
+            self.assertEqual((mine[field], other[field]),
+                             (mine_after[field], other_after[field]), field)
+        self.assertIsNone(mine_after['replication_driver_data'])
+        self.assertEqual(records.COMMITTED, records.record(
+            self.read(placeholder_id)).state)
+        # The export goes with the logical volume that is exported.
+        self.assertEqual('where', other_after['provider_location'])
+
+    def test_twice(self):
+        placeholder_id = self.begin()
+        self.assertIs(True, self.commit(placeholder_id))
+        before = self.raw(self.volume.id, placeholder_id)
+        self.assertIs(False, self.commit(placeholder_id))
+        self.assertEqual(before, self.raw(self.volume.id, placeholder_id))
+
+    def test_after_abandon(self):
+        placeholder_id = self.begin()
+        self.assertTrue(records.abandon(self.context, self.volume.id,
+                                        placeholder_id))
+        before = self.raw(self.volume.id, placeholder_id)
+        self.assertRaises(exception.TransferGone, self.commit,
+                          placeholder_id)
+        self.assertEqual(before, self.raw(self.volume.id, placeholder_id))
+
+    def test_placeholder_says_otherwise(self):
+        """Both rows have to agree."""
+        placeholder_id = self.begin()
+        row = self.read(placeholder_id)
+        row.replication_driver_data = records.record(row).but(
+            records.ABANDONED).text()
+        row.save()
+        self.assertRaises(exception.TransferGone, self.commit,
+                          placeholder_id)
+        self.assertEqual(A, self.read(self.volume.id).host)
+
+    def test_volume_that_has_never_moved_and_no_transfer(self):
+        self.assertRaises(exception.TransferGone, records.commit,
+                          self.context, self.volume.id, None)
+
+    def test_after_the_placeholder_is_gone(self):
+        placeholder_id = self.begin()
+        records.abandon(self.context, self.volume.id, placeholder_id)
+        records.destroy(self.context, placeholder_id)
+        self.assertRaises(exception.TransferGone, self.commit,
+                          placeholder_id)
+        self.assertEqual(A, self.read(self.volume.id).host)
+
+    def test_is_one_transaction(self):
+        placeholder_id = self.begin()
+        self.assertAllOrNothing(
+            lambda: self.commit(placeholder_id),
+            lambda: self.raw(self.volume.id, placeholder_id))
+
+    def test_chain(self):
+        """A to B to C, while the data of neither has arrived."""
+        first = self.begin(B)
+        self.commit(first)
+        second = self.begin(C)
+        self.commit(second)
+        volume = self.read(self.volume.id)
+        self.assertEqual((C, second), (volume.host, volume.name_id))
+        for name_id, host, source in ((second, B, first),
+                                      (first, A, self.volume.id)):
+            row = records.source_row(self.context, name_id)
+            self.assertEqual((host, source), (row.host, row.name_id))
+        self.assertIsNone(records.source_row(self.context, self.volume.id))
+
+    def test_there_and_back(self):
+        """The old logical volume is still there: nothing collides."""
+        first = self.begin(B)
+        self.commit(first)
+        second = self.begin(A)
+        self.commit(second)
+        rows = [self.read(row) for row in (self.volume.id, first, second)]
+        self.assertEqual([(A, second), (A, self.volume.id), (B, first)],
+                         [(row.host, row.name_id) for row in rows])
+
+
+class AbandonTestCase(IdentityTestCase):
+
+    def abandon(self, placeholder_id):
+        return records.abandon(self.context, self.volume.id, placeholder_id)
+
+    def test_frees_the_volume(self):
+        placeholder_id = self.begin()
+        self.assertIs(True, self.abandon(placeholder_id))
+        volume, placeholder = map(self.read, (self.volume.id,
+                                              placeholder_id))
+        self.assertIsNone(records.prepared_transfer(volume))
+        self.assertEqual(A, volume.host)
+        self.assertEqual(records.ABANDONED,
+                         records.record(placeholder).state)
+        # Whoever ends the session has to find it.
+        self.assertEqual((None, None), (volume.provider_location,
+                                        volume.provider_auth))
+        self.assertEqual(('where', 'secret'), (
+            placeholder.provider_location, placeholder.provider_auth))
+        self.begin(C)
+
+    def test_after_commit(self):
+        placeholder_id = self.begin()
+        records.commit(self.context, self.volume.id, placeholder_id)
+        before = self.raw(self.volume.id, placeholder_id)
+        self.assertIs(False, self.abandon(placeholder_id))
+        self.assertEqual(before, self.raw(self.volume.id, placeholder_id))
+
+    def test_after_release(self):
+        placeholder_id = self.begin()
+        records.commit(self.context, self.volume.id, placeholder_id)
+        records.release(self.context, placeholder_id)
+        self.assertIs(False, self.abandon(placeholder_id))
+
+    def test_twice(self):
+        placeholder_id = self.begin()
+        self.abandon(placeholder_id)
+        self.assertIs(True, self.abandon(placeholder_id))
+        self.assertEqual('where', self.read(placeholder_id).provider_location)
+
+    def test_leaves_its_successor_alone(self):
+        old = self.begin()
+        self.abandon(old)
+        new = self.begin(C)
+        self.abandon(old)
+        self.assertEqual(new, records.prepared_transfer(
+            self.read(self.volume.id)))
+
+    def test_placeholder_is_gone(self):
+        placeholder_id = self.begin()
+        records.destroy(self.context, placeholder_id)
+        self.assertIs(True, self.abandon(placeholder_id))
+        self.begin(C)
+
+    def test_is_one_transaction(self):
+        placeholder_id = self.begin()
+        self.assertAllOrNothing(
+            lambda: self.abandon(placeholder_id),
+            lambda: self.raw(self.volume.id, placeholder_id))
+
+
+class ReleaseTestCase(IdentityTestCase):
+
+    def unfinished(self):
+        rows = records.placeholders_of(self.context, {self.volume.id})
+        return [row.id for row in rows if records.state(row) in (
+            records.RELEASED, records.ABANDONED)]
+
+    def test_release(self):
+        placeholder_id = self.begin()
+        self.assertEqual([], self.unfinished())
+        records.commit(self.context, self.volume.id, placeholder_id)
+        self.assertEqual([], self.unfinished())
+        self.assertIs(True, records.release(self.context, placeholder_id))
+        self.assertEqual([placeholder_id], self.unfinished())
+        self.assertIsNone(records.source_row(self.context, placeholder_id))
+
+    def test_abandoned(self):
+        placeholder_id = self.begin()
+        records.abandon(self.context, self.volume.id, placeholder_id)
+        self.assertEqual([placeholder_id], self.unfinished())
+        records.destroy(self.context, placeholder_id)
+        self.assertEqual([], self.unfinished())
+
+    def test_gone(self):
+        placeholder_id = self.begin()
+        records.destroy(self.context, placeholder_id)
+        self.assertIs(False, records.release(self.context, placeholder_id))
+
+    def test_others_in_maintenance(self):
+        """Cinder uses that status, and migration_status, itself."""
+        utils.create_volume(self.context, status='maintenance',
+                            volume_type_id=self.vt['id'],
+                            migration_status='dmclone:' + self.volume.id)
+        self.assertEqual([], self.unfinished())
+
+
+class RowsTestCase(IdentityTestCase):
+
+    def test_row_that_is_not_there_where_it_is_read(self):
+        with mock.patch('cinder.objects.Volume.get_by_id',
+                        side_effect=cinder_exception.VolumeNotFound(
+                            volume_id=self.volume.id)):
+            self.assertRaises(exception.ReadLagsBehind, self.read,
+                              self.volume.id)
+            self.assertIsNone(self.read(str(uuid.uuid4())))
+
+    def test_placeholder(self):
+        placeholder_id = self.begin()
+        self.assertEqual(placeholder_id, records.placeholder(
+            self.context, placeholder_id).id)
+        for other in (self.volume.id, str(uuid.uuid4())):
+            self.assertIsNone(records.placeholder(self.context, other))
+
+    def test_source_row(self):
+        self.assertIsNone(records.source_row(self.context, self.volume.id))
+        self.assertIsNone(records.source_row(self.context,
+                                             str(uuid.uuid4())))
+        placeholder_id = self.begin()
+        self.assertEqual(self.volume.id, records.source_row(
+            self.context, placeholder_id).id)
+        records.commit(self.context, self.volume.id, placeholder_id)
+        self.assertEqual(placeholder_id, records.source_row(
+            self.context, placeholder_id).id)
+
+    def test_source_row_of_an_abandoned_transfer(self):
+        placeholder_id = self.begin()
+        records.abandon(self.context, self.volume.id, placeholder_id)
+        self.assertIsNone(records.source_row(self.context, placeholder_id))
+
+    def test_owner_row(self):
+        def owner(name_id):
+            return records.owner_row(self.context, name_id).id
+
+        placeholder_id = self.begin()
+        self.assertEqual(self.volume.id, owner(self.volume.id))
+        self.assertEqual(placeholder_id, owner(placeholder_id))
+        records.commit(self.context, self.volume.id, placeholder_id)
+        self.assertEqual(placeholder_id, owner(self.volume.id))
+        self.assertEqual(self.volume.id, owner(placeholder_id))
+        self.assertIsNone(records.owner_row(self.context,
+                                            str(uuid.uuid4())))
+
+    def test_on_host(self):
+        placeholder_id = self.begin()
+        for host, expected in ((A, self.volume.id), (B, placeholder_id)):
+            rows = records.on_host(self.context, host.partition('#')[0])
+            self.assertEqual([expected], [row.id for row in rows])
+
+    def test_get(self):
+        self.assertIsNone(self.read(str(uuid.uuid4())))
+        placeholder_id = self.begin()
+        records.destroy(self.context, placeholder_id)
+        self.assertIsNone(self.read(placeholder_id))
+
+    def test_export_of_a_volume_that_has_moved(self):
+        """Its old home may be late: the new row is not touched."""
+        placeholder_id = self.begin()
+        late = self.read(self.volume.id)
+        records.commit(self.context, self.volume.id, placeholder_id)
+        records.set_export(self.context, late, 'late', 'secret')
+        self.assertIsNone(records.get(
+            self.context, self.volume.id).provider_location)
+
+    def test_export_for_a_transfer_that_was_abandoned(self):
+        """The volume would seem to be in use."""
+        placeholder_id = self.begin()
+        late = self.read(self.volume.id)
+        records.abandon(self.context, self.volume.id, placeholder_id)
+        records.set_export(self.context, late, 'late', 'secret')
+        self.assertIsNone(self.read(self.volume.id).provider_location)
+
+    def test_set_export(self):
+        records.set_export(self.context, self.volume, None, None)
+        volume = self.read(self.volume.id)
+        self.assertEqual((None, None), (volume.provider_location,
+                                        volume.provider_auth))

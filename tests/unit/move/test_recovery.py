@@ -1,0 +1,764 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting again, after whatever end."""
+
+import contextlib
+from unittest import mock
+import uuid
+
+from cinder.db import api as db_api
+import ddt
+
+from dmclone_driver.move import records
+from dmclone_driver.move import rpcapi
+from dmclone_driver.node import devices
+from dmclone_driver.node.names import Names
+from tests.unit import base
+from tests.unit.fakes import steps
+
+
+class RecoveryTestCase(base.CloudTestCase):
+
+    def restart(self, *nodes, reboot=False, settle=True):
+        for node in nodes:
+            node.reboot() if reboot else node.stop()
+        for node in nodes:
+            node.start()
+        if settle:
+            self.cloud.settle()
+
+    def handle(self, node):
+        return node.kernel.get(Names(self.row().name_id).path())
+
+
+class VolumesTestCase(RecoveryTestCase):
+
+    def test_idle(self):
+        self.restart(self.a, reboot=True)
+        self.assertIdle(self.a)
+
+    def test_host_was_changed_while_the_node_was_off(self):
+        """As with cinder-manage volume update_host."""
+        self.a.reboot()
+        db_api.volume_update(self.context, self.volume.id,
+                             {'host': self.b.pool})
+        self.restart(self.a)
+        self.assertIdle(self.a)
+
+    def test_service_only(self):
+        before = self.handle(self.a)
+        self.restart(self.a)
+        self.assertIs(before, self.handle(self.a))
+
+    def test_suspended_handle_goes_on(self):
+        self.handle(self.a).suspended = True
+        self.restart(self.a)
+        self.assertIdle(self.a)
+
+    def test_broken_volume_stops_nothing(self):
+        """Neither the service nor the others."""
+        others = [self.a.create() for _ in range(2)]
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.attach(others[0], self.b)
+        broken = Names(self.row().name_id)
+        self.b.kernel.reboot()
+        self.b.lvm.drop('/dev/volumes/' + broken.metadata)
+        self.restart(self.b, reboot=True)
+        self.assertEqual({}, self.b.kernel.roles(broken))
+        self.assertIn('volume-' + broken.name_id, self.b.lvm.names())
+        self.assertEqual('error', self.row().status)
+        self.assertEqual([self.volume.id], [
+            message['resource_uuid'] for message in self.cloud.messages()])
+        self.assertEqual('clone', self.b.kernel.roles(Names(
+            self.cloud.row(others[0].id).name_id))['handle'])
+        self.cloud.attach(others[1], self.b)
+
+    def test_exports_that_nobody_needs(self):
+        """One that cannot be judged stops no other."""
+        names = [Names(self.volume.id), Names(self.a.create().id)]
+        with self.cloud.on(self.a):
+            for each in names:
+                devices.ensure_export(each, 1024 ** 3)
+        owner_row = records.owner_row
+
+        def fails(context, name_id):
+            if name_id == min(each.name_id for each in names):
+                raise OSError
+            return owner_row(context, name_id)
+
+        with mock.patch('dmclone_driver.move.records.owner_row', new=fails):
+            self.restart(self.a)
+        self.assertEqual(1, len([name for name in self.a.kernel.devices
+                                 if name.endswith('-export')]))
+        self.restart(self.a)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def test_copy_that_was_cut_off(self):
+        """Its snapshot would keep the volume here for ever."""
+        name = 'clone-snap-' + str(uuid.uuid4())
+        with self.cloud.on(self.a):
+            self.a.driver.vg.create_lv_snapshot(name, self.volume.name)
+            self.a.driver.vg.create_lv_snapshot('clone-snap-of-mine',
+                                                self.volume.name)
+        self.restart(self.a)
+        self.assertEqual({self.volume.name, 'clone-snap-of-mine'},
+                         set(self.a.lvm.names()))
+
+    def test_copy_that_is_not_removed_at_once(self):
+        """Cinder's clearing asks for its size, in its own way."""
+        names = ['clone-snap-' + str(uuid.uuid4()) for _ in range(2)]
+        with self.cloud.on(self.a):
+            for name in names:
+                self.a.driver.vg.create_lv_snapshot(name, self.volume.name)
+        cleared, fails = [], [OSError('busy')]
+
+        def clear(driver, snapshot, is_snapshot=False):
+            cleared.append((snapshot['name'], snapshot['volume_size']))
+            if fails:
+                raise fails.pop()
+        self.patch('cinder.volume.drivers.lvm.LVMVolumeDriver._delete_volume',
+                   new=clear)
+        self.restart(self.a)
+        self.assertEqual({(name, 1) for name in names}, set(cleared))
+        self.assertEqual(2, len(cleared))
+        self.cloud.watch()
+        self.assertEqual(3, len(cleared))
+        self.assertFalse(self.a.watcher.recovery.has_failed)
+
+    def test_logical_volume_is_gone(self):
+        other = self.a.create()
+        self.a.kernel.reboot()
+        self.a.lvm.drop('/dev/volumes/' + self.volume.name)
+        self.restart(self.a, reboot=True)
+        self.assertEqual(['dmclone-' + other.id],
+                         list(self.a.kernel.devices))
+
+
+class AgainTestCase(RecoveryTestCase):
+    """What fails at a start is tried again until it works."""
+
+    def setUp(self):
+        super().setUp()
+        self.other = self.a.create()
+        self.names = Names(self.volume.id)
+        self.broken = {self.names}
+        self.ensure_linear = devices.ensure_linear
+        self.patch('dmclone_driver.node.devices.ensure_linear',
+                   new=self.ensure)
+        self.restart(self.a, reboot=True)
+
+    def ensure(self, names, lv, **kwargs):
+        if names in self.broken:
+            raise OSError('the-reason')
+        self.ensure_linear(names, lv, **kwargs)
+
+    def test_heals(self):
+        self.cloud.watch(3)
+        self.assertEqual(['dmclone-' + self.other.id],
+                         list(self.a.kernel.devices))
+        self.broken.clear()
+        self.cloud.watch()
+        self.assertIdle(self.a)
+        self.assertEqual({}, self.a.watcher.recovery.failed)
+
+    def test_one_that_stays_broken_holds_up_no_other(self):
+        others = [self.a.create() for _ in range(3)]
+        self.broken |= {Names(volume.id) for volume in others}
+        self.restart(self.a, reboot=True)
+        self.assertEqual(4, len(self.a.watcher.recovery.failed))
+        self.broken = {Names(others[1].id)}
+        self.cloud.watch()
+        self.assertEqual({'dmclone-' + volume.id for volume in (
+            self.volume, self.other, others[0], others[2])},
+            set(self.a.kernel.devices))
+        self.assertEqual([others[1].id],
+                         list(self.a.watcher.recovery.failed))
+
+    def test_ever_less_often(self):
+        again = self.patch('dmclone_driver.move.recovery.Recovery.again')
+        for _ in range(100):
+            self.cloud.pass_time(1)
+            self.a.look()
+            self.cloud.settle()
+        self.assertIn(again.call_count, range(5, 9))
+
+    def hold(self, act):
+        """Do something while a retry waits for the lock of a volume."""
+        lock, self.locked = self.a.backend.lock, []
+
+        @contextlib.contextmanager
+        def wait(volume_id):
+            act()
+            with lock(volume_id):
+                self.locked.append(volume_id)
+                yield
+
+        self.a.backend.lock = wait
+        self.broken.clear()
+        self.cloud.watch()
+        self.assertEqual([self.volume.id], self.locked)
+        self.assertEqual({}, self.a.watcher.recovery.failed)
+
+    def test_has_gone_meanwhile(self):
+        self.hold(self.volume.destroy)
+        self.assertEqual({}, self.a.kernel.roles(self.names))
+
+    def test_has_moved_meanwhile(self):
+        def move():
+            row = self.row()
+            row.host = self.b.pool
+            row.save()
+
+        self.hold(move)
+        self.assertEqual({}, self.a.kernel.roles(self.names))
+
+    def test_metadata_in_the_middle_of_a_chain(self):
+        """The volume lives elsewhere, and needs what it knew."""
+        self.broken.clear()
+        self.cloud.watch()
+        c = self.cloud.add('node3')
+        self.cloud.attach(self.volume, self.b)
+        metadata = '/dev/volumes/' + Names(self.row().name_id).metadata
+        self.cloud.detach(self.volume, self.b)
+        self.cloud.attach(self.volume, c)
+        lost = self.b.lvm.volumes.pop(metadata)
+        self.restart(self.b, reboot=True)
+        self.assertEqual((c.pool, 'error'), (self.row().host,
+                                             self.row().status))
+        message, = self.cloud.messages()
+        self.assertEqual(self.volume.id, message['resource_uuid'])
+        self.b.lvm.volumes[metadata] = lost
+        self.cloud.watch()
+        self.assertEqual('available', self.row().status)
+
+    def test_metadata_that_appears_late(self):
+        self.broken.clear()
+        self.cloud.watch()
+        path = self.cloud.attach(self.volume, self.b)
+        self.b.kernel.write(path)
+        metadata = '/dev/volumes/' + Names(self.row().name_id).metadata
+        self.b.reboot()
+        lost = self.b.lvm.volumes.pop(metadata)
+        self.restart(self.b, reboot=True)
+        self.assertEqual({}, self.b.kernel.devices)
+        self.assertEqual('error', self.row().status)
+        self.b.lvm.volumes[metadata] = lost
+        self.b.look()
+        self.cloud.settle()
+        self.assertEqual('available', self.row().status)
+        self.assertEqual(1, self.b.kernel.get(path).clone.bitmap['hydrated'])
+        self.cloud.watch(3)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def test_deletion_goes_on_without_metadata(self):
+        """Cinder resumes what is in this state, and in no other."""
+        self.broken.clear()
+        self.cloud.watch()
+        self.cloud.attach(self.volume, self.b)
+        row = self.row()
+        row.status = 'deleting'
+        row.save()
+        self.b.kernel.reboot()
+        self.b.lvm.drop('/dev/volumes/' + Names(row.name_id).metadata)
+        self.restart(self.b, reboot=True)
+        self.assertEqual('deleting', self.row().status)
+        with self.cloud.on(self.b):
+            self.b.driver.delete_volume(self.row())
+        self.assertNotIn(row.name, self.b.lvm.names())
+
+    def test_operator_knows_better(self):
+        """A status that somebody has set meanwhile stays."""
+        self.broken.clear()
+        self.cloud.watch()
+        self.cloud.attach(self.volume, self.b)
+        metadata = '/dev/volumes/' + Names(self.row().name_id).metadata
+        self.b.reboot()
+        lost = self.b.lvm.volumes.pop(metadata)
+        self.restart(self.b, reboot=True)
+        row = self.row()
+        row.status = 'in-use'
+        row.save()
+        self.b.lvm.volumes[metadata] = lost
+        self.b.look()
+        self.cloud.settle()
+        self.assertEqual('in-use', self.row().status)
+
+    def test_target_that_starts_late(self):
+        """Its importer still has a session, and does not ask."""
+        self.broken.clear()
+        self.cloud.watch()
+        self.cloud.attach(self.volume, self.b)
+        export = self.a.target.export
+        self.a.target.export = mock.Mock(side_effect=OSError)
+        self.restart(self.a, reboot=True)
+        self.a.target.export = export
+        self.assertEqual([None], self.served())
+        self.a.look()
+        self.cloud.settle()
+        self.assertEqual([Names(self.volume.id).path('export')],
+                         self.served())
+
+    def served(self):
+        return [path for path, *_ in self.a.target.exports.values()]
+
+    def test_slow_retry_holds_up_no_gate(self):
+        """It may clear a big volume meanwhile; and it is one retry."""
+        threads = self.patch('dmclone_driver.move.watcher.threading').Thread
+        for _ in range(5):
+            self.cloud.pass_time(1000)
+            self.a.look()
+        run = threads.call_args.kwargs['target']
+        threads.assert_called_once()
+        self.broken.clear()
+        with self.cloud.on(self.a):
+            run()
+        self.assertIdle(self.a)
+
+    def test_no_thread_for_a_retry(self):
+        threads = self.patch('dmclone_driver.move.watcher.threading').Thread
+        threads.return_value.start.side_effect = RuntimeError("can't start")
+        self.assertRaises(RuntimeError, self.a.look)
+        threads.return_value.start.side_effect = None
+        self.cloud.pass_time(1000)
+        self.a.look()
+        self.assertEqual(2, threads.call_count)
+
+    def test_database_is_away_after_the_start(self):
+        self.broken.clear()
+        self.cloud.watch()
+        self.cloud.attach(self.volume, self.b)
+        self.restart(self.a, reboot=True, settle=False)
+        began, on_host = self.cloud.seconds, records.on_host
+
+        def away(*args):
+            if self.cloud.seconds < began + 100:
+                raise OSError('the database')
+            return on_host(*args)
+
+        with mock.patch('dmclone_driver.move.records.on_host', new=away):
+            self.cloud.settle()
+        self.assertEqual(1, len(self.a.target.exports))
+
+
+class HydratingTestCase(RecoveryTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.path = self.cloud.attach(self.volume, self.b)
+        self.b.kernel.write(self.path)
+
+    def test_importer_comes_back(self):
+        """What it has is served at once, and the rest is copied."""
+        self.restart(self.b, reboot=True, settle=False)
+        handle = self.handle(self.b)
+        self.assertEqual(1, handle.clone.bitmap['hydrated'])
+        self.assertFalse(handle.suspended)
+        self.assertFalse(handle.discards)
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
+
+    def test_importer_comes_back_with_nothing_written(self):
+        """The old home may not have sealed its copy yet."""
+        other = self.a.create()
+        path = self.cloud.attach(other, self.b)
+        home = self.a.kernel.get('dmclone-' + other.id)
+        home.sealed = False
+        self.restart(self.b, reboot=True, settle=False)
+        self.assertFalse(self.b.kernel.get(self.path + '-gate').suspended)
+        self.look_at_order(self.b, self.b.kernel.get(path + '-gate'), home)
+        self.cloud.watch(3)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def see_sealed_at_every_moment(self, node, path):
+        seen = set()
+
+        def observe():
+            handle = node.kernel.get(path)
+            if handle:
+                gate = node.kernel.get(path + '-gate')
+                seen.add(handle.sealed or handle.read_only or
+                         bool(gate and gate.suspended))
+
+        self.cloud.steps.observe = observe
+        self.restart(node, reboot=True)
+        self.cloud.steps.observe = lambda: None
+        self.assertEqual({True}, seen)
+        self.cloud.watch(6)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def test_source_is_sealed_from_its_first_moment(self):
+        self.see_sealed_at_every_moment(
+            self.a, '/dev/mapper/dmclone-' + self.volume.id)
+
+    def test_source_that_is_a_clone_is_sealed_from_its_first_moment(self):
+        self.cloud.detach(self.volume, self.b)
+        self.cloud.attach(self.volume, self.a)
+        self.see_sealed_at_every_moment(self.b, self.path)
+
+    def test_source_that_is_a_clone_comes_back(self):
+        """It goes on, and stays sealed: nobody opens its gate later."""
+        other = self.a.create()
+        path = self.cloud.attach(other, self.b)
+        self.cloud.detach(other, self.b)
+        self.cloud.attach(other, self.a)
+        self.restart(self.b, reboot=True, settle=False)
+        self.assertFalse(self.b.kernel.get(path + '-gate').suspended)
+        self.assertTrue(self.b.kernel.get(path).sealed)
+        self.cloud.watch(6)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def prepare_another(self):
+        """Prepare the transfer of a volume; returns it and its new path."""
+        other = self.a.create()
+        self.cloud.attach(other, self.a)
+        return other, self.cloud.attach(other, self.b)
+
+    def test_commit_while_the_new_home_starts(self):
+        """Its old home had no answer; what the start read is old by now."""
+        other, path = self.prepare_another()
+        self.restart(self.b, reboot=True, settle=False)
+        self.assertIsNone(self.b.kernel.get(path))
+        with mock.patch('dmclone_driver.move.rpcapi.PeerClient.activate',
+                        side_effect=rpcapi.PeerUnreachable(
+                            host='b', call='activate', seconds=1)):
+            self.cloud.detach(other, self.a)
+        self.cloud.settle()
+        self.assertEqual('clone', self.b.kernel.get(path).kinds)
+        self.cloud.watch(3)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def test_activation_is_asked_for_again(self):
+        """The new home has no devices that could show that it is."""
+        other, path = self.prepare_another()
+        self.restart(self.b, reboot=True)
+        with mock.patch('dmclone_driver.move.rpcapi.PeerClient.activate',
+                        side_effect=rpcapi.PeerFailed(
+                            host='b', reason='no memory')):
+            self.cloud.detach(other, self.a)
+        self.assertIsNone(self.b.kernel.get(path))
+        self.cloud.pass_time(1000)
+        self.a.look()
+        self.assertEqual('clone', self.b.kernel.get(path).kinds)
+        self.cloud.watch(3)
+        self.assertEqual([], self.cloud.leftovers())
+        self.assertEqual({}, self.a.teardown.pending)
+
+    def test_importer_comes_back_alone(self):
+        """Its start waits for nobody."""
+        self.b.stop()
+        self.a.stop()
+        self.cloud.steps.start()
+        self.restart(self.b, reboot=True, settle=False)
+        self.assertEqual([], [step for step in self.cloud.steps.log
+                              if 'ask' in step or 'log in' in step])
+        self.assertEqual('clone', self.handle(self.b).kinds)
+        self.a.start()
+        self.cloud.watch(4)
+        self.assertIdle(self.b)
+
+    def test_old_home_comes_back(self):
+        """It serves the source again, and nobody can write it."""
+        self.restart(self.a, reboot=True)
+        (path, initiator, auth), = self.a.target.exports.values()
+        self.assertEqual(self.b.initiator, initiator)
+        self.assertRaises(OSError, self.a.kernel.write,
+                          '/dev/mapper/dmclone-' + self.volume.id)
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
+
+    def test_all_come_back(self):
+        self.restart(self.a, self.b, reboot=True)
+        self.cloud.watch(4)
+        self.assertIdle(self.b)
+
+    def test_importer_comes_back_after_the_source_was_released(self):
+        self.a.stop()
+        self.b.kernel.hydrate(self.path)
+        self.b.look()
+        self.assertEqual([records.RELEASED], self.cloud.states())
+        self.restart(self.b, reboot=True)
+        self.a.start()
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
+
+
+class SilentNodeTestCase(RecoveryTestCase):
+    """A start asks one that does not answer for one thing."""
+
+    def setUp(self):
+        super().setUp()
+        self.volumes = [self.volume] + [self.a.create() for _ in range(4)]
+        self.c = self.cloud.add('node3')
+        self.cloud.settle()
+
+    def asked(self, node):
+        """Return how often a node asks another at its start."""
+        node.stop()
+        self.cloud.steps.start()
+        self.restart(node)
+        return len([step for step in self.cloud.steps.log if 'ask' in step])
+
+    def move_all(self):
+        for volume in self.volumes:
+            self.cloud.attach(volume, self.b)
+
+    def test_new_home_is_silent(self):
+        self.move_all()
+        self.b.stop()
+        self.assertEqual(1, self.asked(self.a))
+        self.assertEqual(5, len(self.a.teardown.pending))
+        self.assertEqual(0, self.asked(self.c))
+        self.b.start()
+        self.cloud.watch(4)
+        self.assertEqual([], self.cloud.leftovers())
+        self.assertEqual({}, self.a.teardown.pending)
+
+    def test_new_home_is_known_to_be_down(self):
+        self.move_all()
+        self.b.die()
+        self.assertEqual(0, self.asked(self.a))
+        self.assertEqual(0, self.asked(self.c))
+
+    def test_old_home_is_silent(self):
+        self.move_all()
+        self.a.stop()
+        for device in self.b.clones():
+            self.b.kernel.hydrate(device)
+        self.b.look()
+        self.assertEqual([records.RELEASED] * 5, self.cloud.states())
+        self.assertEqual(1, self.asked(self.b))
+        self.assertEqual(5, len(self.b.teardown.pending))
+        self.assertEqual(0, self.asked(self.c))
+
+    def test_peer_that_has_something_to_discard_is_silent(self):
+        for volume in self.volumes:
+            self.cloud.attach(volume, self.a)
+            self.cloud.attach(volume, self.b)
+        self.b.stop()
+        for volume in self.volumes:
+            self.cloud.detach(volume, self.b)
+        self.assertEqual([records.ABANDONED] * 5, self.cloud.states())
+        self.assertEqual(1, self.asked(self.a))
+        self.assertEqual(0, self.asked(self.c))
+
+    def test_request_asks_only_the_peer_that_it_needs(self):
+        """The other one may be dead, and the request has its time."""
+        self.move_all()
+        self.a.stop()
+        for device in self.b.clones():
+            self.b.kernel.hydrate(device)
+        self.b.look()
+        for record in self.row().volume_attachment:
+            record.destroy()
+        self.cloud.steps.start()
+        self.cloud.attach(self.volume, self.c)
+        self.assertEqual([], [step for step in self.cloud.steps.log
+                              if 'ask ' + self.a.host in step])
+
+
+class PreparedTestCase(RecoveryTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.home = self.cloud.attach(self.volume, self.a)
+        self.path = self.cloud.attach(self.volume, self.b)
+        self.gate = self.path + '-gate'
+
+    def test_service_of_the_peer(self):
+        self.b.kernel.write(self.path)
+        self.restart(self.b)
+        self.assertTrue(self.b.kernel.get(self.gate).suspended)
+        self.b.look()
+        self.assertEqual(self.b.pool, self.row().host)
+        self.assertFalse(self.b.kernel.get(self.gate).suspended)
+
+    def test_peer_reboots(self):
+        """Nothing there can be written before the commit."""
+        self.restart(self.b, reboot=True)
+        self.assertEqual({}, self.b.kernel.devices)
+        self.cloud.detach(self.volume, self.b)
+        self.assertIdle(self.a)
+
+    def test_peer_reboots_and_home_goes(self):
+        self.restart(self.b, reboot=True)
+        self.cloud.detach(self.volume, self.a)
+        self.cloud.watch(4)
+        self.assertIdle(self.b)
+
+    def test_peer_reboots_with_its_metadata_in_memory(self):
+        """It can't become the volume's home: the transfer is taken back."""
+        self.b.kernel.reboot()
+        self.b.lvm.drop('/dev/volumes/' + Names(
+            records.prepared_transfer(self.row())).metadata)
+        self.restart(self.b, reboot=True)
+        self.cloud.detach(self.volume, self.a)
+        self.cloud.watch()
+        self.assertIdle(self.a)
+        self.assertEqual('available', self.row().status)
+
+    def test_peer_reboots_and_home_dies_after_the_commit(self):
+        """Nobody but the old home knows that the new one has nothing."""
+        self.restart(self.b, reboot=True)
+        with mock.patch('dmclone_driver.node.devices.seal',
+                        side_effect=steps.Killed('seal')):
+            self.assertRaises(steps.Killed, self.cloud.detach, self.volume,
+                              self.a)
+        self.assertEqual([records.COMMITTED], self.cloud.states())
+        self.assertIsNone(self.handle(self.b))
+        self.cloud.locks.clear()
+        self.restart(self.a)
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
+        self.assertIsNotNone(self.handle(self.b))
+
+    def test_service_of_the_home(self):
+        """It finds what is prepared, and the orphans among it."""
+        self.restart(self.a)
+        self.assertEqual([self.volume.id], list(self.a.transfer.prepared))
+        self.cloud.watch()
+        self.assertEqual([records.PREPARED], self.cloud.states())
+        for record in self.row().volume_attachment:
+            record.destroy()
+        self.cloud.watch()
+        self.assertIdle(self.a)
+
+    def test_home_reboots(self):
+        self.restart(self.a, reboot=True)
+        self.assertEqual(1, len(self.a.target.exports))
+        self.assertTrue(self.a.kernel.write(self.home))
+        self.cloud.detach(self.volume, self.b)
+        self.assertIdle(self.a)
+
+    def test_peer_abandons_while_the_home_is_off(self):
+        """A target's file outlives the reboot, the device below does not."""
+        self.a.reboot()
+        for record in self.row().volume_attachment:
+            record.destroy()
+        placeholder, = self.cloud.placeholders()
+        with self.cloud.on(self.b):
+            records.abandon(self.context, self.volume.id, placeholder.id)
+        self.a.start()
+        self.cloud.settle()
+        self.cloud.watch(3)
+        self.assertIdle(self.a)
+
+    def test_commit_while_the_peer_was_down(self):
+        self.b.stop()
+        self.cloud.detach(self.volume, self.a)
+        self.assertTrue(self.b.kernel.get(self.gate).suspended)
+        self.restart(self.b)
+        # The old home is asked to seal first, which no start waits for.
+        self.assertTrue(self.b.kernel.get(self.gate).suspended)
+        self.b.look()
+        self.assertFalse(self.b.kernel.get(self.gate).suspended)
+        self.assertIn(self.path, self.b.kernel.flushed)
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
+
+
+# (whether the node goes, too; whether the step is done before)
+WAYS = ((False, False), (False, True), (True, False), (True, True))
+
+
+@ddt.ddt
+class CrashTestCase(RecoveryTestCase):
+    """The service that does a step is killed there, or its node is."""
+
+    def check(self, act, before, reboot, after):
+        """Kill at each step; returns {where the volume ends: steps}."""
+        wrong, ends = {}, {}
+        for step, volume, error in self.each_step(act, before, after=after,
+                                                  killed=True, power=reboot):
+            node = self.cloud.nodes[step.partition(':')[0]]
+            other = self.b if node is self.a else self.a
+            node.reboot() if reboot else node.stop()
+            self.cloud.locks.clear()
+            self.cloud.pass_time(1000)
+            other.look()
+            node.start()
+            self.cloud.settle()
+            # Nova gives up, or the instance is gone.
+            for record in self.cloud.row(volume.id).volume_attachment:
+                record.destroy()
+            self.cloud.watch(5)
+            left = self.cloud.leftovers()
+            if left:
+                wrong[step] = left
+            ends.setdefault(self.cloud.row(volume.id).host, set()).add(step)
+        self.assertEqual({}, wrong)
+        return ends
+
+    @ddt.data(*WAYS)
+    @ddt.unpack
+    def test_attach(self, reboot, after):
+        ends = self.check(lambda volume: self.cloud.attach(volume, self.b),
+                          None, reboot, after)
+        self.assertEqual({self.a.pool, self.b.pool}, set(ends))
+
+    @ddt.data(False, True)
+    def test_start_of_a_new_home(self, after):
+        """A device without a table is not taken for a complete volume."""
+        def before(volume):
+            self.b.kernel.write(self.cloud.attach(volume, self.b))
+            self.b.reboot()
+
+        seen = []
+        for step, volume, error in self.each_step(
+                lambda volume: self.b.start(), before, after=after,
+                killed=True):
+            seen.append(step)
+            self.b.stop()
+            self.cloud.locks.clear()
+            self.b.start()
+            clone = self.b.kernel.get(
+                Names(self.cloud.row(volume.id).name_id).path()).clone
+            self.assertIsNotNone(clone, step)
+            self.assertEqual(1, clone.bitmap['hydrated'], step)
+            self.cloud.settle()
+            self.cloud.watch(3)
+            self.assertEqual([], self.cloud.leftovers(), step)
+        self.assertTrue(any('table of' in step for step in seen))
+
+    def migrate(self, volume):
+        self.cloud.attach(volume, self.a)
+        self.cloud.attach(volume, self.b)
+
+    @ddt.data(*WAYS)
+    @ddt.unpack
+    def test_end_of_a_migration(self, reboot, after):
+        ends = self.check(lambda volume: self.cloud.detach(volume, self.a),
+                          self.migrate, reboot, after)
+        # It begins with a look whether the volume is still in use there.
+        self.assertEqual([], [
+            step for step in ends.pop(self.a.pool)
+            if step != 'node1: lock' and not base.READS.search(step)])
+        self.assertEqual({self.b.pool}, set(ends))
+
+    @ddt.data(*WAYS)
+    @ddt.unpack
+    def test_end_of_a_failed_migration(self, reboot, after):
+        ends = self.check(lambda volume: self.cloud.detach(volume, self.b),
+                          self.migrate, reboot, after)
+        self.assertEqual({self.a.pool}, set(ends))
+
+    @ddt.data(*WAYS)
+    @ddt.unpack
+    def test_guest_writes_first(self, reboot, after):
+        def act(volume):
+            clone, = self.b.clones()
+            self.b.kernel.write(clone)
+            self.b.look()
+
+        self.check(act, self.migrate, reboot, after)
+
+    @ddt.data(*WAYS)
+    @ddt.unpack
+    def test_completion(self, reboot, after):
+        def before(volume):
+            self.b.kernel.hydrate(self.cloud.attach(volume, self.b))
+
+        def act(volume):
+            self.b.look()
+            self.cloud.settle()
+
+        ends = self.check(act, before, reboot, after)
+        self.assertEqual({self.b.pool}, set(ends))

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages between peers, over oslo.messaging's own pretended transport."""
+
+import types
+from unittest import mock
+
+from cinder import context as cinder_context
+from cinder import exception as cinder_exception
+
+from dmclone_driver import exception
+from dmclone_driver.move import rpcapi
+from tests.unit import base
+
+HOST = 'node2@dmclone'
+
+
+class Part:
+    """Stands for Destination and Source: answers with what it was asked."""
+
+    def __init__(self):
+        self.error = None
+
+    def describe(self):
+        return {'initiator': 'iqn', 'free_gb': 1.5}
+
+    def __getattr__(self, name):
+        def answer(context, *args, **kwargs):
+            if self.error:
+                raise self.error
+            return [name, context.user_id, *args,
+                    *sorted(kwargs.items())]
+        return answer
+
+
+class PeerApiTestCase(base.DatabaseTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.destination, self.source = Part(), Part()
+        self.server = rpcapi.serve(HOST, rpcapi.PeerEndpoint(
+            self.destination, self.source))
+        self.addCleanup(self.server.stop)
+        self.client = rpcapi.PeerClient()
+        self.context = cinder_context.RequestContext('the-user', 'project')
+
+    def test_describe(self):
+        self.assertEqual({'initiator': 'iqn', 'free_gb': 1.5},
+                         self.client.describe(self.context, HOST))
+
+    def test_prepare(self):
+        answer = self.client.prepare(self.context, HOST, 5, size=2 ** 46,
+                                     auth=None)
+        self.assertEqual(['prepare', 'the-user', ('auth', None),
+                          ('size', 2 ** 46)], answer)
+
+    def test_answers(self):
+        self.assertEqual(['discard', 'the-user', 'p'],
+                         self.client.discard(self.context, HOST, 'p'))
+        self.assertEqual(['seal', 'the-user', 'p'],
+                         self.client.seal_source(self.context, HOST, 'p'))
+
+    def test_limit_of_a_seal(self):
+        prepare = mock.Mock(wraps=self.client._client.prepare)
+        self.client._client = types.SimpleNamespace(prepare=prepare)
+        self.client.seal_source(self.context, HOST, 'p', timeout=3)
+        prepare.assert_called_once_with(server=HOST, timeout=3)
+
+    def test_which_part_acts(self):
+        done = []
+        for part, method, name, more in (
+                ('destination', 'activate', 'activate', (False,)),
+                ('source', 'export_again', 'export_source', ()),
+                ('source', 'release_soon', 'release_source', ())):
+            setattr(getattr(self, part), method,
+                    lambda context, *args, name=name, **kwargs:
+                    done.append((name, args, kwargs)))
+            self.assertIsNone(getattr(self.client, name)(
+                self.context, HOST, 'p', *more))
+        self.assertEqual([('activate', ('p',), {'sealed': False}),
+                          ('export_source', ('p',), {}),
+                          ('release_source', ('p',), {})], done)
+
+    def fail(self, error):
+        self.destination.error = error
+        return self.assertRaises(rpcapi.PeerFailed, self.client.discard,
+                                 self.context, HOST, 'p')
+
+    def test_errors_say_who_and_why(self):
+        error = self.fail(exception.TransferGone(
+            volume='the-volume', placeholder='p', reason='the-reason'))
+        for part in (HOST, 'the-volume', 'the-reason'):
+            self.assertIn(part, error.msg)
+
+    def test_errors_that_the_other_side_need_not_know(self):
+        error = self.fail(type('OnlyHere', (Exception,), {})('the-reason'))
+        self.assertIn('the-reason', error.msg)
+        self.assertIsInstance(error, cinder_exception.CinderException)
+
+    def test_nobody_answers(self):
+        client = self.client._client
+        self.client._client = types.SimpleNamespace(
+            prepare=lambda server, timeout: client.prepare(
+                server=server, timeout=0.1))
+        error = self.assertRaises(rpcapi.PeerUnreachable,
+                                  self.client.discard, self.context,
+                                  'node9@dmclone', 'p')
+        for part in ('node9@dmclone', 'discard', '20'):
+            self.assertIn(part, error.msg)

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The old home's side: serve a source, seal it, delete it."""
+
+import contextlib
+from unittest import mock
+
+from cinder import exception as cinder_exception
+
+from dmclone_driver.move import records
+from dmclone_driver.node.names import Names
+from tests.unit import base
+
+
+class SourceTestCase(base.CloudTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.names = Names(self.volume.id)
+        self.source = self.a.source
+        self.enter = self.cloud.on(self.a)
+        self.enter.__enter__()
+        self.addCleanup(self.enter.__exit__, None, None, None)
+
+    def move(self):
+        """Move the volume away; returns the placeholder."""
+        self.path = self.cloud.attach(self.volume, self.b)
+        return self.cloud.row(self.row().name_id)
+
+    def exports(self):
+        return list(self.a.target.exports.values())
+
+
+class ExportTestCase(SourceTestCase):
+
+    def test_export(self):
+        row = self.row()
+        self.source.export(self.context, row, 'iqn.of.node2')
+        path, initiator, auth = self.exports()[0]
+        self.assertEqual((self.names.path('export'), 'iqn.of.node2'),
+                         (path, initiator))
+        for found in (row, self.row()):
+            self.assertIn(self.names.target, found.provider_location)
+            self.assertEqual(auth, found.provider_auth)
+
+    def test_again(self):
+        for _ in range(2):
+            self.source.export(self.context, self.row(), 'iqn.of.node2')
+        self.assertEqual(1, len(self.exports()))
+        self.assertEqual(1, self.a.kernel.get(
+            self.names.path('export')).opened)
+
+    def test_unexport(self):
+        self.source.export(self.context, self.row(), 'iqn.of.node2')
+        for _ in range(2):
+            self.source.unexport(self.names)
+            self.assertEqual([], self.exports())
+            self.assertEqual({'handle': 'linear'},
+                             self.a.kernel.roles(self.names))
+
+    def test_unexport_fails_and_is_repeated(self):
+        self.source.export(self.context, self.row(), 'iqn.of.node2')
+        self.cloud.steps.start(0)
+        self.source.unexport(self.names)
+        self.assertEqual(1, len(self.exports()))
+        self.source.unexport_again(self.context)
+        self.assertEqual([], self.exports())
+        self.cloud.steps.start()
+        self.source.unexport_again(self.context)
+        self.assertEqual([], self.cloud.steps.log)
+
+
+class UnexportAgainTestCase(SourceTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.locked = []
+        self.held = lambda: None
+        self.lock = self.a.backend.lock
+        self.a.backend.lock = self.wait
+
+    @contextlib.contextmanager
+    def wait(self, volume_id, timeout=None):
+        """Get a lock that somebody else has held until now."""
+        self.held()
+        with self.lock(volume_id):
+            self.locked.append(volume_id)
+            yield
+
+    def again(self, names):
+        self.source.to_unexport.add(names)
+        self.locked.clear()
+        self.source.unexport_again(self.context)
+        self.assertEqual(set(), self.source.to_unexport)
+
+    def test_transfer_has_begun_meanwhile(self):
+        self.held = lambda: self.source.export(self.context, self.row(),
+                                               'iqn.of.node2')
+        self.again(self.names)
+        self.assertEqual(1, len(self.exports()))
+
+    def test_volume(self):
+        self.source.export(self.context, self.row(), 'iqn.of.node2')
+        self.again(self.names)
+        self.assertEqual([self.volume.id], self.locked)
+        self.assertEqual([], self.exports())
+
+    def test_source(self):
+        """The lock is that of the user's volume."""
+        self.move()
+        self.again(self.names)
+        self.assertEqual([self.volume.id], self.locked)
+        self.assertEqual([], self.exports())
+
+    def test_row_is_gone(self):
+        self.source.export(self.context, self.row(), 'iqn.of.node2')
+        self.volume.destroy()
+        self.again(self.names)
+        self.assertEqual([], self.locked)
+        self.assertEqual([], self.exports())
+
+
+class ExportAgainTestCase(SourceTestCase):
+
+    def test_after_a_reboot(self):
+        placeholder = self.move()
+        self.a.target.exports.clear()
+        self.source.export_again(self.context, placeholder.id)
+        (path, initiator, auth), = self.exports()
+        self.assertEqual((self.b.initiator, placeholder.provider_auth),
+                         (initiator, auth))
+
+    def test_not_here(self):
+        placeholder = self.move()
+        with self.cloud.on(self.b):
+            self.assertRaises(cinder_exception.VolumeDriverException,
+                              self.b.source.export_again, self.context,
+                              placeholder.id)
+        self.assertEqual({}, self.b.target.exports)
+
+    def test_unknown(self):
+        for row_id in (self.volume.id, self.names.name_id[::-1]):
+            self.assertRaises(cinder_exception.VolumeDriverException,
+                              self.source.export_again, self.context, row_id)
+        self.assertEqual([], self.exports())
+
+    def test_left_behind_for_another(self):
+        """A row that was made again by hand may name the wrong source."""
+        placeholder = self.move()
+        self.a.target.exports.clear()
+        self.assertEqual(placeholder.id,
+                         self.source.seal_of(self.names.name_id))
+        tags = self.a.lvm.volumes['/dev/volumes/' + self.volume.name]['tags']
+        tags.clear()
+        self.assertEqual('', self.source.seal_of(self.names.name_id))
+        tags.add('dmclone.sealed=another')
+        error = self.assertRaises(
+            cinder_exception.VolumeDriverException,
+            self.source.export_again, self.context, placeholder.id)
+        self.assertIn('another', error.msg)
+        self.assertEqual([], self.exports())
+        self.assertIsNone(self.source.seal_of(placeholder.id))
+
+    def test_abandoned(self):
+        self.cloud.attach(self.volume, self.a)
+        self.cloud.attach(self.volume, self.b)
+        placeholder_id = records.prepared_transfer(self.row())
+        records.abandon(self.context, self.volume.id, placeholder_id)
+        self.source.unexport(self.names)
+        self.assertRaises(cinder_exception.VolumeDriverException,
+                          self.source.export_again, self.context,
+                          placeholder_id)
+        self.assertEqual([], self.exports())
+
+
+class SealTestCase(SourceTestCase):
+
+    def test_prepared(self):
+        """The home may still write, and the destination is no source."""
+        home = self.cloud.attach(self.volume, self.a)
+        there = self.cloud.attach(self.volume, self.b)
+        placeholder_id = records.prepared_transfer(self.row())
+        for node in (self.a, self.b):
+            with self.cloud.on(node):
+                self.assertFalse(node.source.seal(self.context,
+                                                  placeholder_id))
+        self.assertTrue(self.a.kernel.write(home))
+        self.assertFalse(self.b.kernel.get(there).sealed)
+
+    def test_committed(self):
+        placeholder = self.move()
+        self.a.kernel.get(self.names.path()).sealed = False
+        self.assertTrue(self.source.seal(self.context, placeholder.id))
+        self.assertRaises(OSError, self.a.kernel.write, self.names.path())
+
+    def test_open(self):
+        placeholder = self.move()
+        self.a.kernel.get(self.names.path()).opened += 1
+        self.assertFalse(self.source.seal(self.context, placeholder.id))
+
+    def test_handle_is_not_there(self):
+        placeholder = self.move()
+        self.a.kernel.devices.clear()
+        self.assertFalse(self.source.seal(self.context, placeholder.id))
+
+    def test_not_here(self):
+        """The importer's own copy is not sealed."""
+        placeholder = self.move()
+        with self.cloud.on(self.b):
+            self.assertFalse(self.b.source.seal(self.context,
+                                                placeholder.id))
+            self.assertTrue(self.b.kernel.write(self.path))
+
+
+class ReleaseTestCase(SourceTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.placeholder = self.move()
+
+    def test_only_what_is_released(self):
+        self.source.release(self.context, self.placeholder.id)
+        self.assertEqual([self.volume.name], self.a.lvm.names())
+        self.assertEqual(1, len(self.exports()))
+
+    def test_released(self):
+        records.release(self.context, self.placeholder.id)
+        self.source.release(self.context, self.placeholder.id)
+        self.assertEqual([], self.a.lvm.names())
+        self.assertEqual({}, self.a.kernel.devices)
+        self.assertEqual([], self.exports())
+        self.assertIsNone(self.cloud.row(self.placeholder.id))
+        # Late, or again.
+        self.source.release(self.context, self.placeholder.id)
+
+    def test_two_requests_at_once(self):
+        records.release(self.context, self.placeholder.id)
+        lock = self.a.backend.lock
+        delete = self.a.teardown.delete_data = mock.Mock(
+            side_effect=self.a.teardown.delete_data)
+
+        @contextlib.contextmanager
+        def wait(volume_id, timeout=None):
+            self.a.backend.lock = lock
+            self.source.release(self.context, self.placeholder.id)
+            with lock(volume_id):
+                yield
+
+        self.a.backend.lock = wait
+        self.source.release(self.context, self.placeholder.id)
+        delete.assert_called_once()
+
+    def test_volume_may_come_back_while_its_source_is_cleared(self):
+        """Which takes as long as it takes to write all of it."""
+        records.release(self.context, self.placeholder.id)
+        delete, seen = self.a.teardown.delete_data, []
+
+        def look(*args):
+            with self.a.backend.lock(self.volume.id):
+                seen.extend(self.cloud.locks)
+            delete(*args)
+
+        self.a.teardown.delete_data = look
+        self.source.release(self.context, self.placeholder.id)
+        self.assertEqual(2, len(seen))
+        self.assertIsNone(self.cloud.row(self.placeholder.id))
+
+    def test_not_here(self):
+        records.release(self.context, self.placeholder.id)
+        with self.cloud.on(self.b):
+            self.b.source.release(self.context, self.placeholder.id)
+        self.assertEqual([self.volume.name], self.a.lvm.names())
+        self.assertIn('clone', self.b.kernel.get(self.path).kinds)
+
+    def test_in_use(self):
+        """It stays, with its row, and nothing is raised."""
+        records.release(self.context, self.placeholder.id)
+        self.a.kernel.get(self.names.path()).opened += 1
+        self.source.release(self.context, self.placeholder.id)
+        self.assertEqual([self.volume.name], self.a.lvm.names())
+        self.assertIsNotNone(self.cloud.row(self.placeholder.id))
+
+    def test_answers_before_it_is_done(self):
+        records.release(self.context, self.placeholder.id)
+        self.source.release_soon(self.context, self.placeholder.id)
+        self.assertEqual([self.volume.name], self.a.lvm.names())
+        self.cloud.settle()
+        self.assertEqual([], self.a.lvm.names())

@@ -1,0 +1,724 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the watcher does at a look, and what a look costs."""
+
+from unittest import mock
+
+import ddt
+from sqlalchemy import engine
+from sqlalchemy import event
+
+from dmclone_driver.move import destination
+from dmclone_driver.move import records
+from dmclone_driver.move import watcher as watcher_module
+from dmclone_driver.node.devicemapper import status
+from dmclone_driver.node import devices
+from dmclone_driver.node.names import Names
+from tests.unit import base
+
+INTERVAL = 10
+
+
+class PausesTestCase(base.PlainTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.now = 5
+        self.pauses = watcher_module.Pauses(lambda: self.now)
+
+    def test_pauses_double_up_to_the_last(self):
+        gaps, last = [], self.now
+        while len(gaps) < 12:
+            if self.pauses.due('key'):
+                gaps.append(self.now - last)
+                last = self.now
+            else:
+                self.now += 1
+        self.assertEqual([0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300],
+                         gaps)
+
+    def test_forget(self):
+        self.assertTrue(self.pauses.due('key'))
+        self.assertFalse(self.pauses.due('key'))
+        self.pauses.forget('key')
+        self.assertTrue(self.pauses.due('key'))
+
+    def test_keys_are_apart(self):
+        self.assertTrue(self.pauses.due('one'))
+        self.assertTrue(self.pauses.due('two'))
+
+
+class WatcherTestCase(base.CloudTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.queries = []
+        event.listen(engine.Engine, 'before_cursor_execute', self._query)
+        self.addCleanup(event.remove, engine.Engine, 'before_cursor_execute',
+                        self._query)
+
+    def _query(self, connection, cursor, statement, *args):
+        self.queries.append(statement)
+
+    def look(self, node=None, seconds=0):
+        """Look once; returns the steps and the queries of that."""
+        self.cloud.pass_time(seconds)
+        self.cloud.steps.start()
+        self.queries.clear()
+        self.interval = (node or self.b).look()
+        return self.cloud.steps.log, self.queries
+
+    def migrate(self, volume=None):
+        volume = volume or self.volume
+        self.cloud.attach(volume, self.a)
+        path = self.cloud.attach(volume, self.b)
+        return (Names(records.prepared_transfer(self.cloud.row(volume.id))),
+                self.b.kernel.get(path), self.b.kernel.get(path + '-gate'))
+
+    def assertOneProcess(self, steps):
+        self.assertEqual(1, len(steps), steps)
+        self.assertIn('dmsetup status', steps[0])
+
+
+class CostTestCase(WatcherTestCase):
+
+    def test_no_clones(self):
+        """However many volumes there are: one process, no query."""
+        for _ in range(3):
+            self.a.create()
+        for seconds in (0, 10, 1000):
+            steps, queries = self.look(self.a, seconds)
+            self.assertOneProcess(steps)
+            self.assertEqual([], queries)
+            self.assertEqual(INTERVAL, self.interval)
+
+    def test_hydrating(self):
+        self.cloud.attach(self.volume, self.b)
+        steps, queries = self.look(seconds=1000)
+        self.assertEqual([], queries)
+        self.assertEqual(INTERVAL, self.interval)
+        self.assertOneProcess([step for step in steps
+                               if 'sysfs' not in step])
+
+    def test_passive(self):
+        """The database is asked ever less, the kernel all the time.
+
+        A flush that waits at the gate is seen by neither.
+        """
+        self.migrate()
+        asked = 0
+        for _ in range(100):
+            steps, queries = self.look(seconds=1)
+            asked += bool(queries)
+            self.assertEqual(watcher_module.GATE_INTERVAL, self.interval)
+        self.assertIn(asked, range(10, 15))
+
+    def test_clones_of_others(self):
+        self.cloud.attach(self.volume, self.b)
+        device, = self.b.clones()
+        for name in ('other', device + '-gate2'):
+            self.b.kernel.devices[name] = self.b.kernel.devices[device]
+        del self.b.kernel.devices[device]
+        steps, queries = self.look(seconds=1000)
+        self.assertOneProcess(steps)
+        self.assertEqual([], queries)
+
+
+class MemoryTestCase(WatcherTestCase):
+    """What is known about clones goes with them."""
+
+    def assertForgotten(self, names):
+        watcher = self.b.watcher
+        self.assertEqual([], [key for key in watcher._pauses._next
+                              if names.name_id in key])
+        self.assertEqual(({}, {}, set()), (
+            watcher._progress, watcher._reported, watcher._seen))
+
+    def test_old_attachment_goes(self):
+        names, handle, gate = self.migrate()
+        self.look()
+        self.assertNotEqual({}, self.b.watcher._pauses._next)
+        self.cloud.detach(self.volume, self.a)
+        self.cloud.watch(4)
+        self.assertForgotten(names)
+
+    def test_volume_is_deleted(self):
+        self.cloud.attach(self.volume, self.b)
+        names = Names(self.row().name_id)
+        self.cloud.detach(self.volume, self.b)
+        self.look()
+        self.assertNotEqual({}, self.b.watcher._progress)
+        self.delete(self.volume)
+        self.cloud.watch(2)
+        self.assertForgotten(names)
+
+
+class ResumeLeftTestCase(WatcherTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.handle = self.a.kernel.get('dmclone-' + self.volume.id)
+        self.handle.suspended = True
+
+    def test_volume_in_one_place(self):
+        """Its extension was killed; no query is needed."""
+        steps, queries = self.look(self.a)
+        self.assertFalse(self.handle.suspended)
+        self.assertEqual([], queries)
+
+    def test_complete_clone(self):
+        self.handle.suspended = False
+        path = self.cloud.attach(self.volume, self.b)
+        self.b.kernel.hydrate(path)
+        self.b.kernel.get(path).suspended = True
+        self.look()
+        self.cloud.settle()
+        self.assertIdle(self.b)
+
+    def test_cannot_be_resumed(self):
+        """It holds up nothing else."""
+        with mock.patch('dmclone_driver.privsep.swaps.resume_left',
+                        side_effect=OSError):
+            steps, queries = self.look(self.a)
+        self.assertOneProcess(steps)
+
+
+class PassiveTestCase(WatcherTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.names, self.handle, self.gate = self.migrate()
+
+    def state(self):
+        return records.record(self.cloud.row(self.names.name_id)).state
+
+    def test_untouched(self):
+        self.look(seconds=1000)
+        self.assertTrue(self.gate.suspended)
+        self.assertEqual(records.PREPARED, self.state())
+        self.assertEqual(self.a.pool, self.row().host)
+
+    def test_waiting_write_commits_and_opens_the_gate(self):
+        self.look()
+        self.assertFalse(self.b.kernel.write(self.names.path()))
+        self.look(seconds=0.25)
+        self.assertEqual(self.b.pool, self.row().host)
+        self.assertEqual(records.COMMITTED, self.state())
+        self.assertFalse(self.gate.suspended)
+        self.assertEqual(0, self.handle.clone.waiting)
+        self.assertEqual(1, self.handle.clone.bitmap['hydrated'])
+
+    def test_idle_look_of_the_kernel_is_no_write(self):
+        """Its worker counts itself for a moment when it looks for work."""
+        self.handle.clone.waiting = 1
+        clone = self.patch('dmclone_driver.node.devicemapper.dmsetup.clone')
+        clone.return_value = status.CloneStatus(length=2097152, mode='rw',
+                                                total=16384)
+        self.look()
+        self.assertEqual(records.PREPARED, self.state())
+        self.assertTrue(self.gate.suspended)
+
+    def test_waiting_write_is_looked_at_again_and_again(self):
+        """However long the database was away."""
+        self.b.kernel.write(self.names.path())
+        with mock.patch('dmclone_driver.move.records.placeholder',
+                        side_effect=OSError):
+            for _ in range(100):
+                self.look(seconds=1)
+        for _ in range(watcher_module.RETRY_WRITE):
+            self.look(seconds=1)
+        self.assertFalse(self.gate.suspended)
+
+    def test_old_home_is_sealed_before_the_gate_opens(self):
+        """A paused guest still has it open there, and that is all right."""
+        home = self.a.kernel.get('dmclone-' + self.volume.id)
+        home.opened = 1
+        self.b.kernel.write(self.names.path())
+        self.look_at_order(self.b, self.gate, home)
+        self.assertFalse(self.handle.clone.hydration)
+
+    def see_no_answer(self):
+        self.b.kernel.write(self.names.path())
+        with mock.patch(
+                'dmclone_driver.move.destination.LOG.warning') as warning:
+            self.look()
+        self.assertFalse(self.gate.suspended)
+        self.assertEqual(0, self.handle.clone.waiting)
+        warning.assert_called_once()
+        text = warning.call_args.args[0] % warning.call_args.args[1]
+        self.assertIn('not sealed', text)
+        self.assertIn(self.a.host, text)
+
+    def test_old_home_is_dead(self):
+        self.a.stop()
+        self.see_no_answer()
+        self.a.start()
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
+
+    def test_old_home_fails_to_seal(self):
+        with mock.patch('dmclone_driver.node.devices.seal',
+                        side_effect=OSError):
+            self.see_no_answer()
+
+    def test_message_bus_is_dead(self):
+        """A call does not even come to its own end then."""
+        thread = self.patch('dmclone_driver.move.destination.threading').Thread
+        self.see_no_answer()
+        thread.return_value.join.assert_called_once_with(
+            destination.SEAL_TIMEOUT)
+
+    def test_gate_stays_shut_while_the_commit_fails(self):
+        """And the write that waits is not forgotten."""
+        self.b.kernel.write(self.names.path())
+        with mock.patch('dmclone_driver.move.records.commit',
+                        side_effect=RuntimeError):
+            self.look()
+        self.assertTrue(self.gate.suspended)
+        self.assertEqual(1, self.handle.clone.waiting)
+        self.look(seconds=10)
+        self.assertFalse(self.gate.suspended)
+
+    def test_commit_is_found_in_the_database(self):
+        self.look()
+        records.commit(self.context, self.volume.id, self.names.name_id)
+        self.cloud.pass_time(1000)
+        self.look_at_order(self.b, self.gate, self.a.kernel.get(
+            'dmclone-' + self.volume.id))
+        self.assertTrue(self.b.kernel.write(self.names.path()))
+
+    def test_commit_is_found_at_once_when_a_write_waits(self):
+        for _ in range(5):
+            self.look(seconds=1000)
+        records.commit(self.context, self.volume.id, self.names.name_id)
+        self.b.kernel.write(self.names.path())
+        self.look()
+        self.assertFalse(self.gate.suspended)
+
+    def test_write_before_the_attachment_is_complete(self):
+        """Nova formats an encrypted volume; it must never be committed.
+
+        dm-clone has read the region from the source for this write.
+        """
+        self.cloud.set_attach_status(self.volume, self.b, 'attaching')
+        self.handle.opened = 1
+        self.b.kernel.write(self.names.path())
+        self.look()
+        self.assertEqual(records.ABANDONED, self.state())
+        self.assertEqual(0, self.handle.clone.waiting)
+        self.cloud.set_attach_status(self.volume, self.b, 'attached')
+        self.look(seconds=1000)
+        self.assertEqual(records.ABANDONED, self.state())
+        self.assertTrue(self.a.kernel.write('dmclone-' + self.volume.id))
+        self.handle.opened = 0
+        self.look(seconds=1000)
+        self.look(self.a, seconds=1000)
+        self.cloud.detach(self.volume, self.b)
+        self.assertIdle(self.a)
+
+    def test_early_write_is_too_late(self):
+        """The old home has committed at the same moment."""
+        self.cloud.set_attach_status(self.volume, self.b, 'attaching')
+        self.b.kernel.write(self.names.path())
+        abandon = records.abandon
+
+        def too_late(context, volume_id, placeholder_id):
+            records.commit(context, volume_id, placeholder_id)
+            return abandon(context, volume_id, placeholder_id)
+
+        with mock.patch('dmclone_driver.move.records.abandon', new=too_late):
+            self.look()
+        self.assertEqual(self.b.pool, self.row().host)
+        self.assertFalse(self.gate.suspended)
+
+    def test_write_and_the_attachment_was_deleted_behind_our_back(self):
+        for record in self.row().volume_attachment:
+            if record.connector['host'] == 'node2':
+                record.destroy()
+        self.b.kernel.write(self.names.path())
+        self.look()
+        self.look(self.a, seconds=1000)
+        self.assertIdle(self.a)
+
+    def test_abandoned_and_written(self):
+        """Whoever waits gets an error, lets go, and it is removed."""
+        self.handle.opened = 1
+        self.b.kernel.write(self.names.path())
+        records.abandon(self.context, self.volume.id, self.names.name_id)
+        self.look(seconds=1000)
+        self.assertEqual(records.ABANDONED, self.state())
+        self.assertEqual(0, self.handle.clone.waiting)
+        self.assertEqual(0, self.handle.clone.bitmap['hydrated'])
+        self.assertTrue(self.gate.suspended)
+        self.handle.opened = 0
+        self.look(seconds=1000)
+        self.assertEqual({}, self.b.kernel.devices)
+        self.assertEqual([], self.b.lvm.names())
+        self.assertEqual(self.a.pool, self.row().host)
+
+    def test_abandoned(self):
+        records.abandon(self.context, self.volume.id, self.names.name_id)
+        self.look(seconds=1000)
+        self.assertEqual({}, self.b.kernel.devices)
+        self.assertEqual({}, self.b.kernel.disks)
+        self.assertEqual([], self.b.lvm.names())
+        self.assertIsNone(self.cloud.row(self.names.name_id))
+
+    def test_orphan_is_discarded_by_its_home(self):
+        for record in self.row().volume_attachment:
+            record.destroy()
+        self.look(self.a, seconds=1000)
+        self.assertIdle(self.a)
+
+    def test_orphans_are_looked_for_each_minute(self):
+        """However long another transfer has been prepared."""
+        look = self.patch(
+            'dmclone_driver.move.home.Transfer.discard_orphans')
+        for _ in range(600):
+            self.look(self.a, seconds=6)
+        self.assertIn(look.call_count, range(60, 70))
+
+
+@ddt.ddt
+class HydratingTestCase(WatcherTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.path = self.cloud.attach(self.volume, self.b)
+        self.names = Names(self.row().name_id)
+        self.handle = self.b.kernel.get(self.path)
+
+    def test_complete(self):
+        self.handle.opened += 1
+        self.b.kernel.hydrate(self.path)
+        self.look()
+        self.assertEqual('linear', self.handle.kinds)
+        self.assertFalse(self.handle.suspended)
+        self.assertEqual(['/dev/volumes/volume-' + self.names.name_id],
+                         self.handle.table[0].paths())
+        self.assertIn(self.path, self.b.kernel.flushed)
+        self.cloud.settle()
+        self.assertIdle(self.b)
+        self.assertEqual([], self.a.lvm.names())
+
+    def older_source(self, state):
+        """Return the source's row as it once was, None if it was not."""
+        row = self.cloud.row(self.names.name_id)
+        if state is None:
+            return None
+        row.replication_driver_data = records.record(row).but(state).text()
+        return row
+
+    @ddt.data(None, records.PREPARED, records.ABANDONED)
+    def test_complete_but_the_database_forgot_the_move(self, state):
+        """All stays until it knows again; that is said once."""
+        self.b.kernel.hydrate(self.path)
+        older = self.older_source(state)
+        log = self.patch('dmclone_driver.move.watcher.LOG')
+        with mock.patch('dmclone_driver.move.records.placeholder',
+                        return_value=older):
+            for _ in range(3):
+                self.look(seconds=1000)
+        (text, values), _ = log.error.call_args_list[0]
+        self.assertEqual(1, log.error.call_count)
+        self.assertEqual(self.volume.id, values['volume'])
+        self.assertEqual('clone', self.handle.kinds)
+        self.assertNotEqual({}, self.b.kernel.disks)
+        self.assertIn(self.names.metadata, self.b.lvm.names())
+        self.assertIn('volume-' + self.volume.id, self.a.lvm.names())
+        self.cloud.watch(2)
+        self.assertIdle(self.b)
+
+    @ddt.data(None, records.PREPARED, records.ABANDONED)
+    def test_linear_but_the_database_forgot_the_move(self, state):
+        self.b.kernel.hydrate(self.path)
+        older = self.older_source(state)
+        with mock.patch('dmclone_driver.privsep.block.flush_disk',
+                        side_effect=OSError):
+            self.look()
+        self.assertEqual('linear', self.handle.kinds)
+        with mock.patch('dmclone_driver.move.records.placeholder',
+                        return_value=older):
+            self.look(seconds=1000)
+        self.assertNotEqual({}, self.b.kernel.disks)
+        self.assertIn(self.names.metadata, self.b.lvm.names())
+        self.cloud.watch(2)
+        self.assertIdle(self.b)
+
+    def test_incomplete(self):
+        self.handle.clone.bitmap['hydrated'] = self.handle.clone.total - 1
+        self.look()
+        self.assertEqual('clone', self.handle.kinds)
+        self.assertEqual([records.COMMITTED], self.cloud.states())
+
+    def test_read_only_metadata(self):
+        """A commit has failed: what seems to be complete is not."""
+        self.b.kernel.hydrate(self.path)
+        self.handle.clone.mode = 'ro'
+        self.look()
+        self.assertEqual('clone', self.handle.kinds)
+        self.assertEqual([records.COMMITTED], self.cloud.states())
+        self.assertIn('volume-' + self.volume.id, self.a.lvm.names())
+
+    def test_trouble_is_told_once(self):
+        for mode in ('ro', 'ro', 'Fail'):
+            self.handle.clone.mode = mode
+            self.look(seconds=1000)
+        messages = self.cloud.messages()
+        self.assertEqual([self.volume.id] * 2,
+                         [message['resource_uuid'] for message in messages])
+        self.assertEqual({self.volume.project_id},
+                         {message['project_id'] for message in messages})
+
+    def test_source_does_not_answer(self):
+        """It is asked again, ever less often, and in the end copied."""
+        self.handle.clone.hydration = False
+        self.a.stop()
+        asked = 0
+        for _ in range(100):
+            steps, queries = self.look(seconds=1)
+            asked += any('seal_source' in step for step in steps)
+            self.assertEqual(1, self.interval)
+        self.assertIn(asked, range(5, 9))
+        self.assertFalse(self.handle.clone.hydration)
+        self.a.start()
+        self.look(seconds=1000)
+        self.assertTrue(self.handle.clone.hydration)
+
+    def test_source_is_known_to_be_down(self):
+        """It is not asked; its start lets the copy go on at once."""
+        self.look()
+        self.a.die()
+        for _ in range(3 * watcher_module.STALLED // 10):
+            self.assertEqual([], self.asked())
+        self.assertFalse(self.handle.clone.hydration)
+        self.a.start()
+        self.cloud.settle()
+        self.assertTrue(self.handle.clone.hydration)
+
+    def asked(self):
+        """Look; return what the old home was asked to do."""
+        steps, queries = self.look(seconds=10)
+        return [step.split()[-1] for step in steps if 'ask' in step]
+
+    def test_source_is_served_again_if_nothing_comes(self):
+        """Its target may have been restarted."""
+        self.look()
+        self.a.target.exports.clear()
+        asked = sum((self.asked() for _ in range(
+            watcher_module.STALLED // 10)), [])
+        self.assertEqual(['export_source'], asked)
+        self.assertEqual(1, len(self.a.target.exports))
+        # And not in each look from now on; the copy begins again.
+        self.assertFalse(self.handle.clone.hydration)
+        self.assertEqual(['seal_source'], self.asked())
+        self.assertTrue(self.handle.clone.hydration)
+
+    def test_source_is_not_asked_for_while_something_comes(self):
+        self.look()
+        for copied in range(2 * watcher_module.STALLED // 10):
+            self.handle.clone.bitmap['hydrated'] = copied
+            self.assertEqual([], self.asked())
+
+    def test_old_home_is_away_and_nothing_comes(self):
+        self.look()
+        self.a.stop()
+        with mock.patch('dmclone_driver.move.watcher.LOG.error') as error:
+            self.wait_until_stalled()
+        self.assertIn(self.a.host, str(error.call_args_list))
+
+    def wait_until_stalled(self, times=1):
+        for _ in range(times * (2 + watcher_module.STALLED // 10)):
+            self.look(seconds=10)
+
+    def test_user_is_told_that_nothing_comes(self):
+        """Once, whether the copy has begun or not, and once again later."""
+        for begun in (True, False):
+            self.handle.clone.hydration = begun
+            self.handle.clone.bitmap['hydrated'] += 1
+            self.look()
+            self.a.stop()
+            self.wait_until_stalled(3)
+            self.assertEqual(
+                [self.volume.id] * (1 if begun else 2),
+                [row['resource_uuid'] for row in self.cloud.messages()])
+
+    def test_hydration_has_begun_since_the_look(self):
+        """Or has even ended: there is nothing to start."""
+        stale = status.CloneStatus(length=2097152, mode='rw', region=128,
+                                   total=16384)
+        clones = self.patch('dmclone_driver.node.devicemapper.dmsetup.clones')
+        clones.return_value = {self.names.of('handle'): stale}
+        for end in (False, True):
+            if end:
+                self.b.kernel.hydrate(self.path)
+                with self.cloud.on(self.b):
+                    devices.make_linear(
+                        self.names,
+                        self.b.backend.logical_volume(self.names))
+            steps, _ = self.look(seconds=1000)
+            self.assertEqual([], [step for step in steps
+                                  if 'message' in step])
+
+    def test_broken_clone_does_not_stop_the_others(self):
+        other = self.a.create()
+        path = self.cloud.attach(other, self.b)
+        for clone in (self.path, path):
+            self.b.kernel.hydrate(clone)
+        broken = min(self.path, path)
+        del self.b.kernel.devices[
+            broken.removeprefix('/dev/mapper/') + '-gate']
+        self.look()
+        self.assertEqual('linear', self.b.kernel.get(
+            max(self.path, path)).kinds)
+        self.assertEqual('clone', self.b.kernel.get(broken).kinds)
+
+    def test_source_is_released_when_its_node_is_back(self):
+        self.b.kernel.hydrate(self.path)
+        self.a.stop()
+        self.look()
+        self.assertEqual([records.RELEASED], self.cloud.states())
+        self.assertEqual('linear', self.handle.kinds)
+        self.a.start()
+        self.cloud.watch()
+        self.assertIdle(self.b)
+
+
+class StalledTestCase(WatcherTestCase):
+    """A busy guest is no dead source."""
+
+    def setUp(self):
+        super().setUp()
+        path = self.cloud.attach(self.volume, self.b)
+        self.handle = self.b.kernel.get(path)
+        self.clone = self.handle.clone
+        self.batch = self.clone.batch
+        self.assertGreater(self.batch, 1)
+        self.asked = []
+
+    def pass_time(self, seconds, requests=0, regions=0, copying=()):
+        """Look every ten seconds.
+
+        :param requests: of the guest, until each look
+        :param regions: that are copied until each look
+        :param copying: how many are under way at the looks, in turn
+        """
+        for number in range(seconds // 10):
+            self.handle.requests += requests
+            self.clone.bitmap['hydrated'] += regions
+            if copying:
+                self.clone.waiting = copying[number % len(copying)]
+            steps, _ = self.look(seconds=10)
+            self.asked += [step.split()[-1] for step in steps
+                           if 'ask' in step]
+
+    def assertGoesOn(self):
+        self.assertTrue(self.clone.hydration)
+        self.assertEqual(self.batch, self.clone.batch)
+        self.assertEqual([], self.asked)
+        self.assertEqual([], self.cloud.messages())
+
+    def assertStalled(self):
+        self.assertEqual(1, len(self.cloud.messages()))
+        self.assertIn('export_source', self.asked)
+
+    def test_busy_for_an_hour(self):
+        with mock.patch.multiple('dmclone_driver.move.watcher.LOG',
+                                 **{level: mock.DEFAULT for level in (
+                                     'info', 'warning', 'error',
+                                     'exception')}) as log:
+            self.pass_time(3600, requests=1)
+        self.assertEqual([], [call for level in log.values()
+                              for call in level.mock_calls])
+        self.assertGoesOn()
+
+    def test_busy_now_and_then(self):
+        """What its idle moments begin ends before the next look."""
+        self.pass_time(600, requests=1, copying=(1, 1, 0))
+        self.assertGoesOn()
+
+    def test_request_that_waits(self):
+        """For the source; no other is made, and no copy begins."""
+        self.pass_time(10, requests=1)
+        self.pass_time(watcher_module.STALLED)
+        self.assertStalled()
+
+    def test_copies_that_do_not_end(self):
+        """However busy the guest is."""
+        self.pass_time(10 + watcher_module.STALLED, requests=9, copying=(3,))
+        self.assertStalled()
+
+    def test_idle_guest(self):
+        self.pass_time(10 + watcher_module.STALLED)
+        self.assertStalled()
+        self.assertEqual(1, self.clone.batch)
+
+    def test_busy_guest_and_a_source_that_is_away(self):
+        """No copy is even tried: that has another reason."""
+        self.clone.hydration = False
+        self.a.stop()
+        self.pass_time(10 + watcher_module.STALLED, requests=1)
+        self.assertEqual(1, len(self.cloud.messages()))
+
+    def test_batches_come_back(self):
+        """When single regions have been copied."""
+        self.test_idle_guest()
+        self.pass_time(2 * watcher_module.STALLED, regions=1)
+        self.assertEqual(self.batch, self.clone.batch)
+        self.assertTrue(self.clone.hydration)
+
+    def test_batches_do_not_come_back_for_nothing(self):
+        self.test_idle_guest()
+        self.pass_time(10 * watcher_module.STALLED)
+        self.assertEqual(1, self.clone.batch)
+
+    def test_batches_come_back_after_a_start(self):
+        """What it has sent before it knows from the kernel."""
+        self.test_idle_guest()
+        self.b.stop()
+        self.b.start()
+        self.cloud.settle()
+        self.pass_time(10 + watcher_module.STALLED, regions=1)
+        self.assertEqual(self.batch, self.clone.batch)
+
+    def test_batches_stay_if_the_source_does_not_answer(self):
+        self.a.stop()
+        self.pass_time(10 + watcher_module.STALLED)
+        self.assertFalse(self.clone.hydration)
+        self.assertEqual(self.batch, self.clone.batch)
+
+    def test_batches_come_back_after_an_outage(self):
+        """They were not what was wrong."""
+        self.test_idle_guest()
+        self.a.stop()
+        self.pass_time(10)
+        self.a.start()
+        self.pass_time(30)
+        self.assertTrue(self.clone.hydration)
+        self.assertEqual(self.batch, self.clone.batch)
+
+
+@ddt.ddt
+class CompletionFailsTestCase(WatcherTestCase):
+    """Whatever fails at a completion, a later look goes on with it."""
+
+    def before(self, volume):
+        self.path = self.cloud.attach(volume, self.b)
+        self.b.kernel.hydrate(self.path)
+
+    def act(self, volume):
+        self.b.look()
+        self.cloud.settle()
+
+    def check(self, **fault):
+        wrong = {}
+        for step, volume, error in self.each_step(self.act, self.before,
+                                                  **fault):
+            self.cloud.watch(3)
+            left = self.cloud.leftovers()
+            if left or self.cloud.row(volume.id).host != self.b.pool:
+                wrong[step] = left
+        self.assertEqual({}, wrong)
+
+    @ddt.data(False, True)
+    def test_step_fails(self, after):
+        self.check(after=after)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel and dmsetup print."""
+
+import ddt
+
+from dmclone_driver.node.devicemapper import status
+from tests.unit import base
+
+# Linux 6.1
+PASSIVE = ('0 16384 clone 8 12/1024 128 0/128 0 2 no_hydration '
+           'no_discard_passdown 4 hydration_threshold 64 '
+           'hydration_batch_size 32 rw')
+
+
+def changed(old, new):
+    return status.clone(PASSIVE.replace(old, new))
+
+
+@ddt.ddt
+class CloneTestCase(base.PlainTestCase):
+
+    def test_all_words(self):
+        self.assertEqual(
+            status.CloneStatus(length=16384, mode='rw', region=128,
+                               hydrated=0, total=128, hydrating=0,
+                               hydration=False, batch=32),
+            status.clone(PASSIVE + ' \n'))
+
+    def test_other_features(self):
+        found = changed('2 no_hydration no_discard_passdown',
+                        '1 no_discard_passdown')
+        self.assertTrue(found.hydration)
+        self.assertEqual('rw', found.mode)
+        found = changed('2 no_hydration no_discard_passdown', '0')
+        self.assertTrue(found.hydration)
+
+    def test_no_hydration_counts_as_a_feature_only(self):
+        found = changed('2 no_hydration no_discard_passdown 4',
+                        '0 5 no_hydration')
+        self.assertTrue(found.hydration)
+
+    @ddt.data(('0/128 0', False), ('1/128 0', True), ('0/128 1', True),
+              ('128/128 0', True))
+    @ddt.unpack
+    def test_written(self, counts, expected):
+        self.assertIs(expected, changed('0/128 0', counts).written)
+
+    @ddt.data(('0/128 0', False), ('127/128 1', False), ('127/128 0', False),
+              ('128/128 1', False), ('128/128 0', True), ('0/0 0', False))
+    @ddt.unpack
+    def test_complete(self, counts, expected):
+        self.assertIs(expected, changed('0/128 0', counts).complete)
+
+    def test_complete_but_read_only(self):
+        """A commit has failed: the bitmap on disk is an older one."""
+        text = PASSIVE.replace('0/128', '128/128')
+        self.assertTrue(status.clone(text).complete)
+        found = status.clone(text.replace(' rw', ' ro'))
+        self.assertFalse(found.healthy)
+        self.assertFalse(found.complete)
+
+    @ddt.data('Fail', 'Error')
+    def test_failed(self, mode):
+        found = status.clone('0 16384 clone %s' % mode)
+        self.assertEqual((16384, mode), (found.length, found.mode))
+        self.assertFalse(found.healthy)
+        self.assertFalse(found.complete)
+
+    @ddt.data('', '0 16384 linear', '0 16384 linear 253:1 0', 'clone')
+    def test_something_else(self, text):
+        self.assertRaises(ValueError, status.clone, text)
+
+
+@ddt.ddt
+class DeviceTestCase(base.PlainTestCase):
+
+    @ddt.data(('L--w', False), ('Ls-w', False), ('L-sw', True),
+              ('LIsr', True), ('LI-r', False))
+    @ddt.unpack
+    def test_device(self, attributes, suspended):
+        self.assertEqual(
+            status.Device('dmclone-x', 'DMCLONE-s', 2, suspended),
+            status.device('dmclone-x|DMCLONE-s|2|' + attributes))

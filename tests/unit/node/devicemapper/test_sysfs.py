@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is read from files that look like the kernel's."""
+
+import os
+import pathlib
+
+import fixtures
+
+from dmclone_driver.node.devicemapper import sysfs
+from tests.unit import base
+
+
+class SysfsTestCase(base.PlainTestCase):
+
+    def setUp(self):
+        super().setUp()
+        folder = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.mapper, self.block = folder / 'mapper', folder / 'block'
+        self.mapper.mkdir()
+        self.patch('dmclone_driver.node.devicemapper.sysfs.MAPPER',
+                   new=str(self.mapper))
+        self.patch('dmclone_driver.node.devicemapper.sysfs.BLOCK',
+                   new=str(self.block))
+        (self.block / 'dm-7/slaves').mkdir(parents=True)
+        os.symlink('../dm-7', self.mapper / 'a')
+
+    def test_devices(self):
+        (self.mapper / 'control').touch()
+        self.assertEqual(['a', 'control'], sorted(sysfs.devices()))
+
+    def test_disks_below(self):
+        self.assertEqual([], sysfs.disks_below('a'))
+        # The session of that one was ended.
+        os.symlink('nowhere', self.block / 'dm-7/slaves/sdx')
+        self.assertEqual(['sdx'], sysfs.disks_below('a'))
+
+    def test_in_flight(self):
+        (self.block / 'dm-7/inflight').write_text('       3        4\n')
+        self.assertEqual(7, sysfs.in_flight('a'))
+
+    def test_is_suspended(self):
+        (self.block / 'dm-7/dm').mkdir()
+        for text, expected in (('1\n', True), ('0\n', False)):
+            (self.block / 'dm-7/dm/suspended').write_text(text)
+            self.assertIs(expected, sysfs.is_suspended('a'))
+
+    def test_suspended(self):
+        for number, values in enumerate((
+                {'name': 'one', 'suspended': '1'},
+                {'name': 'two', 'suspended': '0'},
+                {'name': 'three', 'suspended': '1'},
+                # One that goes meanwhile.
+                {'suspended': '1'}, {})):
+            folder = self.block / ('dm-%d' % number) / 'dm'
+            folder.mkdir(parents=True)
+            for name, value in values.items():
+                (folder / name).write_text(value + '\n')
+        (self.block / 'sda').mkdir()
+        self.assertEqual({'one', 'three'}, set(sysfs.suspended()))
+
+    def test_requests(self):
+        """Of all kinds, done or not; columns of sectors and times do not."""
+        numbers = [0] * 17
+        for column, counts in enumerate((1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 1,
+                                         0, 0, 0, 1, 0)):
+            numbers[column] = 10 ** column
+            (self.block / 'dm-7/stat').write_text(
+                ' '.join('%8d' % n for n in numbers) + '\n')
+            self.assertEqual(counts * 10 ** column, sysfs.requests('a'))
+            numbers[column] = 0
+
+    def test_no_device(self):
+        for read in (sysfs.disks_below, sysfs.in_flight, sysfs.requests,
+                     sysfs.is_suspended):
+            self.assertRaises(FileNotFoundError, read, 'b')

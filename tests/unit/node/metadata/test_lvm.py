@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metadata on logical volumes: zeroed once, found in any group."""
+
+import os
+
+import ddt
+import fixtures
+from oslo_concurrency import processutils
+
+from dmclone_driver import exception
+from dmclone_driver.node.metadata import lvm
+from dmclone_driver import privsep
+from dmclone_driver.privsep import command
+from tests.unit import base
+from tests.unit.fakes import storage
+from tests.unit.node.metadata import stores
+
+
+class LvmTestCase(base.MachineTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.names, self.lv = self.logical_volume()
+        stores.use_groups(self)
+        self.store = self.make(None)
+
+    def make(self, group):
+        store = lvm.LogicalVolumeMetadata(stores.configuration(
+            dmclone_metadata_volume_group=group), None)
+        store.check()
+        return store
+
+    def create(self, region=128):
+        return self.store.create(self.names, self.lv.size, region)
+
+    def path(self, group='volumes'):
+        return '/dev/%s/%s' % (group, self.names.metadata)
+
+    def zeroings(self):
+        return sum('zero_start' in step for step in self.steps.log)
+
+    def test_create(self):
+        self.create()
+        self.assertEqual((self.path(), 128), self.store.find(self.names))
+        self.assertEqual({'hydrated': 0}, self.lvm.bitmap(self.path()))
+        self.assertEqual(3 * 2 ** 20, self.lvm.volumes[self.path()]['size'])
+
+    def test_size_grows_with_the_regions(self):
+        self.lv = self.logical_volume(90 * storage.GIB)[1]
+        self.create(region=8)
+        self.assertGreater(self.lvm.volumes[self.path()]['size'],
+                           6528 * 1024 * 90 // 100)
+
+    def test_zeroed_once(self):
+        self.create()
+        self.lvm.bitmap(self.path())['hydrated'] = 7
+        for region in (128, 8):
+            self.create(region)
+        self.assertEqual(1, self.zeroings())
+        self.assertEqual({'hydrated': 7}, self.lvm.bitmap(self.path()))
+        self.assertEqual((self.path(), 128), self.store.find(self.names))
+
+    def test_cut_off_anywhere_and_repeated(self):
+        for number in range(5):
+            self.steps.start(number)
+            try:
+                self.create()
+            except (processutils.ProcessExecutionError, OSError):
+                self.assertIsNone(self.store.find(self.names))
+                self.create()
+            self.assertEqual((self.path(), 128), self.store.find(self.names))
+            self.assertIsNotNone(self.lvm.bitmap(self.path()))
+            self.store.remove(self.names)
+
+    def test_without_the_tag_it_is_not_found(self):
+        self.lvm.add('volumes', self.names.metadata, 2 ** 22)
+        self.assertIsNone(self.store.find(self.names))
+
+    def test_find_activates(self):
+        self.create()
+        self.lvm.volumes[self.path()]['active'] = False
+        self.store.find(self.names)
+        self.assertTrue(self.lvm.volumes[self.path()]['active'])
+
+    def test_another_group(self):
+        self.store = self.make('fast')
+        self.create()
+        self.assertEqual((self.path('fast'), 128),
+                         self.store.find(self.names))
+
+    def test_group_has_changed_meanwhile(self):
+        self.create()
+        self.lvm.bitmap(self.path())['hydrated'] = 7
+        self.store = self.make('fast')
+        self.assertEqual((self.path(), 128), self.store.find(self.names))
+        self.create()
+        self.assertEqual(1, self.zeroings())
+        self.store.remove(self.names)
+        self.assertEqual([self.lv.name], self.lvm.names())
+
+    def test_remove(self):
+        self.create()
+        for _ in range(2):
+            self.store.remove(self.names)
+            self.assertEqual([self.lv.name], self.lvm.names())
+
+    def test_no_such_group(self):
+        error = self.assertRaises(exception.BadConfiguration, self.make,
+                                  'gone')
+        for part in ('dmclone_metadata_volume_group', 'gone', '[here]',
+                     'no volume group'):
+            self.assertIn(part, error.msg)
+
+    def test_no_room(self):
+        self.store = self.make('fast')
+        self.lvm.add('fast', 'other', storage.GIB - 2 ** 20)
+        error = self.assertRaises(exception.NoRoomForMetadata, self.create)
+        for part in ('needs 3 MiB', 'volume group fast', '1 MiB are left'):
+            self.assertIn(part, error.msg)
+        self.assertIsNone(self.store.find(self.names))
+
+
+@ddt.ddt
+class EnvironmentTestCase(base.PlainTestCase):
+    """What LVM commands are run with, by Cinder and by the driver."""
+
+    def setUp(self):
+        super().setUp()
+        privsep.dmclone_context.set_client_mode(False)
+        self.addCleanup(privsep.dmclone_context.set_client_mode, True)
+        self.patch('cinder.brick.local_dev.lvm.LVM.LVM_CMD_PREFIX',
+                   new=['env', 'LC_ALL=C'])
+        self.patch('oslo_concurrency.processutils.execute',
+                   new=self._execute)
+        self.folder = self.useFixture(fixtures.TempDir()).path
+        self.file = os.path.join(self.folder, 'lvm.conf')
+        self.ran = []
+
+    def _execute(self, *command, **kwargs):
+        self.ran.append(list(command))
+        return {'version': '  LVM version: 2.03.16(2)',
+                'volumes': 'volumes'}.get(command[-1], ''), ''
+
+    def environments(self, path, **options):
+        """Return what commands of a store and of the driver begin with."""
+        store = lvm.LogicalVolumeMetadata(
+            stores.configuration(lvm_conf_file=path, **options),
+            self._execute)
+        store.check()
+        command.lvm(['lvs'])
+        self.assertIn('lvs', self.ran[-1])
+        return {tuple(word for word in words
+                      if word.partition('=')[0].isupper())
+                for words in self.ran}
+
+    def test_file_that_is_there(self):
+        open(self.file, 'w').close()
+        self.assertEqual({('LC_ALL=C', 'LVM_SYSTEM_DIR=' + self.folder)},
+                         self.environments(self.file))
+
+    def test_warnings(self):
+        self.assertEqual(
+            {('LC_ALL=C', 'LVM_SUPPRESS_FD_WARNINGS=1')},
+            self.environments(self.file, lvm_suppress_fd_warnings=True))
+
+    @ddt.data('None', '/nowhere/lvm.conf')
+    def test_no_file(self, path):
+        self.assertEqual({('LC_ALL=C',)}, self.environments(path))

@@ -1,0 +1,507 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The devices of a volume: which tables result, and what is never done."""
+
+import itertools
+
+import ddt
+from oslo_concurrency import processutils
+
+from dmclone_driver import exception
+from dmclone_driver.node import devices
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.names import EXPORT
+from dmclone_driver.node.names import GATE
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import SOURCE
+from tests.unit import base
+from tests.unit.fakes import steps
+from tests.unit.fakes import storage
+
+METADATA = '/dev/volumes/metadata'
+DISK = '/dev/disk/by-path/source'
+TUNING = devices.Tuning(1024, 2048)
+SECTORS = storage.GIB // 512
+
+
+class HandlesTestCase(base.MachineTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.names, self.lv = self.logical_volume()
+        self.lvm.add('volumes', 'metadata', 2 ** 22)
+        self.lvm.bitmaps[METADATA] = {'hydrated': 0}
+        self.kernel.disks[DISK] = storage.GIB + 4096 * 512
+
+    def build(self, disk=DISK, passive=True):
+        devices.build_clone(self.names, self.lv, METADATA, 128, TUNING,
+                            disk=disk, passive=passive)
+
+    def device(self, role=HANDLE):
+        return self.kernel.get(self.names.path(role))
+
+
+class LinearTestCase(HandlesTestCase):
+
+    def test_ensure_linear(self):
+        devices.ensure_linear(self.names, self.lv)
+        segment, = self.device().table
+        self.assertEqual((0, SECTORS, 'linear', [self.lv.path, '0']),
+                         (segment.start, segment.length, segment.kind,
+                          segment.words))
+        self.assertEqual('DMCLONE-handle-' + self.names.name_id,
+                         self.device().uuid)
+
+    def test_handle_in_use_is_left_alone(self):
+        self.build()
+        before = self.device()
+        devices.ensure_linear(self.names, self.lv)
+        self.assertIs(before, self.device())
+        self.assertEqual('clone', before.kinds)
+
+    def test_grow(self):
+        devices.ensure_linear(self.names, self.lv)
+        self.device().opened = 1
+        self.lvm.volumes[self.lv.path]['size'] *= 2
+        devices.grow(self.names, logical_volumes.find(self.lv.name))
+        self.assertEqual(2 * storage.GIB, self.device().size)
+        self.assertFalse(self.device().suspended)
+
+    def test_grow_that_fails_lets_go(self):
+        devices.ensure_linear(self.names, self.lv)
+        for number in range(5):
+            for after in (False, True):
+                self.steps.start(number, after=after)
+                self.assertRaises(processutils.ProcessExecutionError,
+                                  devices.grow, self.names, self.lv)
+                self.assertFalse(self.device().suspended)
+                self.assertEqual('linear', self.device().kinds)
+
+    def test_clone_does_not_grow(self):
+        """Whatever the database says: the rest is on another node."""
+        self.build(passive=False)
+        suspended = []
+        self.steps.observe = lambda: suspended.append(
+            self.device().suspended)
+        error = self.assertRaises(exception.UnexpectedTable, devices.grow,
+                                  self.names, self.lv)
+        self.assertIn(self.names.path(), error.msg)
+        self.assertIn('0/', error.msg)
+        self.assertEqual('clone', self.device().kinds)
+        # Its guest does not even wait.
+        self.assertEqual({False}, set(suspended))
+
+    def test_complete_clone_does_not_grow(self):
+        """Its bitmap may not be safe yet."""
+        self.build(passive=False)
+        clone = self.device().clone
+        clone.bitmap['hydrated'] = clone.total
+        self.assertRaises(exception.UnexpectedTable, devices.grow,
+                          self.names, self.lv)
+        self.assertEqual('clone', self.device().kinds)
+
+
+class CloneTestCase(HandlesTestCase):
+
+    def test_passive(self):
+        self.build()
+        self.assertTrue(self.device(GATE).suspended)
+        self.assertEqual([METADATA, self.names.path(GATE),
+                          self.names.path(SOURCE)],
+                         self.device().table[0].paths())
+        self.assertFalse(self.device().clone.hydration)
+        self.assertFalse(self.device().discards)
+        self.assertTrue(self.device(SOURCE).read_only)
+        self.assertEqual([DISK, str(devices.MARGIN)],
+                         self.device(SOURCE).table[0].words)
+        self.assertEqual([self.lv.path, '0'],
+                         self.device(GATE).table[0].words)
+
+    def test_gate_is_shut_before_there_is_a_clone(self):
+        open_gates = []
+
+        def look():
+            if self.device() and not self.device(GATE).suspended:
+                open_gates.append(1)
+
+        self.steps.observe = look
+        self.build()
+        self.assertEqual([], open_gates)
+
+    def test_tuning(self):
+        self.build()
+        self.assertEqual('hydration_threshold 16 hydration_batch_size 32',
+                         ' '.join(self.device().table[0].words[-4:]))
+
+    def test_tuning_in_regions(self):
+        self.assertEqual((256, 512), TUNING.in_regions(8))
+        # Even one region is more than that.
+        self.assertEqual((1, 1), TUNING.in_regions(8192))
+
+    def test_again(self):
+        self.build()
+        before = dict(self.kernel.devices)
+        self.device().discards = True
+        self.build()
+        self.assertEqual(before, self.kernel.devices)
+        self.assertFalse(self.device().discards)
+
+    def test_cut_off_anywhere_and_repeated(self):
+        for passive in (True, False):
+            for number in range(9):
+                self.kernel.devices.clear()
+                self.steps.start(number)
+                try:
+                    self.build(passive=passive)
+                except (processutils.ProcessExecutionError, OSError):
+                    self.build(passive=passive)
+                self.assertEqual(passive, self.device(GATE).suspended)
+                self.assertFalse(self.device().discards)
+
+    def test_not_passive(self):
+        self.build(passive=False)
+        self.assertFalse(self.device(GATE).suspended)
+
+    def test_without_its_source(self):
+        """What is there is served; the rest waits."""
+        self.build(disk=None, passive=False)
+        self.assertTrue(self.device(SOURCE).suspended)
+        self.assertEqual('error', self.device(SOURCE).kinds)
+        self.assertFalse(self.kernel.write(self.names.path()))
+        devices.connect_source(self.names, DISK, SECTORS)
+        self.assertEqual('linear', self.device(SOURCE).kinds)
+        self.assertFalse(self.device(SOURCE).suspended)
+        self.assertEqual(0, self.device().clone.waiting)
+
+    def test_source_that_cannot_be_connected(self):
+        """What waits for it goes on waiting, instead of failing."""
+        self.build(disk=None, passive=False)
+        self.steps.start(1)
+        self.assertRaises(processutils.ProcessExecutionError,
+                          devices.connect_source, self.names, DISK, SECTORS)
+        self.assertTrue(self.device(SOURCE).suspended)
+
+    def test_open_gate(self):
+        self.build()
+        self.assertFalse(self.kernel.write(self.names.path()))
+        devices.open_gate(self.names)
+        self.assertEqual(0, self.device().clone.waiting)
+        self.assertEqual(1, self.device().clone.bitmap['hydrated'])
+        # Else the new home shows what the old one has changed since.
+
+    def test_hydration(self):
+        self.build(passive=False)
+        devices.start_hydration(self.names)
+        self.assertTrue(self.device().clone.hydration)
+        self.assertTrue(devices.stop_hydration(self.names))
+        self.assertFalse(self.device().clone.hydration)
+
+    def test_hydration_that_does_not_stop(self):
+        self.build(disk=None, passive=False)
+        self.kernel.write(self.names.path())
+        self.assertFalse(devices.stop_hydration(self.names))
+
+
+@ddt.ddt
+class MakeLinearTestCase(HandlesTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.build(passive=False)
+        self.clone = self.device().clone
+        self.clone.bitmap['hydrated'] = self.clone.total
+
+    def test_complete(self):
+        self.device().opened = 1
+        self.assertTrue(devices.make_linear(self.names, self.lv))
+        self.assertEqual('linear', self.device().kinds)
+        self.assertEqual([self.lv.path], self.device().table[0].paths())
+        self.assertFalse(self.device().suspended)
+
+    def refuse(self):
+        self.assertFalse(devices.make_linear(self.names, self.lv))
+        self.assertEqual('clone', self.device().kinds)
+        self.assertIsNone(self.device().loaded)
+        self.assertFalse(self.device().suspended)
+
+    def test_incomplete(self):
+        self.clone.bitmap['hydrated'] -= 1
+        self.refuse()
+
+    @ddt.data('ro', 'Fail')
+    def test_commit_fails_during_the_suspend(self, mode):
+        """Complete before, and silently not so any more."""
+        def fail():
+            if self.device().suspended:
+                self.clone.mode = mode
+
+        self.steps.observe = fail
+        self.refuse()
+
+    def test_load_fails(self):
+        """The clone goes on."""
+        self.steps.start(3)
+        self.assertRaises(processutils.ProcessExecutionError,
+                          devices.make_linear, self.names, self.lv)
+        self.assertEqual('clone', self.device().kinds)
+        self.assertFalse(self.device().suspended)
+
+    def test_again(self):
+        for _ in range(2):
+            self.assertTrue(devices.make_linear(self.names, self.lv))
+        self.assertEqual('linear', self.device().kinds)
+
+    @ddt.data(*itertools.product(range(5), (False, True)))
+    @ddt.unpack
+    def test_caller_is_killed(self, number, after):
+        """It is finished all the same, unless it was never asked for."""
+        self.steps.start(number, after=after, killed=True)
+        self.assertRaises(steps.Killed, devices.make_linear, self.names,
+                          self.lv)
+        self.assertEqual('linear' if number or after else 'clone',
+                         self.device().kinds)
+        self.assertFalse(self.device().suspended)
+
+    def test_power_is_cut(self):
+        """Nothing is done after that."""
+        for number in range(5):
+            self.steps.start(number, killed=True, power=True)
+            self.assertRaises(steps.Killed, devices.make_linear,
+                              self.names, self.lv)
+            self.assertEqual(number + 1, len(self.steps.log))
+            self.assertEqual('clone', self.device().kinds)
+            self.assertEqual(number >= 2, self.device().suspended)
+            self.device().suspended = False
+
+    def test_abandon(self):
+        """Then it need not be complete."""
+        self.clone.bitmap['hydrated'] = 0
+        devices.abandon_clone(self.names, self.lv)
+        self.assertEqual('linear', self.device().kinds)
+        self.assertFalse(self.device().suspended)
+
+
+class ResumeLeftTestCase(HandlesTestCase):
+    """Devices that a swap which was killed has left suspended."""
+
+    def setUp(self):
+        super().setUp()
+        self.build()
+        self.device().suspended = True
+        self.warning = self.patch('dmclone_driver.node.devices.LOG.warning')
+
+    def test_handle(self):
+        """What waits at a gate, or for a source, waits."""
+        self.device(SOURCE).suspended = True
+        self.kernel.devices['other'] = self.device()
+        devices.resume_left()
+        self.assertFalse(self.device().suspended)
+        self.assertTrue(self.device(GATE).suspended)
+        self.assertTrue(self.device(SOURCE).suspended)
+        self.assertIn(self.names.name_id, str(self.warning.call_args))
+
+    def test_table_that_was_loaded(self):
+        """It was loaded after the check."""
+        devices.open_gate(self.names)
+        self.kernel.dmsetup(['load', self.names.of(HANDLE)],
+                            '0 64 linear %s 0' % self.lv.path)
+        devices.resume_left()
+        self.assertEqual('linear', self.device().kinds)
+
+    def test_swap_is_running(self):
+        self.patch('dmclone_driver.privsep.swaps.resume_left',
+                   return_value=False)
+        devices.resume_left()
+        self.assertTrue(self.device().suspended)
+        self.warning.assert_not_called()
+
+    def test_one_that_cannot_be_resumed(self):
+        other, lv = self.logical_volume()
+        devices.ensure_linear(other, lv)
+        second = self.kernel.get(other.path())
+        second.suspended = True
+        self.steps.start(0)
+        devices.resume_left()
+        self.assertEqual({True, False}, {self.device().suspended,
+                                         second.suspended})
+        devices.resume_left()
+        self.assertFalse(self.device().suspended or second.suspended)
+
+    def test_none(self):
+        """It costs no process."""
+        self.device().suspended = False
+        self.steps.start()
+        devices.resume_left()
+        self.assertEqual([], self.steps.log)
+
+
+class SourceTestCase(HandlesTestCase):
+
+    def test_connected(self):
+        """Whether what it points to answers or not."""
+        self.build(disk=None)
+        self.assertFalse(devices.is_connected(self.names))
+        devices.connect_source(self.names, DISK, 100)
+        for suspended in (False, True):
+            self.device(SOURCE).suspended = suspended
+            self.assertTrue(devices.is_connected(self.names))
+
+    def test_fail_without_source(self):
+        self.build(disk=None, passive=False)
+        self.kernel.write(self.names.path())
+        self.assertTrue(devices.fail_without_source(self.names))
+        self.assertFalse(self.device(SOURCE).suspended)
+
+    def test_fail_with_a_source(self):
+        self.build(passive=False)
+        self.device().clone.waiting = 1
+        self.assertFalse(devices.fail_without_source(self.names))
+
+
+class EvidenceTestCase(HandlesTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.build()
+
+    def test_never_written(self):
+        self.assertTrue(devices.never_written(self.names))
+        # And will not be from here on.
+        self.assertRaises(OSError, self.kernel.write, self.names.path())
+
+    def assertNotProven(self):
+        self.assertFalse(devices.never_written(self.names))
+        self.assertFalse(self.device().sealed)
+
+    def test_waiting_write(self):
+        self.kernel.write(self.names.path())
+        self.assertNotProven()
+
+    def test_written(self):
+        self.device().clone.bitmap['hydrated'] = 1
+        self.assertNotProven()
+
+    def test_open(self):
+        self.device().opened = 1
+        self.assertNotProven()
+
+    def test_metadata_cannot_be_read(self):
+        for mode in ('ro', 'Fail'):
+            self.device().clone.mode = mode
+            self.assertNotProven()
+
+    def test_not_a_clone(self):
+        devices.open_gate(self.names)
+        devices.abandon_clone(self.names, self.lv)
+        self.assertNotProven()
+
+    def test_no_handle(self):
+        devices.open_gate(self.names)
+        devices.remove(self.names, HANDLE)
+        self.assertTrue(devices.never_written(self.names))
+
+
+class ExportTestCase(HandlesTestCase):
+
+    def setUp(self):
+        super().setUp()
+        devices.ensure_linear(self.names, self.lv)
+
+    def export(self):
+        devices.ensure_export(self.names, self.lv.size)
+
+    def test_export(self):
+        self.export()
+        device = self.device(EXPORT)
+        self.assertTrue(device.read_only)
+        self.assertEqual('zero linear zero', device.kinds)
+        self.assertEqual([(0, 2048), (2048, SECTORS), (2048 + SECTORS, 2048)],
+                         [(part.start, part.length) for part in device.table])
+        # Through the handle: another device has another cache.
+        self.assertEqual([self.names.path(), '0'], device.table[1].words)
+
+    def test_buffers_are_flushed_before_every_export(self):
+        self.export()
+        before = self.device(EXPORT)
+        self.export()
+        self.assertEqual([self.names.path()] * 2, self.kernel.flushed)
+        self.assertIs(before, self.device(EXPORT))
+
+    def test_is_open(self):
+        self.assertFalse(devices.is_open(self.names))
+        self.export()
+        self.assertFalse(devices.is_open(self.names))
+        self.device().opened = 1
+        self.assertTrue(devices.is_open(self.names))
+        devices.remove(self.names, EXPORT)
+        self.assertTrue(devices.is_open(self.names))
+
+    def test_no_handle_is_not_open(self):
+        devices.remove(self.names, HANDLE)
+        self.assertIs(False, devices.is_open(self.names))
+
+    def test_seal(self):
+        self.export()
+        self.assertTrue(devices.seal(self.names))
+        self.assertRaises(OSError, self.kernel.write, self.names.path())
+
+    def test_seal_makes_durable_what_was_acknowledged(self):
+        """The guest's next flush goes to the new home alone."""
+        devices.seal(self.names)
+        self.assertIn(self.names.path(), self.kernel.flushed)
+
+    def test_seal_of_a_disk_that_fails(self):
+        """It must not stay writable for that."""
+        self.patch('dmclone_driver.privsep.block.flush_disk',
+                   side_effect=OSError)
+        self.assertTrue(devices.seal(self.names))
+        self.assertTrue(self.device().sealed)
+
+    def test_seal_at_a_start(self):
+        """It waits for no disk."""
+        devices.seal(self.names, flush=False)
+        self.assertTrue(self.device().sealed)
+        self.assertEqual([], self.kernel.flushed)
+
+    def test_seal_of_a_clone_whose_gate_is_shut(self):
+        """A flush would wait there for ever; nothing was written."""
+        devices.remove(self.names, HANDLE)
+        self.build(passive=True)
+        self.assertTrue(devices.seal(self.names))
+        self.assertNotIn(self.names.path(), self.kernel.flushed)
+
+    def test_seal_of_an_open_device(self):
+        """Nobody writes any more, but something may be under way."""
+        self.export()
+        self.device().opened = 1
+        self.assertFalse(devices.seal(self.names))
+        self.assertTrue(self.device().sealed)
+        self.device().opened = 0
+        self.assertTrue(devices.seal(self.names))
+
+    def test_seal_of_nothing(self):
+        """What is not there yet may appear, writable."""
+        devices.remove(self.names, HANDLE)
+        self.assertFalse(devices.seal(self.names))
+
+
+class RemoveTestCase(HandlesTestCase):
+
+    def test_all_in_their_order(self):
+        self.build(passive=False)
+        devices.remove(self.names, EXPORT, HANDLE, GATE, SOURCE)
+        self.assertEqual({}, self.kernel.devices)
+        devices.remove(self.names, EXPORT, HANDLE, GATE, SOURCE)
+
+    def test_in_use(self):
+        self.build(passive=False)
+        self.device().opened = 1
+        self.assertRaises(processutils.ProcessExecutionError, devices.remove,
+                          self.names, HANDLE, GATE)
+        self.assertIsNotNone(self.device(GATE))
+
+    def test_others_stay(self):
+        devices.ensure_linear(self.names, self.lv)
+        other, lv = self.logical_volume()
+        devices.ensure_linear(other, lv)
+        devices.remove(self.names, HANDLE)
+        self.assertEqual([other.of(HANDLE)], list(self.kernel.devices))
