@@ -50,7 +50,7 @@ from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
-# What a new row has to say about exports and transfers: Cinder copies these
+# What a new row has to say about exports and moves: Cinder copies these
 # fields of the volume that it migrates, or clones for images
 # (cinder/volume/manager.py, _migrate_volume_generic, _clone_image_volume).
 _OF_ANOTHER = ('provider_location', 'provider_auth',
@@ -69,7 +69,7 @@ def _in_one_place(action):
             context = backend_module.context_of(volume)
             with self._backend.lock(volume.id):
                 self._refuse_if_gone(context, volume, action)
-                self._transfer.refuse_while_moving(context, volume, action)
+                self._home.refuse_while_moving(context, volume, action)
                 return method(self, volume, *args, **kwargs)
         return run
     return decorate
@@ -84,7 +84,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.configuration.append_config_values(opts.TRANSFER_OPTS)
+        self.configuration.append_config_values(opts.MOVE_OPTS)
         self.protocol = 'local'
         self._backend = None
         self._server = None
@@ -92,7 +92,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     @classmethod
     def get_driver_options(cls):
         """Return the options of this driver and of those below it."""
-        return opts.TRANSFER_OPTS + super().get_driver_options()
+        return opts.MOVE_OPTS + super().get_driver_options()
 
     # Start-up
 
@@ -124,13 +124,14 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         checks.check_group(self.configuration,
                            super().check_for_setup_error)
         target = importutils.import_object(
-            checks.SOURCE_TARGETS[self.configuration.target_helper],
+            checks.ISCSI_TARGETS[self.configuration.target_helper],
             configuration=self.configuration, executor=self._execute)
         return backend_module.Backend(
             self.host, self.configuration, self.vg,
             stores.open_store(self.configuration, self._execute), target,
-            initiator.Importer(self.configuration.num_volume_device_scan_tries,
-                               self.configuration.dmclone_source_timeout),
+            initiator.Initiator(
+                self.configuration.num_volume_device_scan_tries,
+                self.configuration.dmclone_source_timeout),
             rpcapi.PeerClient(), super().delete_volume,
             super().delete_snapshot)
 
@@ -140,15 +141,15 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._source = source.Source(self._backend, self._teardown)
         self._destination = destination.Destination(self._backend,
                                                     self._teardown)
-        self._transfer = home.Transfer(self._backend, self._source,
-                                       self._teardown)
+        self._home = home.Home(self._backend, self._source,
+                               self._teardown)
         self._peers = peers.Peers(self.host)
         sessions = outages.Outages(self._backend)
         watcher = watcher_module.Watcher(
-            self._backend, self._source, self._destination, self._transfer,
+            self._backend, self._source, self._destination, self._home,
             self._teardown, sessions)
         start = recovery.Recovery(
-            self._backend, self._source, self._destination, self._transfer,
+            self._backend, self._source, self._destination, self._home,
             self._teardown, watcher)
         context = cinder_context.get_admin_context()
         start.run(context)
@@ -162,13 +163,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """Report capacities as LVM does, and what this driver can do.
 
         Cinder asks for that each minute: what its commands have changed is
-        taken back then, and transfers are found of which a start has read
+        taken back then, and moves are found of which a start has read
         too early.
         """
         super()._update_volume_stats()
         context = cinder_context.get_admin_context()
         self._backend.correct_all(context)
-        self._transfer.find_prepared(context)
+        self._home.find_prepared(context)
         self._stats.update(vendor_name='dmclone_driver',
                            driver_version=self.VERSION,
                            storage_protocol=self.protocol,
@@ -197,7 +198,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """Return what Cinder has to change in a new row.
 
         No more than that: Cinder saves it once more when an image has been
-        copied, which may be after a transfer has begun.
+        copied, which may be after a move has begun.
         """
         update = {field: None for field in _OF_ANOTHER if volume[field]}
         return dict(update, provider_id=volume_utils.append_host(
@@ -251,7 +252,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def _delete_if_here(self, context, volume):
         with self._backend.lock(volume.id):
             if not (self._may_be_deleted(context, volume) and
-                    self._transfer.roll_back(context, volume, deleting=True)):
+                    self._home.roll_back(context, volume, deleting=True)):
                 raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
             if not self._volume_not_present(volume.name) and (
                     self.vg.lv_has_snapshot(volume.name)):
@@ -263,10 +264,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         lv = self._backend.logical_volume(_names(volume))
         try:
             self._refuse_placeholder(volume, _('delete'))
-            self._transfer.refuse_if_moved_away(volume, _('delete'), lv)
+            self._home.refuse_if_moved_away(volume, _('delete'), lv)
             self._refuse_if_gone(context, volume, _('delete'))
         except exception.NotHere as error:
-            if volume.launched_at is None and lv and not lv.of_transfer:
+            if volume.launched_at is None and lv and not lv.of_move:
                 # Cinder has sent an unfinished creation to another node.
                 return True
             self._log_refused_deletion(volume, error)
@@ -353,7 +354,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def manage_existing(self, volume, existing_ref):
         """Take over a logical volume; returns what its row has to say.
 
-        :raises: ManageExistingInvalidReference if it is part of a transfer,
+        :raises: ManageExistingInvalidReference if it is part of a move,
             or has a handle
         """
         name = existing_ref.get('source-name', '')
@@ -378,7 +379,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def migrate_volume(self, context, volume, host):
         """Leave a migration that is asked for to Cinder's own copy."""
         self._refuse_if_gone(context, volume, _('migrate'))
-        self._transfer.refuse_while_moving(context, volume, _('migrate'))
+        self._home.refuse_while_moving(context, volume, _('migrate'))
         return False, None
 
     def retype(self, context, volume, new_type, diff, host):
@@ -441,13 +442,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """
         with self._backend.lock(volume.id):
             self._refuse_if_gone(context, volume, _('copy an image to'))
-            self._transfer.refuse_while_moving(context, volume,
-                                               _('copy an image to'))
-            self._transfer.staying.add(volume.id)
+            self._home.refuse_while_moving(context, volume,
+                                           _('copy an image to'))
+            self._home.staying.add(volume.id)
         try:
             yield
         finally:
-            self._transfer.staying.discard(volume.id)
+            self._home.staying.discard(volume.id)
 
     def update_migrated_volume(self, context, volume, new_volume,
                                original_volume_status):
@@ -497,7 +498,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """Do nothing: :mod:`recovery` has rebuilt all handles."""
 
     def remove_export(self, context, volume):
-        """End what nobody is connected to; transfers look after their own.
+        """End what nobody is connected to; moves look after their own.
 
         Cinder also calls this when another attachment could not be made.
         """
@@ -515,7 +516,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def _remote(self, volume):
         """Whether a volume is exported for use where it is."""
         return (volume.provider_location and
-                not records.prepared_transfer(volume))
+                not records.prepared_move(volume))
 
     def _find_peer(self, context, volume, connector):
         """Return the peer to serve a connector, None for a remote one."""
@@ -530,7 +531,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def initialize_connection(self, volume, connector):
         """Make a volume usable on the connector's host.
 
-        :raises: NoPeer, TransferRefused, TransferFailed, HandleMissing,
+        :raises: NoPeer, MoveRefused, MoveFailed, HandleMissing,
             EncryptionRefused
         """
         deadline = deadline_module.Deadline.of_request()
@@ -541,7 +542,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             self._refuse_unusable(volume, _('attach'))
             if attachments.is_internal(volume):
                 if not asked_by_cinder:
-                    raise exception.TransferRefused(
+                    raise exception.MoveRefused(
                         volume=volume.id, host=connector.get('host'),
                         reason=_('the attachment was deleted meanwhile'))
                 return self._connect_internal(context, volume, connector)
@@ -593,7 +594,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         :raises: PartlyDeleted, MovedAway
         """
         try:
-            self._transfer.refuse_by_tags(
+            self._home.refuse_by_tags(
                 volume, action, self._backend.logical_volume(_names(volume)))
         except (exception.PartlyDeleted, exception.MovedAway):
             backend_module.tell_user(volume)
@@ -601,8 +602,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def _move(self, context, volume, peer, connector, deadline):
         try:
-            return self._transfer.move(context, volume, peer,
-                                       connector.get('host'), deadline)
+            return self._home.move(context, volume, peer,
+                                   connector.get('host'), deadline)
         except Exception:
             backend_module.tell_user(volume)
             raise
@@ -624,9 +625,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """Serve Cinder's own tasks where the volume is."""
         if attachments.attached_on(connector, self._backend.node) or (
                 connector.get('initiator') ==
-                self._backend.importer.initiator()):
+                self._backend.initiator.name()):
             return self._connect_at_home(volume)
-        self._transfer.refuse_while_moving(context, volume, _('copy'))
+        self._home.refuse_while_moving(context, volume, _('copy'))
         return self._connect_remote(context, volume, connector)
 
     def _connect_remote(self, context, volume, connector):
@@ -641,7 +642,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         return self.target_driver.initialize_connection(volume, connector)
 
     def terminate_connection(self, volume, connector, **kwargs):
-        """End a connection; a transfer that waited for that goes on.
+        """End a connection; a move that waited for that goes on.
 
         :returns: whether the volume's export, if any, is still needed
         """
@@ -655,9 +656,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 LOG.info('Volume %(volume)s has moved to %(host)s.',
                          {'volume': volume.id, 'host': volume.host})
                 return True
-            if records.prepared_transfer(volume):
-                return self._transfer.end_attachment(context, volume,
-                                                     connector)
+            if records.prepared_move(volume):
+                return self._home.end_attachment(context, volume,
+                                                 connector)
             if self._remote(volume) and connector:
                 self._end_remote(context, volume, connector)
             return len(volume.volume_attachment) > 1

@@ -15,23 +15,23 @@ class NoPeer(exception.InvalidConnectorException):
                 "set dmclone_remote_attach.")
 
 
-class TransferRefused(exception.VolumeDriverException):
+class MoveRefused(exception.VolumeDriverException):
     """The volume can't be moved now; nothing was changed."""
 
     message = _("Volume %(volume)s can't be attached on %(host)s: %(reason)s.")
 
 
-class TransferFailed(exception.VolumeDriverException):
-    """A transfer failed before its commit and was rolled back."""
+class MoveFailed(exception.VolumeDriverException):
+    """A move failed before its switchover and was rolled back."""
 
     message = _("Volume %(volume)s could not be brought to %(host)s: "
                 "%(reason)s. It stays where it was.")
 
 
-class TransferGone(exception.VolumeDriverException):
-    """The transfer was abandoned, or another one has taken its place."""
+class MoveGone(exception.VolumeDriverException):
+    """The move was aborted, or another one has taken its place."""
 
-    message = _("Transfer %(placeholder)s of volume %(volume)s is not "
+    message = _("Move %(placeholder)s of volume %(volume)s is not "
                 "prepared any more: %(reason)s.")
 
 
@@ -47,7 +47,7 @@ class NotWhileMoving(exception.InvalidVolume):
     """An operation that has to wait until a volume is in one place."""
 
     message = _("Can't %(action)s volume %(volume)s while its data is moving "
-                "from %(source)s to %(destination)s. Wait until the transfer "
+                "from %(source)s to %(destination)s. Wait until the move "
                 "is complete, then try again.")
 
 
@@ -110,7 +110,7 @@ class DatabaseBehind(exception.VolumeDriverException):
 
     message = _("Logical volume %(lv)s is kept: it has been the home of "
                 "volume %(volume)s, and by the database, which was restored "
-                "or has lost its last transactions, its transfer is "
+                "or has lost its last transactions, its move is "
                 "%(state)s")
 
 
@@ -159,7 +159,7 @@ class MetadataUnusable(exception.VolumeDriverException):
 
     message = _("Metadata of volume %(volume)s is unusable: %(reason)s. Its "
                 "logical volume %(lv)s holds part of the data, the rest is "
-                "on %(source)s; nothing was discarded.")
+                "on %(source)s; nothing was deleted.")
 
 
 class NoRoomForMetadata(exception.VolumeDriverException):

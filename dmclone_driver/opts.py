@@ -4,7 +4,7 @@
 from cinder.volume import configuration
 from oslo_config import cfg
 
-TRANSFER_OPTS = [
+MOVE_OPTS = [
     cfg.StrOpt(
         'dmclone_metadata_backend',
         default='lvm',
@@ -16,7 +16,7 @@ TRANSFER_OPTS = [
             ('tmpfs', 'memory that can be swapped out')],
         help='Where a clone records which blocks it has. Memory is lost when '
              'the node goes down: see dmclone_volatile_metadata. Holds for '
-             'transfers that begin after a change.'),
+             'moves that begin after a change.'),
     cfg.StrOpt(
         'dmclone_metadata_volume_group',
         help='LVM volume group for metadata with the backend "lvm", for '
@@ -41,7 +41,7 @@ TRANSFER_OPTS = [
         default=256, min=8,
         help='Memory in MiB that metadata may take on this node at most, '
              'with the backends brd, zram and tmpfs. A volume takes 4 MiB '
-             'or less (more with a small dmclone_region_size); a transfer '
+             'or less (more with a small dmclone_region_size); a move '
              'that finds no room is refused.'),
     cfg.IntOpt(
         'dmclone_region_size',
@@ -93,10 +93,10 @@ TRANSFER_OPTS = [
 ]
 
 CONF = cfg.CONF
-CONF.register_opts(TRANSFER_OPTS, group=configuration.SHARED_CONF_GROUP)
+CONF.register_opts(MOVE_OPTS, group=configuration.SHARED_CONF_GROUP)
 
 
 def list_opts():
     """Return the options for the sample file, as oslo.config wants them."""
     return [(configuration.SHARED_CONF_GROUP,
-             TRANSFER_OPTS)]
+             MOVE_OPTS)]

@@ -28,7 +28,7 @@ def _reconcile(context, backend):
     if CONF.restore:
         return program.tell(restorer.Restorer(backend).run(
             context, CONF.restore, CONF.do_it), CONF.do_it)
-    found = leftovers.Reconciler(backend).run(context, remove=CONF.remove)
+    found = leftovers.Leftovers(backend).run(context, remove=CONF.remove)
     for leftover in found:
         print(leftover.line(removed=CONF.remove))
     return int(any(leftover.kept or not CONF.remove for leftover in found))

@@ -24,7 +24,7 @@ class Backend:
     :ivar group: Cinder's LVM object of the data volume group
     :ivar metadata: :class:`dmclone_driver.node.metadata.base.MetadataStore`
     :ivar target: :class:`dmclone_driver.node.targets.base.SourceTarget`
-    :ivar importer: :class:`dmclone_driver.node.initiator.Importer`
+    :ivar initiator: :class:`dmclone_driver.node.initiator.Initiator`
     :ivar client: :class:`dmclone_driver.move.rpcapi.PeerClient`
     :ivar delete_volume: function that clears and deletes the logical volume
         of a row, with its handle
@@ -33,13 +33,13 @@ class Backend:
     """
 
     def __init__(self, host, configuration, group, metadata, target,
-                 importer, client, delete_volume, delete_snapshot):
+                 initiator, client, delete_volume, delete_snapshot):
         self.host = host
         self.configuration = configuration
         self.group = group
         self.metadata = metadata
         self.target = target
-        self.importer = importer
+        self.initiator = initiator
         self.client = client
         self.delete_volume = delete_volume
         self.delete_snapshot = delete_snapshot
@@ -122,7 +122,7 @@ class Backend:
         They take seconds, which the first user would wait for.
         """
         try:
-            self.importer.initiator()
+            self.initiator.name()
             self.target.unexport('dmclone-warm-up')
         except Exception:
             LOG.exception('The iSCSI tools do not answer.')

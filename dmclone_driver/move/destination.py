@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The new home's side of a transfer: prepare, activate, or discard."""
+"""The new home's side of a move: prepare, activate, or delete."""
 
 import contextlib
 import threading
@@ -52,7 +52,7 @@ class Destination:
     def describe(self):
         """Tell a home what it needs to know before it begins."""
         reserved = self._backend.configuration.reserved_percentage
-        return {'initiator': self._backend.importer.initiator(),
+        return {'initiator': self._backend.initiator.name(),
                 'free_gb': self._free_gb(reserved),
                 'reserved_percentage': reserved,
                 'capabilities': self._backend.capabilities()}
@@ -75,7 +75,7 @@ class Destination:
         :param location: provider_location of the source's export
         :param auth: provider_auth of the source's export
         :returns: the handle's path
-        :raises: TransferGone if the home has given up meanwhile
+        :raises: MoveGone if the home has given up meanwhile
         """
         names = Names(placeholder_id)
         with self._working(names), self._backend.lock(volume_id):
@@ -100,7 +100,7 @@ class Destination:
                             logical_volumes.METADATA_TAG +
                             path.removeprefix('/dev/'))
         steps.reached(Step.FORMATTED, names.name_id)
-        disk = self._backend.importer.connect(location, auth)
+        disk = self._backend.initiator.connect(location, auth)
         steps.reached(Step.CONNECTED, names.name_id)
         self._compare(names, lv, disk)
         devices.build_clone(names, lv, path, region, self._backend.tuning,
@@ -144,7 +144,7 @@ class Destination:
     def _undo(self, context, volume_id, names, location, auth):
         try:
             if self._throw_away(context, volume_id, names):
-                self._backend.importer.disconnect(location, auth)
+                self._backend.initiator.disconnect(location, auth)
         except Exception:
             LOG.exception('Destination %s was only half made and could not '
                           'be removed; the home will ask for it again.',
@@ -153,29 +153,29 @@ class Destination:
     def _throw_away(self, context, volume_id, names):
         """Discard a destination, if it is proven that nobody has written it.
 
-        First the database says that it will never be committed: whoever
+        First the database says that it will never be switched: whoever
         dies in the middle of the removal leaves nothing to come back to.
         """
         self._teardown.refuse_opened(names, records.placeholder(
             context, names.name_id))
         if not devices.never_written(names):
             return False
-        if not records.abandon(context, volume_id, names.name_id):
+        if not records.abort(context, volume_id, names.name_id):
             devices.allow_writes(names)
             return False
         placeholder = records.get(context, names.name_id)
         if placeholder is not None and (
-                records.state(placeholder) != records.ABANDONED):
+                records.state(placeholder) != records.ABORTED):
             # Only the newest row knows the session.
             raise exception.ReadLagsBehind(volume=names.name_id)
-        self._teardown.discard(names, placeholder)
+        self._teardown.delete_destination(names, placeholder)
         return True
 
     def activate(self, context, placeholder_id, sealed=False):
         """Open the gate of a destination that is the volume's home now.
 
         :param sealed: the old home, which asks for this, has sealed its copy
-        :raises: TransferGone if there was no commit
+        :raises: MoveGone if there was no switchover
         """
         placeholder = records.placeholder(context, placeholder_id)
         if placeholder is None:
@@ -185,8 +185,8 @@ class Destination:
         if state == records.RELEASED:
             # All of it is here already.
             return
-        if state not in (records.COMMITTED, records.LOST):
-            raise exception.TransferGone(
+        if state not in (records.SWITCHED, records.LOST):
+            raise exception.MoveGone(
                 volume=volume_id, placeholder=placeholder_id, reason=state)
         names = Names(placeholder_id)
         with self._working(names):
@@ -209,7 +209,7 @@ class Destination:
     @staticmethod
     def _unknown(placeholder_id):
         return cinder_exception.VolumeDriverException(message=_(
-            'transfer %s is not in the database as it is read here')
+            'move %s is not in the database as it is read here')
             % placeholder_id)
 
     def open(self, names, volume_id, writable=True):
@@ -313,8 +313,8 @@ class Destination:
         with self._backend.lock(records.volume_of(source)):
             if devices.is_connected(names):
                 return
-            disk = self._backend.importer.connect(source.provider_location,
-                                                  source.provider_auth)
+            disk = self._backend.initiator.connect(source.provider_location,
+                                                   source.provider_auth)
             lv = self._backend.logical_volume(names)
             self._compare(names, lv, disk)
             devices.connect_source(names, disk, table.sectors(lv.size))
@@ -352,7 +352,7 @@ class Destination:
         volume_id = records.volume_of(source)
         with self._backend.lock(volume_id):
             if names.of(HANDLE) in dmsetup.clones():
-                self._backend.importer.cut(source.provider_location)
+                self._backend.initiator.cut(source.provider_location)
                 devices.fail_without_source(names)
                 devices.stop_hydration(names)
         records.fail(context, volume_id)
@@ -375,12 +375,12 @@ class Destination:
                 'hydrated': status.hydrated if status else 0,
                 'total': status.total if status else 0}
 
-    def discard(self, context, placeholder_id):
+    def delete(self, context, placeholder_id):
         """Throw away a destination, on evidence that nobody has written it.
 
         :returns: False if it was written, or is the volume's home now
         :raises: VolumeDriverException if it is not written but in use: the
-            home abandons the transfer, so that the gate stays shut, and
+            home aborts the move, so that the gate stays shut, and
             this is tried again
         """
         placeholder = records.placeholder(context, placeholder_id)
@@ -391,15 +391,15 @@ class Destination:
             return True
         volume_id = records.volume_of(placeholder)
         with self._working(names), self._backend.lock(volume_id):
-            self._abandon_if_early(context, placeholder, names)
+            self._abort_if_early(context, placeholder, names)
             placeholder = records.placeholder(context, placeholder_id)
             if placeholder is None:
                 # Another request has just done it.
                 return True
-            if records.state(placeholder) in (records.COMMITTED,
+            if records.state(placeholder) in (records.SWITCHED,
                                               records.RELEASED):
                 return False
-            if records.state(placeholder) == records.ABANDONED:
+            if records.state(placeholder) == records.ABORTED:
                 return self._clear_away(names, placeholder)
             for attempt in range(CLOSE_ATTEMPTS):
                 if self._throw_away(context, volume_id, names):
@@ -409,35 +409,35 @@ class Destination:
                 time.sleep(1)
         raise self._still_open(names)
 
-    def _abandon_if_early(self, context, placeholder, names):
-        """Abandon what was written before an instance could have done it."""
+    def _abort_if_early(self, context, placeholder, names):
+        """Abort what was written before an instance could have done it."""
         volume_id = records.volume_of(placeholder)
         volume = records.get(context, volume_id)
         if (volume is not None and attachments.under_way(
                 volume, records.record(placeholder).node) and
                 devices.maybe_written(names) and
                 devices.never_acknowledged(names)):
-            records.abandon(context, volume_id, placeholder.id)
+            records.abort(context, volume_id, placeholder.id)
 
     def _clear_away(self, names, placeholder):
-        """Throw away what can never be committed, written or not.
+        """Throw away what can never be switched, written or not.
 
         Its gate was never open, so no write was ever acknowledged. That is
         looked at all the same: the database may have been restored.
         """
         self._teardown.refuse_opened(names, placeholder)
         if not devices.never_acknowledged(names):
-            LOG.error('%(device)s was abandoned, but has been written. It is '
+            LOG.error('%(device)s was aborted, but has been written. It is '
                       'kept: it may hold the only copy of what was written.',
                       {'device': names.path()})
             return False
-        self._backend.importer.cut(placeholder.provider_location)
+        self._backend.initiator.cut(placeholder.provider_location)
         lv = self._backend.logical_volume(names)
         with (contextlib.nullcontext() if lv is None else
               devices.waiting_fails(names, table.sectors(lv.size))):
             for attempt in range(CLOSE_ATTEMPTS):
                 if not devices.is_open(names):
-                    self._teardown.discard(names, placeholder)
+                    self._teardown.delete_destination(names, placeholder)
                     return True
                 time.sleep(1)
         raise self._still_open(names)

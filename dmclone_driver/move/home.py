@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The home's side of a transfer: prepare, commit, or roll back.
+"""The home's side of a move: prepare, switch over, or roll back.
 
 ::
 
-    attach on a peer      begin -> export -> prepare -> [commit -> activate]
+    attach on a peer      begin -> export -> prepare
+                          [-> switch over -> activate]
     another attachment    ... stays prepared until one of the two goes:
-      the home's goes     commit -> activate
-      the peer's goes     discard (the peer abandons) -> unexport -> destroy
-      a guest writes      the peer commits by itself
+      the home's goes     switch over -> activate
+      the peer's goes     delete (the peer aborts) -> unexport -> destroy
+      a guest writes      the peer switches over by itself
 
 See the documentation, "When something dies".
 """
@@ -36,7 +37,7 @@ LOG = logging.getLogger(__name__)
 
 # Seconds that a peer has to answer, if the request has them.
 DESCRIBE_TIMEOUT = 10
-ACTIVATE_TIMEOUT = DISCARD_TIMEOUT = 20
+ACTIVATE_TIMEOUT = DELETE_TIMEOUT = 20
 # Seconds of a request that are kept to take a move back.
 TIME_TO_TAKE_BACK = 5
 # Seconds after which an attachment that is not complete, and is not deleted
@@ -44,7 +45,7 @@ TIME_TO_TAKE_BACK = 5
 LEAKED = 1800
 
 
-class Transfer:
+class Home:
     """Volumes whose home is this node, on their way to a peer.
 
     Callers hold the volume's lock and have just read its row.
@@ -54,7 +55,7 @@ class Transfer:
         self._backend = backend
         self._source = source
         self._teardown = teardown
-        #: Volumes with a prepared transfer, {volume id: placeholder id}:
+        #: Volumes with a prepared move, {volume id: placeholder id}:
         #: where to look for orphans, found again at start.
         self.prepared = {}
         #: When they were first looked at, {placeholder id: time}.
@@ -70,7 +71,7 @@ class Transfer:
         :param node: the connector's host
         :param deadline: :class:`~dmclone_driver.move.deadline.Deadline`; past
             it the move is taken back
-        :raises: TransferRefused, TransferFailed
+        :raises: MoveRefused, MoveFailed
         """
         asked_for = {record.id for record in attachments.live(volume, node)}
         self._make_way(context, volume, peer, node, deadline)
@@ -87,7 +88,7 @@ class Transfer:
         try:
             # It says that it is moving now, which the export is held against.
             volume.refresh()
-            if records.prepared_transfer(volume) != placeholder_id:
+            if records.prepared_move(volume) != placeholder_id:
                 raise self._refused(volume, peer, _(
                     'the database as it is read on %s does not have the last '
                     'transactions; try again') % self._backend.node)
@@ -101,7 +102,7 @@ class Transfer:
             volume.refresh()
             if asked_for - {record.id for record in
                             attachments.live(volume, node)}:
-                raise exception.TransferRefused(
+                raise exception.MoveRefused(
                     volume=volume.id, host=node,
                     reason=_('the attachment was deleted meanwhile'))
             moves = not attachments.elsewhere(volume, node)
@@ -109,22 +110,22 @@ class Transfer:
                 # As long as there is a way back if that fails.
                 devices.make_durable(names)
             if deadline.passed:
-                raise exception.TransferRefused(
+                raise exception.MoveRefused(
                     volume=volume.id, host=node,
                     reason=_('that has taken longer than Cinder waits '
                              '(rpc_response_timeout); try again'))
             if moves:
-                self.commit(context, volume, deadline)
+                self.switch_over(context, volume, deadline)
         except Exception as error:
             with excutils.save_and_reraise_exception() as reraise:
                 volume.refresh()
                 stays = self._take_back(context, volume, placeholder_id,
                                         peer, deadline)
-                if not isinstance(error, exception.TransferRefused):
+                if not isinstance(error, exception.MoveRefused):
                     reraise.reraise = False
             if not stays:
                 raise self._has_moved(volume, node, peer.host)
-            raise exception.TransferFailed(
+            raise exception.MoveFailed(
                 volume=volume.id, host=peer.host,
                 reason=getattr(error, 'msg', None) or str(error))
         return path
@@ -136,36 +137,36 @@ class Transfer:
             deadline.left() - TIME_TO_TAKE_BACK))
 
     def _take_back(self, context, volume, placeholder_id, peer, deadline):
-        """Undo a transfer whose preparation has failed, within its time.
+        """Undo a move whose preparation has failed, within its time.
 
         What the peer does not do by then is left to the background: it never
-        opens the gate of a transfer that is abandoned.
+        opens the gate of a move that is aborted.
 
-        :returns: False if the peer has committed the transfer instead
+        :returns: False if the peer has switched the move instead
         """
-        if not records.abandon(context, volume.id, placeholder_id):
+        if not records.abort(context, volume.id, placeholder_id):
             self.prepared.pop(volume.id, None)
             volume.refresh()
             return False
         self.prepared.pop(volume.id, None)
         self._source.unexport(Names(volume.name_id))
-        self._teardown.ask_to_discard(
+        self._teardown.ask_to_delete(
             context, placeholder_id, peer.backend_host, volume.id,
-            deadline.left(DISCARD_TIMEOUT))
+            deadline.left(DELETE_TIMEOUT))
         volume.refresh()
         return True
 
     def _make_way(self, context, volume, peer, node, deadline):
-        """Discard a prepared transfer that nobody waits for.
+        """Take back a prepared move that nobody waits for.
 
-        :raises: TransferRefused if somebody does
+        :raises: MoveRefused if somebody does
         """
-        placeholder_id = records.prepared_transfer(volume)
+        placeholder_id = records.prepared_move(volume)
         if placeholder_id is None:
             return
         placeholder = records.get(context, placeholder_id)
         if self._wanted(volume, placeholder):
-            raise exception.TransferRefused(
+            raise exception.MoveRefused(
                 volume=volume.id, host=node,
                 reason=_('it is already prepared on %s for a migration that '
                          'has not ended; finish or abort that first')
@@ -176,13 +177,13 @@ class Transfer:
 
     @staticmethod
     def _has_moved(volume, node, host):
-        return exception.TransferRefused(
+        return exception.MoveRefused(
             volume=volume.id, host=node,
             reason=_('it has just moved to %s; try again') % host)
 
     @staticmethod
     def _wanted(volume, placeholder):
-        """Whether an instance uses what a transfer has prepared, or will.
+        """Whether an instance uses what a move has prepared, or will.
 
         An attachment that is not complete may have been forgotten: that of
         an attempt whose answer came too late, for example.
@@ -233,7 +234,7 @@ class Transfer:
             raise self._refused(volume, peer, error.msg)
         self._refuse_unwanted(volume, peer,
                               description.get('capabilities', {}))
-        # What is left there of an earlier transfer has the same names.
+        # What is left there of an earlier move has the same names.
         self._teardown.ask_again(context, volume.id, deadline,
                                  peer.backend_host)
         needed = block.size(names.path()) / units.Gi
@@ -271,19 +272,19 @@ class Transfer:
 
     @staticmethod
     def _refused(volume, peer, reason):
-        return exception.TransferRefused(volume=volume.id, host=peer.node,
-                                         reason=reason)
+        return exception.MoveRefused(volume=volume.id, host=peer.node,
+                                     reason=reason)
 
-    def commit(self, context, volume, deadline=None):
+    def switch_over(self, context, volume, deadline=None):
         """Make the prepared destination the volume's home.
 
         From here on the only way is forward: a peer that does not answer
-        finds the commit in the database when it is back.
+        finds the switchover in the database when it is back.
         """
-        placeholder_id = records.prepared_transfer(volume)
+        placeholder_id = records.prepared_move(volume)
         placeholder = records.get(context, placeholder_id)
         names = Names(volume.name_id)
-        first = records.commit(context, volume.id, placeholder_id)
+        first = records.switch_over(context, volume.id, placeholder_id)
         self.prepared.pop(volume.id, None)
         volume.refresh()
         if not first:
@@ -304,17 +305,17 @@ class Transfer:
 
     def roll_back(self, context, volume, placeholder_id=None, deadline=None,
                   deleting=False):
-        """Undo a prepared transfer; can be repeated.
+        """Undo a prepared move; can be repeated.
 
-        :param placeholder_id: of the transfer, if the peer may have
-            abandoned it already
+        :param placeholder_id: of the move, if the peer may have
+            aborted it already
         :param deadline: that of the request
         :param deleting: the volume is deleted afterwards
-        :returns: False if the transfer was committed instead, since the
+        :returns: False if the move was switched instead, since the
             destination was written, or before, as LVM says; when deleting
-            also if the peer answers that it cannot discard
+            also if the peer answers that it cannot delete it
         """
-        placeholder_id = placeholder_id or records.prepared_transfer(volume)
+        placeholder_id = placeholder_id or records.prepared_move(volume)
         if placeholder_id is None:
             return True
         placeholder = records.get(context, placeholder_id)
@@ -323,7 +324,7 @@ class Transfer:
             # The row is Cinder's copy of that of a volume that is moving.
             return True
         if placeholder is not None and records.state(placeholder) in (
-                records.COMMITTED, records.RELEASED):
+                records.SWITCHED, records.RELEASED):
             # The answer was lost: it stands for the source by now.
             self.prepared.pop(volume.id, None)
             volume.refresh()
@@ -331,9 +332,9 @@ class Transfer:
         if self._has_moved_away(volume):
             return False
         try:
-            gone = placeholder is None or self._discard(
-                context, placeholder, deadline.left(DISCARD_TIMEOUT)
-                if deadline else DISCARD_TIMEOUT)
+            gone = placeholder is None or self._delete_destination(
+                context, placeholder, deadline.left(DELETE_TIMEOUT)
+                if deadline else DELETE_TIMEOUT)
         except rpcapi.PeerFailed as error:
             self._log_not_removed(placeholder, error)
             if deleting:
@@ -341,10 +342,10 @@ class Transfer:
                 return False
             gone = None
         if gone is False:
-            if records.prepared_transfer(volume) == placeholder_id:
-                self.commit(context, volume)
+            if records.prepared_move(volume) == placeholder_id:
+                self.switch_over(context, volume)
             return False
-        if not records.abandon(context, volume.id, placeholder_id):
+        if not records.abort(context, volume.id, placeholder_id):
             volume.refresh()
             return False
         self.prepared.pop(volume.id, None)
@@ -352,12 +353,12 @@ class Transfer:
         if gone and placeholder is not None:
             self._teardown.forget_destination(context, placeholder)
         elif placeholder is not None:
-            self._teardown.ask(context, placeholder, teardown.DISCARD)
+            self._teardown.ask(context, placeholder, teardown.DELETE)
         volume.refresh()
         return True
 
     def _has_moved_away(self, volume):
-        """Whether LVM says that a prepared transfer was committed before.
+        """Whether LVM says that a prepared move was switched before.
 
         Or another one, in a time of which the database knows nothing.
         """
@@ -366,25 +367,25 @@ class Transfer:
             return False
         if volume.id not in self._contradicted:
             self._contradicted.add(volume.id)
-            LOG.error('Transfer %(id)s of volume %(volume)s is prepared in '
+            LOG.error('Move %(id)s of volume %(volume)s is prepared in '
                       'the database, but the volume has moved away from '
                       'logical volume %(lv)s. Nothing is changed. The '
                       'database was restored, or has lost its last '
                       'transactions; dmclone-reconcile says more.',
-                      {'id': records.prepared_transfer(volume),
+                      {'id': records.prepared_move(volume),
                        'volume': volume.id, 'lv': lv.path})
         return True
 
-    def _discard(self, context, placeholder, timeout):
-        """Have the peer discard; None if it does not answer.
+    def _delete_destination(self, context, placeholder, timeout):
+        """Have the peer delete it; None if it does not answer.
 
-        Then the placeholder stays, abandoned: no commit can follow, so the
+        Then the placeholder stays, aborted: no switchover can follow, so the
         gate will never be opened, and the peer cleans up when it is back.
 
         :raises: PeerFailed if it answers that it cannot
         """
         try:
-            return self._backend.client.discard(
+            return self._backend.client.delete_destination(
                 context, records.backend_of(placeholder), placeholder.id,
                 timeout)
         except rpcapi.PeerUnreachable as error:
@@ -400,7 +401,7 @@ class Transfer:
                      'error': error.msg})
 
     def find_prepared(self, context):
-        """Find the transfers to watch that this service does not know of.
+        """Find the moves to watch that this service does not know of.
 
         A start may have read a database that had not seen them yet.
         """
@@ -408,40 +409,40 @@ class Transfer:
                                         self._backend.host).items():
             self.prepared.setdefault(*item)
 
-    def discard_orphans(self, context):
-        """Roll back prepared transfers whose attachment is gone.
+    def abort_orphans(self, context):
+        """Roll back prepared moves whose attachment is gone.
 
         Asks the database nothing while none is prepared.
         """
         for volume_id, placeholder_id in list(self.prepared.items()):
             try:
                 with self._backend.lock(volume_id):
-                    self._discard_if_orphan(context, volume_id,
-                                            placeholder_id)
+                    self._abort_if_orphan(context, volume_id,
+                                          placeholder_id)
             except Exception:
-                LOG.exception('Transfer %(id)s of volume %(volume)s needs '
+                LOG.exception('Move %(id)s of volume %(volume)s needs '
                               'another look.',
                               {'id': placeholder_id, 'volume': volume_id})
 
-    def _discard_if_orphan(self, context, volume_id, placeholder_id):
+    def _abort_if_orphan(self, context, volume_id, placeholder_id):
         volume = records.get(context, volume_id)
         if (volume is None or
-                records.prepared_transfer(volume) != placeholder_id):
+                records.prepared_move(volume) != placeholder_id):
             self._forget(context, volume_id, placeholder_id, volume)
             return
         placeholder = records.get(context, placeholder_id)
         if self._wanted(volume, placeholder):
-            self._commit_if_left(context, volume, placeholder)
+            self._switch_if_left(context, volume, placeholder)
         elif placeholder is None or self._is_old(placeholder_id) or (
                 not attachments.live(volume,
                                      records.record(placeholder).node)):
-            LOG.info('Transfer %(id)s of volume %(volume)s is discarded: its '
+            LOG.info('Move %(id)s of volume %(volume)s is taken back: its'
                      'attachment is gone.',
                      {'id': placeholder_id, 'volume': volume_id})
             self.roll_back(context, volume)
 
     def _is_old(self, placeholder_id):
-        """Whether a transfer waits too long for its attachment.
+        """Whether a move waits too long for its attachment.
 
         Then the answer of the request that has made the attachment came too
         late, and no service completes or deletes it.
@@ -451,28 +452,28 @@ class Transfer:
                        for each in self.prepared.values()}
         return now - self._since.get(placeholder_id, now) > LEAKED
 
-    def _commit_if_left(self, context, volume, placeholder):
-        """Commit a transfer whose volume is not used here any more."""
+    def _switch_if_left(self, context, volume, placeholder):
+        """Switch over a move whose volume is not used here any more."""
         if not (attachments.used_elsewhere(
                 volume, records.record(placeholder).node) or
                 devices.is_open(Names(volume.name_id)) or
                 self._has_moved_away(volume)):
-            self.commit(context, volume)
+            self.switch_over(context, volume)
 
     def _forget(self, context, volume_id, placeholder_id, volume):
-        """Forget a transfer that the peer has committed or abandoned."""
+        """Forget a move that the peer has switched or aborted."""
         placeholder = records.get(context, placeholder_id)
         if (placeholder is not None and
-                records.state(placeholder) == records.ABANDONED):
-            self._teardown.ask(context, placeholder, teardown.DISCARD)
+                records.state(placeholder) == records.ABORTED):
+            self._teardown.ask(context, placeholder, teardown.DELETE)
         if self.prepared.get(volume_id) == placeholder_id:
             self.prepared.pop(volume_id, None)
         if (volume is not None and self._backend.holds(volume) and
-                not records.prepared_transfer(volume)):
+                not records.prepared_move(volume)):
             self._source.unexport(Names(volume.name_id))
 
     def end_attachment(self, context, volume, connector):
-        """One of two attachments goes while a transfer is prepared.
+        """One of two attachments goes while a move is prepared.
 
         :param connector: of the attachment that goes; None when forced
         :returns: whether the volume has moved away
@@ -480,7 +481,7 @@ class Transfer:
         if self._has_moved_away(volume):
             return True
         placeholder = records.get(context,
-                                  records.prepared_transfer(volume))
+                                  records.prepared_move(volume))
         if not (connector and self._wanted(volume, placeholder)) or (
                 attachments.attached_on(
                     connector, records.record(placeholder).node)):
@@ -490,12 +491,12 @@ class Transfer:
                     volume, records.record(placeholder).node,
                     connector)) > 1:
             # An instance may still run here. If it is the one that has moved,
-            # its first write at the new home commits the transfer.
+            # its first write at the new home switches over the move.
             LOG.info('Volume %(volume)s stays on %(node)s for now: although '
                      'an attachment there is deleted, it is still in use.',
                      {'volume': volume.id, 'node': self._backend.node})
             return True
-        self.commit(context, volume)
+        self.switch_over(context, volume)
         return True
 
     def refuse_while_moving(self, context, volume, action):
@@ -508,7 +509,7 @@ class Transfer:
             NotOnNode
         """
         other = records.placeholder(
-            context, records.prepared_transfer(volume) or volume.name_id)
+            context, records.prepared_move(volume) or volume.name_id)
         lv = self._backend.logical_volume(Names(volume.name_id))
         if lv is None:
             raise exception.NotOnNode(
@@ -530,7 +531,7 @@ class Transfer:
             raise exception.DataLost(action=action, volume=volume.id,
                                      host=other.host)
         ends = [other.host.partition('@')[0], volume.host.partition('@')[0]]
-        if records.prepared_transfer(volume):
+        if records.prepared_move(volume):
             ends.reverse()
         raise exception.NotWhileMoving(action=action, volume=volume.id,
                                        source=ends[0], destination=ends[1])
@@ -543,8 +544,8 @@ class Transfer:
         :param lv: the volume's logical volume here, or None
         """
         return (source is not None and lv is not None and
-                records.state(source) == records.COMMITTED and
-                not records.prepared_transfer(volume) and lv.complete)
+                records.state(source) == records.SWITCHED and
+                not records.prepared_move(volume) and lv.complete)
 
     def refuse_by_tags(self, volume, action, lv):
         """Refuse what holds other data than the volume's.

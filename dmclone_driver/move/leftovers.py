@@ -40,7 +40,7 @@ class Leftover:
                            _('can be removed'))
 
 
-class Reconciler:
+class Leftovers:
     """Finds and removes leftovers of one backend on its own node."""
 
     def __init__(self, backend):
@@ -73,7 +73,7 @@ class Reconciler:
                      for lv in logical_volumes.find_all())
         found.update(names_module.of_target(target)
                      for target in self._backend.target.names() +
-                     self._backend.importer.targets())
+                     self._backend.initiator.targets())
         return sorted(found - {None}, key=lambda names: names.name_id)
 
     @staticmethod
@@ -100,14 +100,14 @@ class Reconciler:
     def _contradiction(self, lv, opened, owner):
         """Return what an operator has to know about a logical volume."""
         state = owner and records.state(owner)
-        if lv.sealed and state not in (records.COMMITTED, records.RELEASED,
+        if lv.sealed and state not in (records.SWITCHED, records.RELEASED,
                                        records.LOST):
             return _('volume %(volume)s has moved from it to logical volume '
                      '%(new)s, and the database says that the volume is on '
                      '%(host)s, in %(name_id)s')
         if opened and not lv.sealed and (
                 owner is None or not self._backend.holds(owner) or
-                state in (records.PREPARED, records.ABANDONED)):
+                state in (records.PREPARED, records.ABORTED)):
             return _('it is the home of volume %(volume)s, and the database '
                      'says that the volume is on %(host)s, in %(name_id)s '
                      '(see --restore)')
@@ -132,14 +132,14 @@ class Reconciler:
             yield Leftover(_('target %s') % names.target)
 
     def _see_session(self, names, remove):
-        for iqn in self._backend.importer.targets():
+        for iqn in self._backend.initiator.targets():
             if names_module.of_target(iqn) != names:
                 continue
             kept = None
-            if self._backend.importer.in_use(iqn):
+            if self._backend.initiator.in_use(iqn):
                 kept = _('a clone reads from its disk')
             elif remove:
-                self._backend.importer.log_out(iqn)
+                self._backend.initiator.log_out(iqn)
             yield Leftover(_('session to %s') % iqn, kept)
 
     def _see_devices(self, names, remove):

@@ -51,8 +51,8 @@ class LostNode:
         yield from self._homes(context, homes, placeholders, do_it)
         # A row may be needed to see whether one of these can go.
         for state, see_to in ((records.PREPARED, self._prepared),
-                              (records.ABANDONED, self._abandoned),
-                              (records.COMMITTED, self._committed),
+                              (records.ABORTED, self._aborted),
+                              (records.SWITCHED, self._switched),
                               (records.LOST, self._lost),
                               (records.RELEASED, self._released)):
             for row in there:
@@ -128,12 +128,12 @@ class LostNode:
 
         :param others: its placeholders on other nodes
         """
-        prepared = records.prepared_transfer(row)
+        prepared = records.prepared_move(row)
         what, waits = _('volume %s') % row.id, False
         for other in others:
             if records.state(other) in (records.PREPARED,
-                                        records.ABANDONED):
-                act = self._discard(context, row, other, do_it)
+                                        records.ABORTED):
+                act = self._delete_destination(context, row, other, do_it)
                 waits |= act.kept is not None
                 yield act
             elif records.state(other) == records.RELEASED:
@@ -144,11 +144,11 @@ class LostNode:
                     lambda other=other: self._teardown.release(context,
                                                                other))
         deed = self._fate([other for other in others
-                           if records.state(other) == records.COMMITTED])
+                           if records.state(other) == records.SWITCHED])
         if waits:
             # What is there may be newer than the database.
             yield acts.Act(what, deed, _(
-                'first its destinations have to be discarded; run this '
+                'first its destinations have to be deleted; run this '
                 'command again'))
         else:
             yield self._act(do_it, what, deed, lambda: self._give_up(
@@ -166,7 +166,7 @@ class LostNode:
         return text
 
     def _give_up(self, context, volume_id, prepared):
-        if prepared and not records.abandon(context, volume_id, prepared):
+        if prepared and not records.abort(context, volume_id, prepared):
             return False
         row = records.get(context, volume_id)
         if row is None or records.backend_of(row) != self.host:
@@ -189,20 +189,20 @@ class LostNode:
         backend_module.tell_user(
             row, detail=message_field.Detail.VOLUME_INVALID_STATE)
 
-    def _discard(self, context, row, other, do_it):
+    def _delete_destination(self, context, row, other, do_it):
         what = _('destination %(id)s of volume %(volume)s on %(host)s') % {
             'id': other.id, 'volume': row.id,
             'host': records.backend_of(other)}
-        deed = _('discard it: the volume never arrived there')
-        kept = do_it and self._do_discard(context, row.id, other)
+        deed = _('delete it: the volume never arrived there')
+        kept = do_it and self._do_delete_destination(context, row.id, other)
         return acts.Act(what, deed, kept or None)
 
-    def _do_discard(self, context, volume_id, other):
-        """Return why a destination was not discarded, None if it was."""
-        if not records.abandon(context, volume_id, other.id):
+    def _do_delete_destination(self, context, volume_id, other):
+        """Return why a destination was not deleted, None if it was."""
+        if not records.abort(context, volume_id, other.id):
             return _CHANGED
         try:
-            if not self._client.discard(
+            if not self._client.delete_destination(
                     context, records.backend_of(other), other.id):
                 return _('it has been written; its log says more')
         except (rpcapi.PeerUnreachable, rpcapi.PeerFailed) as error:
@@ -219,19 +219,19 @@ class LostNode:
     def _prepared(self, context, row, do_it):
         """The home, which has served it, sees that the row is gone."""
         def remove():
-            if not records.abandon(context, records.volume_of(row), row.id):
+            if not records.abort(context, records.volume_of(row), row.id):
                 return False
             records.destroy(context, row.id)
         yield self._act(
             do_it, self._what(row),
-            _('take back its transfer to %s and remove the row: the volume '
+            _('take back its move to %s and remove the row: the volume '
               'stays where it is') % self.host,
             remove)
 
-    def _abandoned(self, context, row, do_it):
+    def _aborted(self, context, row, do_it):
         yield self._act(
             do_it, self._what(row),
-            _('remove the row: its transfer to %s was taken back')
+            _('remove the row: its move to %s was taken back')
             % self.host,
             lambda: records.destroy(context, row.id))
 
@@ -246,7 +246,7 @@ class LostNode:
         if records.get(context, records.volume_of(row)) is None:
             yield from self._released(context, row, do_it)
 
-    def _committed(self, context, row, do_it):
+    def _switched(self, context, row, do_it):
         volume = records.get(context, records.volume_of(row))
         reader = records.owner_row(context, row.id)
         if volume is None or reader is None:

@@ -85,7 +85,7 @@ class Outages:
             # Something was killed between a suspend and its resume. Without
             # a disk it is not connected yet: see Destination.reconnect.
             dmsetup.resume(shim)
-        if not any(map(self._backend.importer.is_lost, disks)):
+        if not any(map(self._backend.initiator.is_lost, disks)):
             if names in self.lost:
                 LOG.info('The iSCSI session of clone %s has ended or is back.',
                          names.name_id)

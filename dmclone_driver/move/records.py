@@ -5,13 +5,13 @@ The database is the arbiter between nodes. Each function is one transaction
 that locks both rows, finds them as it expects or changes nothing, and can be
 repeated.
 
-A *placeholder* is a second volume row, hidden from users. Until the commit
-it stands for the destination; the commit exchanges what the two rows say
+A *placeholder* is a second volume row, hidden from users. Until the switchover
+it stands for the destination; the switchover exchanges what the two rows say
 about the backend, and from then on it stands for the source. Its id is the
 name of the destination's logical volume, so the source of a clone X is what
 the row X points to.
 
-While a transfer is prepared, the volume's ``replication_driver_data`` holds
+While a move is prepared, the volume's ``replication_driver_data`` holds
 the placeholder's id: the lock that holds across hosts. It is of no other use
 to a driver without replication. Of a placeholder it holds a :class:`Record`,
 and nothing else makes a row a placeholder: no command of Cinder's changes
@@ -41,8 +41,8 @@ from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
-PREPARED, COMMITTED = 'prepared', 'committed'
-ABANDONED, RELEASED = 'abandoned', 'released'
+PREPARED, SWITCHED = 'prepared', 'switched'
+ABORTED, RELEASED = 'aborted', 'released'
 #: The node of the source never comes back; its volume needs it all the same.
 LOST = 'lost'
 
@@ -66,7 +66,7 @@ CONF = cfg.CONF
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What a placeholder knows of its transfer."""
+    """What a placeholder knows of its move."""
 
     state: str
     #: Id of the user's volume.
@@ -87,7 +87,7 @@ class Record:
 
 
 def record(row):
-    """Parse what a placeholder knows of its transfer, None for others.
+    """Parse what a placeholder knows of its move, None for others.
 
     :param row: a volume object or database row
     """
@@ -102,7 +102,7 @@ def is_placeholder(row):
 
 
 def state(row):
-    """Return the state of a placeholder's transfer, None for others.
+    """Return the state of a placeholder's move, None for others.
 
     :param row: a volume object or database row, or None
     """
@@ -115,8 +115,8 @@ def volume_of(placeholder):
     return record(placeholder).volume
 
 
-def prepared_transfer(volume):
-    """Return the id of the placeholder of a prepared transfer, or None."""
+def prepared_move(volume):
+    """Return the id of the placeholder of a prepared move, or None."""
     data = volume.replication_driver_data
     return None if not data or data.startswith('{') else data
 
@@ -167,12 +167,13 @@ def on_host(context, host):
 def source_row(context, name_id):
     """Return the row of the source of a logical volume, None if complete.
 
-    Before the commit that is the user's volume, afterwards the placeholder.
+    Before the switchover that is the user's volume, afterwards the
+    placeholder.
     """
     row = placeholder(context, name_id)
     if row is None:
         return None
-    if record(row).state == COMMITTED:
+    if record(row).state == SWITCHED:
         return row
     if record(row).state == PREPARED:
         return get(context, volume_of(row))
@@ -246,8 +247,8 @@ def _is_there(session, row_id):
 
 
 def _gone(volume_id, placeholder_id, reason):
-    return exception.TransferGone(volume=volume_id, reason=reason,
-                                  placeholder=placeholder_id)
+    return exception.MoveGone(volume=volume_id, reason=reason,
+                              placeholder=placeholder_id)
 
 
 def _prepared(session, volume_id, placeholder_id):
@@ -270,19 +271,19 @@ def begin(session, volume, placeholder_id, peer, initiator, node):
     :param peer: :class:`dmclone_driver.move.peers.Peer`
     :param initiator: the peer's iSCSI name
     :param node: the peer's name in connectors
-    :raises: TransferRefused if the volume is not as it was read
+    :raises: MoveRefused if the volume is not as it was read
     """
     row, = _lock(session, volume.id)
     if (row is None or row.replication_driver_data or
             row.host != volume.host or row._name_id != volume._name_id):
-        raise exception.TransferRefused(
+        raise exception.MoveRefused(
             volume=volume.id, host=peer.host,
             reason=_('another request has just changed it; try again'))
-    if any(state(old) == ABANDONED and volume_of(old) == row.id
+    if any(state(old) == ABORTED and volume_of(old) == row.id
            for old in session.query(models.Volume).filter_by(
                deleted=False, host=peer.host)):
         # Its session to the same source would be taken for the new one's.
-        raise exception.TransferRefused(
+        raise exception.MoveRefused(
             volume=volume.id, host=peer.host,
             reason=_('what is left there of an earlier attempt has to be '
                      'removed first; try again when that node is well'))
@@ -301,13 +302,13 @@ def _about(volume, found):
         _owner(), **_columns(found), size=volume.size,
         attach_status='detached', use_quota=False, multiattach=False,
         volume_type_id=volume.volume_type_id,
-        display_name='dmclone transfer of %s' % volume.id,
+        display_name='dmclone move of %s' % volume.id,
         replication_driver_data=found.text())
 
 
-@_transaction(Step.COMMITTED)
+@_transaction(Step.SWITCHED)
 def restore(session, seen, name_id, peer, initiator, node):
-    """Commit again what the database has forgotten, from a peer's disks.
+    """Switch over again what the database has forgotten, from a peer's disks.
 
     :param seen: the volume as it was read before
     :param name_id: of the logical volume that is its home
@@ -328,10 +329,10 @@ def restore(session, seen, name_id, peer, initiator, node):
     if row is None:
         row = models.Volume(id=name_id)
         session.add(row)
-    elif not row.deleted and state(row) not in (PREPARED, ABANDONED):
+    elif not row.deleted and state(row) not in (PREPARED, ABORTED):
         return False
     row.update(dict(
-        _about(volume, Record(COMMITTED, volume.id, initiator, node)),
+        _about(volume, Record(SWITCHED, volume.id, initiator, node)),
         deleted=False, deleted_at=None))
     for field in EXCHANGED:
         setattr(row, field, getattr(volume, field))
@@ -373,7 +374,7 @@ def altered(context, host):
 
 
 def prepared_on(context, host):
-    """Return the transfers that are prepared from a backend.
+    """Return the moves that are prepared from a backend.
 
     :param host: ``node@backend``
     :returns: {volume id: placeholder id}
@@ -411,8 +412,8 @@ def put_back(session, seen):
     """Take back what something other than this driver has written.
 
     Of a placeholder these are its status, migration status and host; of a
-    volume, its host. A volume with a transfer that is prepared is where the
-    transfer has begun.
+    volume, its host. A volume with a move that is prepared is where the
+    move has begun.
 
     :param seen: the row as it was read before; if it has changed since,
         nothing is changed
@@ -436,8 +437,8 @@ def put_back(session, seen):
 def exchange_owners(session, volume, new):
     """Let placeholders follow their logical volumes in Cinder's migration.
 
-    It ends with an exchange of all that two volumes' rows say. A transfer
-    that is prepared of either is abandoned.
+    It ends with an exchange of all that two volumes' rows say. A move
+    that is prepared of either is aborted.
 
     :param volume: the user's volume, freshly read
     :param new: the one that Cinder has made and filled, or Nova
@@ -453,8 +454,8 @@ def exchange_owners(session, volume, new):
 def _let_follow(session, row, other):
     found = record(row)
     if found.state == PREPARED:
-        _abandon(*_lock(session, found.volume, row.id))
-    elif found.state != ABANDONED:
+        _abort(*_lock(session, found.volume, row.id))
+    elif found.state != ABORTED:
         found = dataclasses.replace(found, volume=other[found.volume])
         row.replication_driver_data = found.text()
         row.migration_status = MIGRATION_STATUS + found.volume
@@ -473,9 +474,9 @@ def set_owner(session, seen):
 
 @_transaction()
 def check_prepared(session, volume_id, placeholder_id):
-    """Verify that a transfer is still wanted.
+    """Verify that a move is still wanted.
 
-    :raises: TransferGone
+    :raises: MoveGone
     """
     _prepared(session, volume_id, placeholder_id)
 
@@ -485,7 +486,7 @@ def set_export(session, seen, location, auth):
     """Write down how a volume is exported where it is.
 
     :param seen: its row as it was read before; if that points to another
-        logical volume, or transfer, by now nothing is changed
+        logical volume, or move, by now nothing is changed
     """
     row, = _lock(session, seen.id)
     if row is not None and (
@@ -494,12 +495,12 @@ def set_export(session, seen, location, auth):
         row.provider_location, row.provider_auth = location, auth
 
 
-@_transaction(Step.COMMITTED)
-def commit(session, volume_id, placeholder_id):
+@_transaction(Step.SWITCHED)
+def switch_over(session, volume_id, placeholder_id):
     """Make the destination the volume's home: exchange identities.
 
     :returns: False if that had been done before
-    :raises: TransferGone if it was abandoned
+    :raises: MoveGone if it was aborted
     """
     volume, placeholder = _lock(session, volume_id, placeholder_id)
     if volume is not None and placeholder_id and (
@@ -514,7 +515,7 @@ def commit(session, volume_id, placeholder_id):
         setattr(placeholder, field, mine)
     volume.replication_driver_data = None
     placeholder.replication_driver_data = (
-        record(placeholder).but(COMMITTED).text())
+        record(placeholder).but(SWITCHED).text())
     LOG.info('Volume %(volume)s now lives on %(new)s; its source, logical '
              'volume %(name_id)s, is on %(old)s.',
              {'volume': volume_id, 'new': volume.host,
@@ -522,25 +523,25 @@ def commit(session, volume_id, placeholder_id):
     return True
 
 
-@_transaction(Step.ABANDONED)
-def abandon(session, volume_id, placeholder_id):
-    """Make sure that a transfer will never be committed.
+@_transaction(Step.ABORTED)
+def abort(session, volume_id, placeholder_id):
+    """Make sure that a move will never be switched.
 
-    :returns: False if it has been committed before
+    :returns: False if it has been switched before
     """
     volume, placeholder = _lock(session, volume_id, placeholder_id)
     if placeholder is not None and (
-            record(placeholder).state in (COMMITTED, RELEASED)):
+            record(placeholder).state in (SWITCHED, RELEASED)):
         return False
-    _abandon(volume, placeholder, placeholder_id)
+    _abort(volume, placeholder, placeholder_id)
     return True
 
 
-def _abandon(volume, placeholder, placeholder_id=None):
+def _abort(volume, placeholder, placeholder_id=None):
     if placeholder is not None:
         placeholder_id = placeholder.id
         placeholder.replication_driver_data = (
-            record(placeholder).but(ABANDONED).text())
+            record(placeholder).but(ABORTED).text())
     if volume is None or volume.replication_driver_data != placeholder_id:
         return
     if placeholder is not None:
@@ -558,7 +559,7 @@ def release(session, placeholder_id):
     :returns: False if the placeholder is gone
     """
     placeholder, = _lock(session, placeholder_id)
-    if placeholder is None or state(placeholder) not in (COMMITTED,
+    if placeholder is None or state(placeholder) not in (SWITCHED,
                                                          RELEASED):
         return False
     placeholder.replication_driver_data = (
@@ -573,7 +574,7 @@ def lose(session, placeholder_id):
     :returns: False if the source is not needed, or gone
     """
     placeholder, = _lock(session, placeholder_id)
-    if placeholder is None or state(placeholder) not in (COMMITTED, LOST):
+    if placeholder is None or state(placeholder) not in (SWITCHED, LOST):
         return False
     placeholder.replication_driver_data = (
         record(placeholder).but(LOST).text())

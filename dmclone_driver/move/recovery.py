@@ -41,12 +41,12 @@ _COPY = re.compile('clone-snap-' + names_module.UUID)
 class Recovery:
     """Brings the kernel to what LVM and the database say."""
 
-    def __init__(self, backend, source, destination, transfer, teardown,
+    def __init__(self, backend, source, destination, home, teardown,
                  watcher):
         self._backend = backend
         self._source = source
         self._destination = destination
-        self._transfer = transfer
+        self._home = home
         self._teardown = teardown
         self._watcher = watcher
         #: What could not be recovered or cleaned up yet, {row id: row}.
@@ -149,9 +149,9 @@ class Recovery:
                                   read_only=lv.sealed or _is_source(row))
             if lv.tagged(logical_volumes.COMPLETE_TAG) is not None:
                 self._watcher.unfinished.add(names)
-        if records.prepared_transfer(row):
-            self._transfer.prepared[row.id] = records.prepared_transfer(row)
-        if records.state(row) in (records.COMMITTED, records.LOST):
+        if records.prepared_move(row):
+            self._home.prepared[row.id] = records.prepared_move(row)
+        if records.state(row) in (records.SWITCHED, records.LOST):
             self._source.close(names, row.id, flush=False)
         elif lv.sealed:
             devices.seal(names, flush=False)
@@ -164,7 +164,7 @@ class Recovery:
                       'served: this node was taken for lost.',
                       {'lv': lv.path, 'volume': records.volume_of(row)})
         elif _prepared_here(row) and lv.opened:
-            LOG.error('Transfer %(id)s of volume %(volume)s is %(state)s in '
+            LOG.error('Move %(id)s of volume %(volume)s is %(state)s in '
                       'the database, but the volume was used here already. '
                       'Logical volume %(lv)s is kept. The database was '
                       'restored, or has lost its last transactions; dmclone-'
@@ -249,9 +249,9 @@ class Recovery:
         try:
             self._go_on(context, self._what_came(context))
             for row in self._rows:
-                if records.state(row) == records.COMMITTED:
+                if records.state(row) == records.SWITCHED:
                     self._teardown.remember_to_activate(context, row)
-            self._end_transfers(context)
+            self._end_moves(context)
             # All at once: one that does not answer is asked for one thing.
             self._teardown.ask_again(context)
         except Exception:
@@ -260,7 +260,7 @@ class Recovery:
             return False
         return True
 
-    def _end_transfers(self, context):
+    def _end_moves(self, context):
         """Ask for what the other nodes of own volumes have yet to remove."""
         volumes = {row.id: row for row in self._rows}
         for row in records.placeholders_of(context, volumes):
@@ -268,16 +268,16 @@ class Recovery:
                 records.volume_of(row)]
             if state == records.RELEASED:
                 self._teardown.remember(row, teardown.RELEASE)
-            elif state == records.ABANDONED:
-                self._teardown.remember(row, teardown.DISCARD)
-            elif row.id == volume.name_id and self._transfer.is_complete(
+            elif state == records.ABORTED:
+                self._teardown.remember(row, teardown.DELETE)
+            elif row.id == volume.name_id and self._home.is_complete(
                     volume, row, self._backend.logical_volume(
                         Names(row.id))):
                 # A restored database has brought it back.
                 self._teardown.release(context, row)
 
     def _what_came(self, context):
-        """Return what other nodes have committed since the start."""
+        """Return what other nodes have switched since the start."""
         def what_it_is(row):
             return row.id, row.name_id, records.state(row)
 
@@ -310,7 +310,7 @@ class Recovery:
                 self.failed.pop(row.id, None)
             except Exception:
                 self.failed[row.id] = row
-                LOG.exception('Volume %s, or its transfer, could not be '
+                LOG.exception('Volume %s, or its move, could not be '
                               'recovered yet; it is tried again.', row.id)
 
     def _end_copies(self, copies):
@@ -364,8 +364,8 @@ class Recovery:
             return
         with self._backend.lock(records.guarding_id(row)):
             row.refresh()
-            if not (records.prepared_transfer(row) or
-                    records.state(row) == records.COMMITTED):
+            if not (records.prepared_move(row) or
+                    records.state(row) == records.SWITCHED):
                 self._source.unexport(names)
 
     def _clean_up(self, context, row):
@@ -373,13 +373,13 @@ class Recovery:
         names = Names(row.name_id)
         if names in self._watcher.unfinished:
             self._watcher.finish(context, names)
-        if records.prepared_transfer(row):
+        if records.prepared_move(row):
             placeholder = records.placeholder(
-                context, records.prepared_transfer(row))
+                context, records.prepared_move(row))
             if placeholder is not None:
                 self._source.export(context, row,
                                     records.record(placeholder).initiator)
-        elif records.state(row) == records.COMMITTED:
+        elif records.state(row) == records.SWITCHED:
             self._source.export(context, row,
                                 records.record(row).initiator)
 
@@ -387,20 +387,20 @@ class Recovery:
         """Remove what is over; these take the lock themselves."""
         if records.state(row) == records.RELEASED:
             self._source.release(context, row.id)
-        elif (records.state(row) == records.ABANDONED or
+        elif (records.state(row) == records.ABORTED or
               row.id in self._without_metadata):
             # Without its bitmap it can't become the volume's home.
-            if self._destination.discard(context, row.id):
+            if self._destination.delete(context, row.id):
                 records.destroy(context, row.id)
             self._without_metadata.discard(row.id)
 
 
 def _is_source(row):
     """Whether a row stands for what its volume has left behind."""
-    return records.state(row) in (records.COMMITTED, records.RELEASED,
+    return records.state(row) in (records.SWITCHED, records.RELEASED,
                                   records.LOST)
 
 
 def _prepared_here(row):
     """Whether a row is a destination that nobody may write yet."""
-    return records.state(row) in (records.PREPARED, records.ABANDONED)
+    return records.state(row) in (records.PREPARED, records.ABORTED)

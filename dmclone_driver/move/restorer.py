@@ -2,7 +2,7 @@
 """Bringing a database up to date that has forgotten where volumes are.
 
 LVM on the node that opened a volume's gate says so, and on the node that was
-left it says for whom. From that a commit can be made again that is in the
+left it says for whom. From that a switchover can be made again that is in the
 database no more, since it was restored, or lost its last transactions.
 """
 
@@ -125,15 +125,15 @@ class Restorer:
 
         :raises: Refused
         """
-        prepared = records.prepared_transfer(volume)
+        prepared = records.prepared_move(volume)
         if prepared not in (None, names.name_id):
             raise acts.Refused(_(
-                'a transfer of volume %(volume)s is prepared, %(other)s: '
+                'a move of volume %(volume)s is prepared, %(other)s: '
                 'delete the attachment that it is for, and run this command '
                 'again') % {'volume': volume.id, 'other': prepared})
         owner = records.owner_row(context, names.name_id)
         if owner is not None and records.state(owner) not in (
-                records.PREPARED, records.ABANDONED):
+                records.PREPARED, records.ABORTED):
             raise acts.Refused(_(
                 'row %(row)s of volume %(volume)s already stands for logical '
                 'volume %(lv)s') % {'row': owner.id, 'volume': volume.id,
@@ -162,7 +162,7 @@ class Restorer:
             service and service.uuid, service and service.availability_zone)
         done = records.restore(
             context, volume, names.name_id, peer,
-            self._backend.importer.initiator(), self._backend.node)
+            self._backend.initiator.name(), self._backend.node)
         if done:
             LOG.warning('Volume %(volume)s is on %(host)s again, in logical '
                         'volume %(lv)s, by its tag.',

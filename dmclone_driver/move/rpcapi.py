@@ -83,12 +83,13 @@ class PeerClient:
         self._call(context, backend_host, 'activate', timeout,
                    placeholder_id=placeholder_id, sealed=sealed)
 
-    def discard(self, context, backend_host, placeholder_id, timeout=20):
+    def delete_destination(self, context, backend_host, placeholder_id,
+                           timeout=20):
         """Have a peer throw a destination away that nobody has written.
 
         :returns: False if it was, or may have been, written
         """
-        return self._call(context, backend_host, 'discard', timeout,
+        return self._call(context, backend_host, 'delete_destination', timeout,
                           placeholder_id=placeholder_id)
 
     def export_source(self, context, backend_host, placeholder_id):
@@ -139,8 +140,8 @@ class PeerEndpoint:
         _answer(self._destination.activate, context, placeholder_id,
                 sealed=sealed)
 
-    def discard(self, context, placeholder_id):
-        return _answer(self._destination.discard, context, placeholder_id)
+    def delete_destination(self, context, placeholder_id):
+        return _answer(self._destination.delete, context, placeholder_id)
 
     def export_source(self, context, placeholder_id):
         _answer(self._source.export_again, context, placeholder_id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The old home's side of a transfer: serve the source, then delete it."""
+"""The old home's side of a move: serve the source, then delete it."""
 
 import contextlib
 import threading
@@ -85,12 +85,12 @@ class Source:
             row = records.owner_row(context, names.name_id)
             with (contextlib.nullcontext() if row is None else
                   self._backend.lock(records.guarding_id(row))):
-                # Not if a transfer has begun meanwhile.
+                # Not if a move has begun meanwhile.
                 if names in self.to_unexport:
                     self.unexport(names)
 
     def export_again(self, context, placeholder_id):
-        """Serve a source whose importer has lost its session.
+        """Serve a source whose initiator has lost its session.
 
         :raises: VolumeDriverException if this node does not know it; its
             view of the database may be an older one
@@ -106,11 +106,11 @@ class Source:
     def seal(self, context, placeholder_id):
         """Make sure that nobody writes a source whose volume has moved.
 
-        Takes no lock: the importer calls this while it holds its own.
+        Takes no lock: the initiator calls this while it holds its own.
         """
         row = records.get(context, placeholder_id)
         return (row is not None and
-                records.state(row) == records.COMMITTED and
+                records.state(row) == records.SWITCHED and
                 self._backend.holds(row) and
                 self.close(Names(row.name_id), row.id))
 

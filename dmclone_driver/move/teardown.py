@@ -23,7 +23,7 @@ from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
-RELEASE, DISCARD, ACTIVATE = 'release', 'discard', 'activate'
+RELEASE, DELETE, ACTIVATE = 'release', 'delete_destination', 'activate'
 
 # Seconds that a peer has to do what it is asked.
 TIMEOUT = 20
@@ -31,7 +31,7 @@ TIMEOUT = 20
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What a peer was asked to do about a transfer of a volume."""
+    """What a peer was asked to do about a move of a volume."""
 
     host: str
     what: str
@@ -105,13 +105,13 @@ class Teardown:
         if names.of(HANDLE) in dmsetup.clones():
             if not devices.stop_hydration(names):
                 # The suspend would wait for a source that does not answer.
-                self._backend.importer.cut(
+                self._backend.initiator.cut(
                     source and source.provider_location)
                 if not devices.fail_without_source(names):
                     raise self._still_copying(names, source)
-            devices.abandon_clone(names, lv)
+            devices.drop_clone(names, lv)
         self.remove_devices(names, source, GATE, SOURCE)
-        self.forget_bitmap(names)
+        self.forget_metadata(names)
 
     @staticmethod
     def _still_copying(names, source):
@@ -136,11 +136,11 @@ class Teardown:
         devices.remove(names, *roles)
         steps.reached(Step.DISMANTLED, names.name_id)
         if source is not None:
-            self._backend.importer.disconnect(source.provider_location,
-                                              source.provider_auth)
+            self._backend.initiator.disconnect(source.provider_location,
+                                               source.provider_auth)
         steps.reached(Step.DISCONNECTED, names.name_id)
 
-    def forget_bitmap(self, names):
+    def forget_metadata(self, names):
         """Remove the metadata of what is no clone any more."""
         self._backend.metadata.remove(names)
         steps.reached(Step.FORGOTTEN, names.name_id)
@@ -171,10 +171,10 @@ class Teardown:
     def ask(self, context, placeholder, what, sealed=False, timeout=None):
         """Ask a placeholder's node for something; remember it if that fails.
 
-        :param placeholder: as it was before the commit for ACTIVATE: then
+        :param placeholder: as it was before the switchover for ACTIVATE: then
             it stands for the destination
-        :param what: RELEASE a source, DISCARD an abandoned destination, or
-            ACTIVATE a committed one
+        :param what: RELEASE a source, DELETE an aborted destination, or
+            ACTIVATE a switched one
         :param sealed: for ACTIVATE, whether the source is sealed already
         :param timeout: seconds until it has to be answered, if less than
             usual
@@ -188,29 +188,29 @@ class Teardown:
             records.backend_of(placeholder), what,
             records.volume_of(placeholder))
 
-    def ask_to_discard(self, context, placeholder_id, host, volume_id,
-                       timeout):
-        """Ask for the removal of what was abandoned, as :meth:`ask` does.
+    def ask_to_delete(self, context, placeholder_id, host, volume_id,
+                      timeout):
+        """Ask for the removal of what was aborted, as :meth:`ask` does.
 
         The row that was written a moment ago is not read for that.
         """
-        self.pending[placeholder_id] = Wanted(host, DISCARD, volume_id)
+        self.pending[placeholder_id] = Wanted(host, DELETE, volume_id)
         self._ask(context, placeholder_id, timeout=timeout)
 
     def forget_destination(self, context, placeholder):
-        """Delete the row of a destination that its node has discarded.
+        """Delete the row of a destination that its node has deleted.
 
         If the database does not answer the node is asked again, and has
         nothing left to do.
         """
-        self.remember(placeholder, DISCARD)
+        self.remember(placeholder, DELETE)
         records.destroy(context, placeholder.id)
         self.pending.pop(placeholder.id, None)
 
     def remember_to_activate(self, context, source):
-        """Let the home of what was committed be told; it may not know yet.
+        """Let the home of what was switched be told; it may not know yet.
 
-        :param source: its row, after the commit
+        :param source: its row, after the switchover
         """
         owner = records.owner_row(context, source.id)
         if owner is not None and records.state(owner) != records.LOST:
@@ -245,7 +245,7 @@ class Teardown:
         """Forget what the database says that nobody has to do any more."""
         row = records.get(context, placeholder_id)
         if row is not None and (wanted.what != ACTIVATE or
-                                records.state(row) == records.COMMITTED):
+                                records.state(row) == records.SWITCHED):
             return False
         self.pending.pop(placeholder_id, None)
         return True
@@ -280,8 +280,8 @@ class Teardown:
             client.activate(context, wanted.host, placeholder_id, sealed,
                             timeout)
         else:
-            return client.discard(context, wanted.host, placeholder_id,
-                                  timeout)
+            return client.delete_destination(context, wanted.host,
+                                             placeholder_id, timeout)
         return False
 
     def refuse_opened(self, names, placeholder):
@@ -297,10 +297,10 @@ class Teardown:
                 state=(records.state(placeholder) if placeholder is not None
                        else _('unknown')))
 
-    def discard(self, names, placeholder):
+    def delete_destination(self, names, placeholder):
         """Throw away a destination that nobody has written.
 
-        The transfer is abandoned, so that it is never committed.
+        The move is aborted, so that it is never switched.
 
         :param placeholder: its row, which knows the session; None if gone
         :raises: DatabaseBehind if it has been a volume's home
@@ -313,4 +313,4 @@ class Teardown:
         if lv is not None:
             self._backend.group.delete(lv.name)
         steps.reached(Step.DELETED, names.name_id)
-        self.forget_bitmap(names)
+        self.forget_metadata(names)

@@ -41,7 +41,7 @@ RETRY_WRITE = 2
 # The same while requests may wait that nobody can see: flushes at a gate,
 # reads of a source that is not connected.
 RETRY_WAITING = 10
-# The same while transfers are prepared, one of which may be an orphan.
+# The same while moves are prepared, one of which may be an orphan.
 RETRY_ORPHANS = 60
 # Seconds without any progress after which a clone's source is asked for.
 STALLED = 60
@@ -90,12 +90,12 @@ class _Progress:
 class Watcher:
     """A thread that looks after this backend's clones."""
 
-    def __init__(self, backend, source, destination, transfer, teardown,
+    def __init__(self, backend, source, destination, home, teardown,
                  outages):
         self._backend = backend
         self._source = source
         self._destination = destination
-        self._transfer = transfer
+        self._home = home
         self._teardown = teardown
         self._outages = outages
         self._pauses = Pauses()
@@ -170,10 +170,10 @@ class Watcher:
             self._pauses.forget('recovery')
         elif self._pauses.due('recovery'):
             self._in_background('recovery', self.recovery.again, context)
-        if not self._transfer.prepared:
+        if not self._home.prepared:
             self._pauses.forget('orphans')
         elif self._pauses.due('orphans', RETRY_ORPHANS):
-            self._in_background('orphans', self._transfer.discard_orphans,
+            self._in_background('orphans', self._home.abort_orphans,
                                 context)
         if not (self._teardown.pending or self._source.to_unexport or
                 self._source.to_release or self.unfinished or
@@ -240,21 +240,21 @@ class Watcher:
         if placeholder is None:
             return 'passive'
         state = records.state(placeholder)
-        if state == records.ABANDONED:
-            self._in_background(names.name_id, self._discard, context,
-                                placeholder)
+        if state == records.ABORTED:
+            self._in_background(names.name_id, self._delete_destination,
+                                context, placeholder)
             return 'passive'
         if not status.healthy:
             self._report_metadata(context, names, status)
             return 'sick'
         if state == records.PREPARED and status.written:
             state = self._take_write(context, names, placeholder)
-        if state in (records.COMMITTED, records.LOST):
+        if state in (records.SWITCHED, records.LOST):
             self._in_background(names.name_id, self._activate, context, names)
         return 'passive'
 
-    def _discard(self, context, placeholder):
-        if self._destination.discard(context, placeholder.id):
+    def _delete_destination(self, context, placeholder):
+        if self._destination.delete(context, placeholder.id):
             self._teardown.forget_destination(context, placeholder)
             self._forget_passive(names_module.Names(placeholder.id))
 
@@ -277,7 +277,7 @@ class Watcher:
     def _take_write(self, context, names, placeholder):
         """Take a write that waits for the sign that the guest has come.
 
-        :returns: the state of the transfer afterwards
+        :returns: the state of the move afterwards
         """
         status = dmsetup.clone(names.of(names_module.HANDLE))
         if status is None or not status.written:
@@ -290,32 +290,32 @@ class Watcher:
                 volume, records.record(placeholder).node):
             return self._refuse_write(context, names, placeholder)
         try:
-            records.commit(context, volume_id, placeholder.id)
-        except exception.TransferGone as error:
+            records.switch_over(context, volume_id, placeholder.id)
+        except exception.MoveGone as error:
             LOG.error('A write waits for clone %(name)s, but %(error)s',
                       {'name': placeholder.id, 'error': error.msg})
             return records.PREPARED
-        return records.COMMITTED
+        return records.SWITCHED
 
     def _refuse_write(self, context, names, placeholder):
-        """End a transfer whose destination was written too early.
+        """End a move whose destination was written too early.
 
         Even if the guest comes: it may have changed since, on the old home,
         what dm-clone has read from there for this write.
 
-        :returns: the state of the transfer afterwards
+        :returns: the state of the move afterwards
         """
         volume_id = records.volume_of(placeholder)
         LOG.error('Somebody writes to %(device)s, the destination of volume '
                   '%(volume)s, before it is attached here: that is no '
-                  'instance. The write fails, the transfer is abandoned, and '
+                  'instance. The write fails, the move is aborted, and '
                   'the volume stays where it is.',
                   {'device': names.path(), 'volume': volume_id})
-        if not records.abandon(context, volume_id, placeholder.id):
-            return records.COMMITTED
-        self._in_background(names.name_id, self._discard, context,
+        if not records.abort(context, volume_id, placeholder.id):
+            return records.SWITCHED
+        self._in_background(names.name_id, self._delete_destination, context,
                             placeholder)
-        return records.ABANDONED
+        return records.ABORTED
 
     def _hydrate(self, context, names):
         if names in self._outages.lost:
@@ -465,13 +465,13 @@ class Watcher:
         """
         source = records.placeholder(context, names.name_id)
         state = records.state(source)
-        if state in (records.COMMITTED, records.RELEASED,
+        if state in (records.SWITCHED, records.RELEASED,
                      records.LOST) or (
                 source is None and self._is_cleared_up(names, lv)):
             return True
         self._report(
             context, names, 'unknown', 'Volume %(volume)s is complete in '
-            'logical volume %(lv)s, but its transfer %(name)s is %(state)s '
+            'logical volume %(lv)s, but its move %(name)s is %(state)s '
             'in the database, which was restored or has lost its last '
             'transactions. What the clone needed is kept until the database '
             'is up to date; dmclone-reconcile says more.',
@@ -518,7 +518,7 @@ class Watcher:
         steps.reached(Step.COMPLETE, names.name_id)
         self._teardown.remove_devices(names, source,
                                       names_module.GATE, names_module.SOURCE)
-        self._teardown.forget_bitmap(names)
+        self._teardown.forget_metadata(names)
         if source is not None:
             self._teardown.release(context, source)
         logical_volumes.untag(lv.group, lv.name,

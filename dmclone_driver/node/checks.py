@@ -29,8 +29,8 @@ CONF.import_opt('volume_name_template', 'cinder.db.api')
 OLDEST_KERNEL = (5, 12)
 NAME_TEMPLATE = 'volume-%s'
 TARGETS = {'clone': 'dm-clone', 'zero': 'dm-zero'}
-SOURCE_TARGETS = {'tgtadm': 'dmclone_driver.node.targets.tgt.TgtSource',
-                  'lioadm': 'dmclone_driver.node.targets.lio.LioSource'}
+ISCSI_TARGETS = {'tgtadm': 'dmclone_driver.node.targets.tgt.TgtSource',
+                 'lioadm': 'dmclone_driver.node.targets.lio.LioSource'}
 
 
 def check_options(configuration):
@@ -43,7 +43,7 @@ def check_options(configuration):
             option=option, value=configuration.safe_get(option),
             section=configuration.config_group, reason=reason)
 
-    if configuration.target_helper not in SOURCE_TARGETS:
+    if configuration.target_helper not in ISCSI_TARGETS:
         refuse('target_helper', _('sources are served by tgtadm or lioadm'))
     if configuration.lvm_type == 'thin':
         refuse('lvm_type', _('volumes are thick; set it to default'))

@@ -13,8 +13,8 @@
     LVM, iSCSI    data LV         data LV  imported disk
 
 While a clone is passive its gate is suspended: a write waits there, in the
-kernel, until the move has been committed. See the documentation, "Devices of
-a transfer".
+kernel, until the move has been switched. See the documentation, "Devices of
+a move".
 """
 
 import contextlib
@@ -196,7 +196,7 @@ def connect_source(names, disk, length):
 
 
 def open_gate(names, writable=True):
-    """Let writes through; only after the commit is in the database.
+    """Let writes through; only after the switchover is in the database.
 
     :param writable: not if the volume has moved on: the handle is sealed
     """
@@ -211,7 +211,7 @@ def open_gate(names, writable=True):
 def waiting_fails(names, length):
     """Let writes that wait at a shut gate get errors, and those that come.
 
-    Only for a clone that will never be committed, so that whoever waits can
+    Only for a clone that will never be switched, so that whoever waits can
     let go of the handle; see :func:`never_acknowledged`.
 
     :param length: of the volume, in sectors
@@ -297,7 +297,7 @@ def fail_without_source(names):
     return False
 
 
-def abandon_clone(names, lv):
+def drop_clone(names, lv):
     """Turn a clone whose data nobody needs any more into a linear handle.
 
     Waits for copies under way: see :func:`stop_hydration`.
@@ -312,7 +312,7 @@ def never_written(names):
 
     If it is, the handle refuses writes from here on. A handle that does
     not exist was never written, since the gate of a passive clone is only
-    opened after the commit.
+    opened after the switchover.
     """
     device = dmsetup.device(names.of(HANDLE))
     if not device or not device.live:

@@ -48,7 +48,7 @@ def properties(location, auth):
             'auth_password': password}
 
 
-class Importer:
+class Initiator:
     """Sessions to the sources of this node's destinations."""
 
     def __init__(self, scan_attempts, source_timeout):
@@ -62,7 +62,7 @@ class Importer:
             device_scan_attempts=self._scan_attempts)
 
     @staticmethod
-    def initiator():
+    def name():
         """Return this node's iSCSI name."""
         return volume_utils.brick_get_connector('ISCSI').get_initiator()
 
@@ -210,7 +210,7 @@ class Importer:
         read-only, and os-brick would wait for a source that is down.
 
         :raises: VolumeDriverException if the session is still there: it
-            would be taken for that of a later transfer of the same volume
+            would be taken for that of a later move of the same volume
         """
         if not (location and auth):
             return

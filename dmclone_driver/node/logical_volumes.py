@@ -19,7 +19,7 @@ COMPLETE_TAG = 'dmclone.complete'
 #: On one whose deletion has begun: no user may see it any more.
 DELETED_TAG = 'dmclone.deleted'
 #: On one that was a volume's home at any time since it was made as the
-#: destination of a transfer, with the volume's id: it is never discarded.
+#: destination of a move, with the volume's id: it is never deleted.
 OPENED_TAG = 'dmclone.opened='
 #: On one from which its volume has moved, with the id of the placeholder that
 #: stands for it: never written again, and kept until it is released.
@@ -52,8 +52,8 @@ class LogicalVolume:
         return self.tagged(DELETED_TAG) is not None
 
     @property
-    def of_transfer(self):
-        """Whether it is, or was, part of a transfer."""
+    def of_move(self):
+        """Whether it is, or was, part of a move."""
         return any(tag.startswith('dmclone.') for tag in self.tags)
 
     @property

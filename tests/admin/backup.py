@@ -6,7 +6,7 @@ from tests.lab import database
 
 _CLIENT = ['--no-defaults', '-u', 'root', '--socket=%s' % database.SOCKET]
 #: Of the user's row and its placeholders, deleted ones too.
-_ROWS = "id = '{0}' OR display_name = 'dmclone transfer of {0}'"
+_ROWS = "id = '{0}' OR display_name = 'dmclone move of {0}'"
 _ATTACHMENTS = "volume_id = '{0}'"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print what has become of each command, by the state of the transfer.
+"""Print what has become of each command, by the state of the move.
 
 usage: python3 -m tests.admin.table FOLDER
 """

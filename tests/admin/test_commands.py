@@ -198,7 +198,7 @@ class CommandsTest(base.StoppingTest):
         return originals
 
     def attach_twice(self, volume):
-        """Prepare a transfer, and say where it is to be stopped."""
+        """Prepare a move, and say where it is to be stopped."""
         volume.first = self.user.attach(volume.volume_id, self.home,
                                         volume.instance)['id']
         self.user.attach(volume.volume_id, self.peer, volume.instance)

@@ -19,7 +19,7 @@ from tests.e2e import user as user_module
 from tests.lab import wait
 
 #: When the rows were saved, and how far things are when they come back.
-BEFORE, PREPARED, COMMITTED = 'before', 'prepared', 'committed'
+BEFORE, PREPARED, SWITCHED = 'before', 'prepared', 'switched'
 HYDRATING, COMPLETE = 'hydrating', 'complete'
 #: Seconds until the services have looked at all that they look after.
 A_LOOK = 70
@@ -48,7 +48,7 @@ class Life:
     @property
     def forgotten(self):
         """Whether the database does not know any more that it has moved."""
-        return self.saved != COMMITTED
+        return self.saved != SWITCHED
 
 
 class ForgetfulTest(base.StoppingTest):
@@ -71,7 +71,7 @@ class ForgetfulTest(base.StoppingTest):
 
     def forget(self, rebooted=None):
         lives = [Life(saved, reality)
-                 for saved in (BEFORE, PREPARED, COMMITTED)
+                 for saved in (BEFORE, PREPARED, SWITCHED)
                  for reality in (HYDRATING, COMPLETE)]
         originals = self.move(lives)
         self.right = {life: [originals[life.volume_id][0], self.written(
@@ -121,7 +121,7 @@ class ForgetfulTest(base.StoppingTest):
             self.user.detach(life.first)
         wait.until(lambda: all(hold.is_held(self, life.placeholder_id)
                                for life in lives), 'all to hydrate', 60)
-        self.save(lives, COMMITTED)
+        self.save(lives, SWITCHED)
         for life in lives:
             self.peer.run(cases.WRITE.format(
                 id=life.volume_id, path=Names(life.placeholder_id).path(),
@@ -163,7 +163,7 @@ class ForgetfulTest(base.StoppingTest):
     def delete(self, life):
         """Have a user, who does not understand, give the volume up.
 
-        The new attachment goes first: the transfer is taken back.
+        The new attachment goes first: the move is taken back.
         """
         for attachment in sorted(
                 self.user.attachments(life.volume_id),

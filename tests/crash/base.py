@@ -14,7 +14,7 @@ from tests.lab import wait
 
 #: On the host; the nodes see it as stops.ON_NODE.
 FOLDER = paths.STATE / 'crash'
-#: Seconds until a transfer whose user has gone is taken back: longer than
+#: Seconds until a move whose user has gone is taken back: longer than
 #: volumes are stopped, so that the cut itself is what is seen.
 TO_PREPARE = 150
 OPTIONS = {'volume_driver': 'tests.crash.driver.StoppingDriver',

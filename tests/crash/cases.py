@@ -11,8 +11,8 @@ import enum
 
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import Names
+from dmclone_driver import steps
 from dmclone_driver.steps import Step
-from tests.crash import flows
 from tests.crash import stops
 from tests.e2e import user as user_module
 from tests.lab import errors
@@ -92,18 +92,18 @@ class Case:
     def prepares(self):
         """Whether the home waits for the peer's answer meanwhile."""
         return (self.FLOW in (AttachAway.FLOW, LiveMigration.FLOW) and
-                (self.side, self.step) in flows.PREPARE)
+                (self.side, self.step) in steps.PREPARE)
 
     @property
     def stage(self):
         """When its turn is, so that none waits for one that is stopped.
 
         Those that wait for a preparation have little time, those that copy
-        still less. Where the peer's watcher commits by itself it is the
+        still less. Where the peer's watcher switches over by itself it is the
         watcher that is stopped: whatever needs it has to be at its step
         before.
         """
-        if self.FLOW == LiveMigration.FLOW and self.step is Step.COMMITTED:
+        if self.FLOW == LiveMigration.FLOW and self.step is Step.SWITCHED:
             return Stage.WATCHER_STOPS
         if self.step is Step.HYDRATING:
             return Stage.COPIES
@@ -116,7 +116,7 @@ class Case:
     @property
     def node(self):
         """The node that does the step."""
-        return self.home if self.side == flows.HOME else self.peer
+        return self.home if self.side == steps.HOME else self.peer
 
     def attach(self, node):
         """Attach the volume as Nova does; returns its path."""
@@ -250,7 +250,7 @@ class DeletionOfClone(Deletion):
         self.home.run('sleep 1000 < %s > /dev/null 2>&1 & echo $! > '
                       '/run/open-%s' % (path, self.volume_id))
         self.write(self.attach(self.peer))
-        wait.until(lambda: self._name_id() != self.volume_id, 'the commit',
+        wait.until(lambda: self._name_id() != self.volume_id, 'the switchover',
                    _PATIENCE)
         self.detach(self.home)
         self.detach(self.peer)
@@ -305,5 +305,5 @@ _OF = {case.FLOW: case for case in (
 def all_of(user, home, peer):
     """Return a case for each step of each flow, without volumes."""
     return [_OF[flow](user, home, peer, side, step)
-            for flow, points in flows.FLOWS.items()
+            for flow, points in steps.FLOWS.items()
             for side, step in points]

@@ -7,7 +7,7 @@ from tests.lab import wait
 
 
 class TwoAttachmentsTest(base.TwoAttachmentsTest):
-    """A prepared transfer, and each of its ends."""
+    """A prepared move, and each of its ends."""
 
     def test_old_attachment_goes(self):
         expected = self.checksum_with(self.old, self.old_path, 10, 'late')
@@ -38,7 +38,7 @@ class TwoAttachmentsTest(base.TwoAttachmentsTest):
         expected = self.checksum_with(self.old, self.old_path, 30, 'new')
         self.write(self.new, self.new_path, 30, 'new')
         wait.until(lambda: self.home(self.volume_id) is self.new,
-                   'the peer to commit', 10)
+                   'the peer to switch over', 10)
         self.assertEqual(expected, self.checksum(self.new, self.new_path))
         # As in scenario 7 of live migration: the new one goes first.
         self.user.detach(self.second['id'])

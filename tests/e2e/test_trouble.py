@@ -106,7 +106,7 @@ class RefusalTest(base.E2ETest):
 
 
 class WhilePreparedTest(base.E2ETest):
-    """What can happen while a transfer is being prepared."""
+    """What can happen while a move is being prepared."""
 
     def setUp(self):
         super().setUp()
@@ -131,7 +131,7 @@ class WhilePreparedTest(base.E2ETest):
         thread = threading.Thread(target=enter_and_connect)
         thread.start()
         wait.until(lambda: self.placeholders(self.volume_id),
-                   'the transfer to begin', 30, interval=0.05)
+                   'the move to begin', 30, interval=0.05)
         return thread, answers
 
     def test_second_attach_request(self):
@@ -163,7 +163,7 @@ class WhilePreparedTest(base.E2ETest):
         thread.join()
         self.assertIsInstance(answers[0], user_module.ApiError)
         wait.until(lambda: not self.placeholders(self.volume_id),
-                   'the transfer to be rolled back', 30)
+                   'the move to be rolled back', 30)
         self.assertEqual(self.node, self.home(self.volume_id))
         self.assertEqual([], leftovers.volumes(self.peer))
         self.user.settled(self.volume_id, 'available')

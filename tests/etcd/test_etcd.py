@@ -132,19 +132,19 @@ class AttachTest(EtcdTest):
         self.addCleanup(stops.go_on, FOLDER)
 
     def test_killed(self):
-        self.check(_killed, Step.PASSIVE, Step.COMMITTED)
+        self.check(_killed, Step.PASSIVE, Step.SWITCHED)
 
     def test_restarted(self):
-        self.check(_restarted, Step.PASSIVE, Step.COMMITTED)
+        self.check(_restarted, Step.PASSIVE, Step.SWITCHED)
 
     def test_emptied(self):
-        self.check(_emptied, Step.PASSIVE, Step.COMMITTED)
+        self.check(_emptied, Step.PASSIVE, Step.SWITCHED)
 
     def test_paused(self):
-        self.check(_paused, Step.PASSIVE, Step.COMMITTED)
+        self.check(_paused, Step.PASSIVE, Step.SWITCHED)
 
     def test_home_is_cut_off(self):
-        self.check(_cut_off, Step.COMMITTED)
+        self.check(_cut_off, Step.SWITCHED)
 
     def check(self, outage, *steps):
         """A volume for each step is attached away, and back again."""
@@ -169,7 +169,7 @@ class AttachTest(EtcdTest):
         """Attach a volume that stops; returns the attachment."""
         peer = self.other(home)
         stops.stop_at(FOLDER, volume_id, step,
-                      (home if step is Step.COMMITTED else peer).name)
+                      (home if step is Step.SWITCHED else peer).name)
         return user_module.User(self.lab).attach(volume_id, peer)
 
     def compare_and_return(self, volume_id, home, before, attachment):
@@ -234,7 +234,7 @@ class LiveMigrationTest(base.TwoAttachmentsTest, EtcdTest):
                        'iflag=fullblock oflag=direct conv=notrunc,fsync'
                        % self.new_path)
             wait.until(lambda: self.home(self.volume_id) is self.new,
-                       'the commit, which needs no lock', 30)
+                       'the switchover, which needs no lock', 30)
             with self.assertRaises(user_module.ApiError) as refused:
                 self.user.detach(self.first['id'])
             self.assertIn(self.volume_id, refused.exception.text)

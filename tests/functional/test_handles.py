@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The devices of a transfer on a real kernel."""
+"""The devices of a move on a real kernel."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ WRITTEN = b'W' * 4096
 
 
 class GateTest(base.FunctionalTest):
-    """Nothing is written to a destination before the commit."""
+    """Nothing is written to a destination before the switchover."""
 
     def test_passive_clone_reads_the_source_and_copies_nothing(self):
         source, path, data = self.exported_source()
@@ -50,7 +50,7 @@ class GateTest(base.FunctionalTest):
             base.run('blkdiscard', '-l', str(base.MIB), names.path())
         self.assertFalse(dmsetup.clone(names.of(HANDLE)).written)
 
-    def test_source_writes_are_seen_until_the_commit(self):
+    def test_source_writes_are_seen_until_the_switchover(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
         base.read(names.path(), 0, base.MIB)

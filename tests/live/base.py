@@ -165,7 +165,7 @@ class FailedMigrationTest(OneServerTest):
         self.assertEqual(self.old.name, self.servers.node(self.server_id))
         self.console.wait_writing(self.volume_id, self.old.name)
         wait.until(lambda: not self.placeholders(self.volume_id),
-                   'the transfer to be rolled back', 60)
+                   'the move to be rolled back', 60)
         self.assertIs(self.old, self.home(self.volume_id))
         self.assertEqual([], self.console.complaints(self.volume_id))
 

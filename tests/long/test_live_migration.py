@@ -5,7 +5,7 @@ from tests.live import base
 
 
 class LiveMigrationTest(base.LiveTest):
-    """Each volume has a transfer of its own."""
+    """Each volume has a move of its own."""
 
     def test_two_volumes(self):
         server_id, console, volume_ids = self.writing_server(more=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same transfer, crash and recovery with each kind of metadata."""
+"""The same move, crash and recovery with each kind of metadata."""
 
 import contextlib
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rarer ends of a transfer that is prepared."""
+"""Rarer ends of a move that is prepared."""
 
 from tests.e2e import base
 from tests.lab import wait
@@ -38,7 +38,7 @@ class TargetTest(base.E2ETest):
         with self.slow_network(other), self.attached(volume_id, other) as path:
             home.kill('tgtd')
             home.start_service('tgtd')
-            # Some time until the importer misses its source.
+            # Some time until the initiator misses its source.
             wait.until(lambda: 'dmclone-' in home.run(
                 'tgtadm --op show --mode target'),
                 'the source to be served again', 120)

@@ -8,7 +8,7 @@ from tests.e2e import user as user_module
 
 
 class SetupTest(base.SetupTest):
-    """Other places for what a transfer needs."""
+    """Other places for what a move needs."""
 
     def test_metadata_in_another_group(self):
         volume_id, home, checksum = self.filled_volume()

@@ -14,7 +14,7 @@ from tests.model import database
 from tests.model import history
 
 
-# Of a volume without a transfer.
+# Of a volume without a move.
 NOT_MOVING = dict.fromkeys(('replication_driver_data', 'provider_location',
                             'provider_auth'))
 
@@ -64,7 +64,7 @@ class Truth:
         while not self.lv(self.home) and self.home not in self._opened and (
                 self.home in self._sources and
                 self._sources[self.home] not in self.told):
-            # No node knows of that commit: nothing was ever written there.
+            # No node knows of that switchover: nothing was written there.
             self.home = self._sources[self.home]
         return self._writers() + self._early_copies()
 
@@ -85,7 +85,7 @@ class Truth:
     def _writers(self):
         """Return what can be written and is not the volume.
 
-        The nodes that had not been told of a commit when the database lost
+        The nodes that had not been told of a switchover when the database lost
         it do not know of it either.
         """
         needed, name_id = {self.home}, self.home
@@ -112,7 +112,7 @@ class Truth:
         return row.name_id == self.home
 
     def rows_at_home(self, rows):
-        """Return rows in which commits are undone that no node knows."""
+        """Return rows in which switches over are undone that no node knows."""
         rows = dict(rows)
         volume = rows[self._volume_id]
         while volume.name_id != self.home:

@@ -380,7 +380,7 @@ class History:
             raise Violation('left over: %s' % '; '.join(left))
 
     def _is_quiet(self):
-        """Whether nobody has anything to do for any transfer."""
+        """Whether nobody has anything to do for any move."""
         return not (self.cloud.placeholders() or any(
             node.clones() or node.target.exports or node.kernel.disks
             for node in self.nodes))

@@ -4,7 +4,7 @@
 A volume has two regions of two blocks each. A disk remembers what it holds
 now and what it would hold after a power cut; the same for the bitmap of a
 clone, which says what is hydrated. As in dm-clone, a region's bit is set
-after its copy, and a commit makes the data safe before the bitmap.
+after its copy, and a switchover makes the data safe before the bitmap.
 """
 
 import errno
@@ -92,7 +92,7 @@ class Kernel(kernel.Kernel):
 
     def __init__(self, *args):
         super().__init__(*args)
-        #: The next commit of changed metadata fails, silently.
+        #: The next switch over of changed metadata fails, silently.
         self.metadata_fails = False
         #: Called when what was not safe is gone.
         self.forgotten = lambda: None

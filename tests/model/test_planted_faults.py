@@ -64,7 +64,7 @@ def _exchange(session, volume_id, placeholder_id, *fields):
     if '_name_id' in fields:
         volume.replication_driver_data = None
         placeholder.replication_driver_data = records.record(
-            placeholder).but(records.COMMITTED).text()
+            placeholder).but(records.SWITCHED).text()
 
 
 def _two_transactions(context, volume_id, placeholder_id):
@@ -79,7 +79,7 @@ def _discard_with_the_attachment(self, volume, connector, **kwargs):
     names = Names(volume.name_id)
     source = records.placeholder(database.Context(), volume.name_id)
     if source is not None and not devices.is_open(names):
-        self._teardown.discard(names, source)
+        self._teardown.delete_destination(names, source)
         return True
     return _terminate(self, volume, connector, **kwargs)
 
@@ -110,12 +110,12 @@ def _recover_sealed(self, context, row, lv):
 
 
 def _end_with_any_attachment(self, context, volume, connector):
-    placeholder = records.get(context, records.prepared_transfer(volume))
+    placeholder = records.get(context, records.prepared_move(volume))
     if not (connector and self._wanted(volume, placeholder)) or (
             attachments.attached_on(connector,
                                     records.record(placeholder).node)):
         return not self.roll_back(context, volume)
-    self.commit(context, volume)
+    self.switch_over(context, volume)
     return True
 
 
@@ -129,7 +129,7 @@ FAULTS = {
         ('node.devices.make_linear', _linear_after_a_failed_commit,
          'its bitmap not safe'),
     'switch of identities in two transactions':
-        ('move.records.commit', _two_transactions, 'is not on'),
+        ('move.records.switch_over', _two_transactions, 'is not on'),
     'hydration before the old writer is gone':
         ('node.devices.seal', lambda names, flush=True: True,
          'which is not sealed'),
@@ -158,7 +158,7 @@ FAULTS_WITH_HANDS = {
         ('move.backend.Backend.correct', lambda self, context, row: None,
          'the volume cannot be used'),
     'home sealed under a guest as another attachment was deleted':
-        ('move.home.Transfer.end_attachment', _end_with_any_attachment,
+        ('move.home.Home.end_attachment', _end_with_any_attachment,
          'refuses the writes of the guest'),
 }
 
@@ -172,7 +172,7 @@ FAULTS_OF_MEMORY = {
          lambda self, context, names, lv: True, 'left over'),
     'home discarded that the database has forgotten':
         ('move.teardown.Teardown.refuse_opened '
-         'move.home.Transfer._has_moved_away',
+         'move.home.Home._has_moved_away',
          lambda *args: None, 'is not on'),
 }
 

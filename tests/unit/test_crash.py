@@ -5,9 +5,9 @@ import pathlib
 
 import fixtures
 
+from dmclone_driver import steps
 from dmclone_driver.steps import Step
 from tests.crash import cases
-from tests.crash import flows
 from tests.crash import stops
 from tests.crash import table
 from tests.unit import base
@@ -17,12 +17,12 @@ class CasesTestCase(base.PlainTestCase):
 
     def test_each_step_of_each_flow(self):
         found = cases.all_of(None, 'a', 'b')
-        self.assertEqual(sum(map(len, flows.FLOWS.values())),
+        self.assertEqual(sum(map(len, steps.FLOWS.values())),
                          len({case.name for case in found}))
 
     def test_node(self):
         for case in cases.all_of(None, 'a', 'b'):
-            self.assertEqual({flows.HOME: 'a', flows.PEER: 'b'}[case.side],
+            self.assertEqual({steps.HOME: 'a', steps.PEER: 'b'}[case.side],
                              case.node)
 
 

@@ -69,11 +69,11 @@ class StartTestCase(DriverTestCase):
         self.assertIsNotNone(self.a.server)
 
     def test_limit_of_sessions_is_as_configured(self):
-        self.assertEqual(-1, self.a.backend.importer.timeout)
+        self.assertEqual(-1, self.a.backend.initiator.timeout)
         self.override('dmclone_source_timeout', 30)
         self.a.stop()
         self.a.start()
-        self.assertEqual(30, self.a.backend.importer.timeout)
+        self.assertEqual(30, self.a.backend.initiator.timeout)
 
     def test_tried_again_after_a_failure(self):
         self.a.stop()
@@ -281,7 +281,7 @@ class VolumesTestCase(DriverTestCase):
                 lambda volume: self.driver.create_cloned_volume(
                     volume, self.row())):
             copied = {'provider_location': 'there', 'provider_auth': 'CHAP',
-                      'replication_driver_data': 'its transfer'}
+                      'replication_driver_data': 'its move'}
             update = create(utils.create_volume(
                 self.context, host=self.a.pool,
                 volume_type_id=self.vt['id'], **copied))
@@ -452,7 +452,7 @@ class ConnectionTestCase(DriverTestCase):
 
     def test_failed_move_is_told_to_the_user(self):
         self.b.stop()
-        self.assertRaises(exception.TransferRefused, self.cloud.attach,
+        self.assertRaises(exception.MoveRefused, self.cloud.attach,
                           self.volume, self.b)
         message, = self.cloud.messages()
         self.assertEqual(self.volume.project_id, message['project_id'])
@@ -506,7 +506,7 @@ class ConnectionTestCase(DriverTestCase):
         self.assertEqual(1, len(row.volume_attachment))
         record.destroy()
         error = self.assertRaises(
-            exception.TransferRefused, self.driver.initialize_connection,
+            exception.MoveRefused, self.driver.initialize_connection,
             row, self.b.connector)
         self.assertIn('deleted meanwhile', error.msg)
         self.assertIsNone(self.row().provider_location)
@@ -543,7 +543,7 @@ class ConnectionTestCase(DriverTestCase):
         self.driver.target_driver = Remote()
         self.connect(host='laptop', ip='198.51.100.1')
         self.cloud.attachment(self.volume, self.b, host='laptop')
-        self.assertRaises(exception.TransferRefused,
+        self.assertRaises(exception.MoveRefused,
                           self.driver.initialize_connection, self.row(),
                           self.b.connector)
         self.driver.remove_export(self.context, self.row())
@@ -566,7 +566,7 @@ class ConnectionTestCase(DriverTestCase):
         self.assertIsNone(self.driver.target_driver.path)
         self.assertIsNone(self.row().provider_location)
 
-    def test_remove_export_leaves_a_transfer_alone(self):
+    def test_remove_export_leaves_a_move_alone(self):
         self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b)
         self.driver.target_driver = None
@@ -594,7 +594,7 @@ class TerminateTestCase(DriverTestCase):
         self.assertTrue(self.driver.terminate_connection(
             stale, self.a.connector))
         self.assertEqual(1, len(self.a.target.exports))
-        self.assertEqual([records.COMMITTED], self.cloud.states())
+        self.assertEqual([records.SWITCHED], self.cloud.states())
 
     def test_remote(self):
         self.driver.target_driver = Remote()

@@ -18,9 +18,9 @@ class ExceptionTestCase(base.PlainTestCase):
 
     @ddt.data(
         (exception.NoPeer, 'backend host address reason'),
-        (exception.TransferRefused, 'volume host reason'),
-        (exception.TransferFailed, 'volume host reason'),
-        (exception.TransferGone, 'volume placeholder reason'),
+        (exception.MoveRefused, 'volume host reason'),
+        (exception.MoveFailed, 'volume host reason'),
+        (exception.MoveGone, 'volume placeholder reason'),
         (exception.LockNotAcquired, 'volume reason'),
         (exception.NotWhileMoving, 'action volume source destination'),
         (exception.DataLost, 'action volume host'),
@@ -38,8 +38,8 @@ class ExceptionTestCase(base.PlainTestCase):
         self.assertNotIn('%(', text)
 
     def test_what_happened_to_the_volume(self):
-        self.assertIn('stays where it was', exception.TransferFailed.message)
-        self.assertIn('nothing was discarded',
+        self.assertIn('stays where it was', exception.MoveFailed.message)
+        self.assertIn('nothing was deleted',
                       exception.MetadataUnusable.message)
 
     def test_what_to_do(self):

@@ -2,7 +2,7 @@
 """What an administrator's commands can do to a volume that is moving.
 
 Each operation is tried on the user's volume and on its placeholder, in each
-state of a transfer, with the rows as they are and as an administrator may
+state of a move, with the rows as they are and as an administrator may
 have reset them. It is refused, or done, and the data stays.
 """
 

@@ -26,20 +26,20 @@ class OptionsTestCase(base.PlainTestCase):
 
     def test_registered(self):
         group = cfg.CONF[configuration.SHARED_CONF_GROUP]
-        for option in opts.TRANSFER_OPTS:
+        for option in opts.MOVE_OPTS:
             self.assertEqual(option.default, group[option.dest])
-        self.assertEqual(12, len(opts.TRANSFER_OPTS))
+        self.assertEqual(12, len(opts.MOVE_OPTS))
 
     def test_of_this_driver(self):
         """All begin alike, and say what they are for."""
-        for option in opts.TRANSFER_OPTS:
+        for option in opts.MOVE_OPTS:
             self.assertTrue(option.name.startswith('dmclone_'), option.name)
             self.assertTrue(option.help.endswith('.'), option.name)
 
     def test_driver_tells_them(self):
         known = {option.name: option
                  for option in driver.DMCloneVolumeDriver.get_driver_options()}
-        for option in opts.TRANSFER_OPTS:
+        for option in opts.MOVE_OPTS:
             self.assertIs(option, known[option.name])
         self.assertIn('volume_group', known)
 
@@ -47,25 +47,25 @@ class OptionsTestCase(base.PlainTestCase):
         point, = importlib.metadata.entry_points(
             group='oslo.config.opts', name='dmclone_driver')
         found = dict(point.load()())
-        for option in opts.TRANSFER_OPTS:
+        for option in opts.MOVE_OPTS:
             self.assertIn(option, found[configuration.SHARED_CONF_GROUP])
 
     @ddt.data(*REJECTED)
     @ddt.unpack
     def test_rejected(self, name, value):
-        option = next(each for each in opts.TRANSFER_OPTS
+        option = next(each for each in opts.MOVE_OPTS
                       if each.name == name)
         self.assertRaises(ValueError, option.type, value)
 
     def test_defaults_fit_each_other(self):
         defaults = {option.name: option.default
-                    for option in opts.TRANSFER_OPTS}
+                    for option in opts.MOVE_OPTS}
         # A request has to be answered, and undone, within this.
         self.assertLess(defaults['dmclone_prepare_timeout'], 60)
         # No guest sees an error that waiting would have spared it.
         self.assertEqual(-1, defaults['dmclone_source_timeout'])
         self.assertFalse(defaults['dmclone_remote_attach'])
         self.assertFalse(defaults['dmclone_region_size'])
-        largest = next(option for option in opts.TRANSFER_OPTS
+        largest = next(option for option in opts.MOVE_OPTS
                        if option.name == 'dmclone_region_size').type.max
         self.assertTrue(sizing.valid_region(largest))

@@ -24,7 +24,7 @@ FIELDS = records.EXCHANGED + ('replication_driver_data', 'status',
                               'migration_status')
 #: When the rows were saved, and how far the volume had come by the time that
 #: they were put back.
-SAVED = ('before', 'prepared', 'committed')
+SAVED = ('before', 'prepared', 'switched')
 REACHED = ('hydrating', 'complete')
 REBOOTED = ((), ('a',), ('b',), ('a', 'b'))
 
@@ -50,7 +50,7 @@ class RestoredTestCase(base.CloudTestCase):
         self.there, = (Names(row.id) for row in self.cloud.placeholders())
         self.save('prepared')
         self.cloud.detach(self.volume, self.a)
-        self.save('committed')
+        self.save('switched')
         self.assertTrue(self.b.kernel.write(self.path))
         if reached == 'complete':
             self.cloud.watch(3)
@@ -181,7 +181,7 @@ class RestoredTestCase(base.CloudTestCase):
     def test_source_that_is_gone_already(self, *rebooted):
         """The rows are those of a volume that still hydrates."""
         self.live('complete')
-        self.restore('committed')
+        self.restore('switched')
         self.restart(rebooted)
         self.cloud.watch(2)
         self.assertEqual([], self.cloud.placeholders())
@@ -189,7 +189,7 @@ class RestoredTestCase(base.CloudTestCase):
 
     def test_source_that_is_gone_already_without_a_restart(self):
         self.live('complete')
-        self.restore('committed')
+        self.restore('switched')
         with self.cloud.on(self.b):
             self.b.driver.extend_volume(self.row(), 2)
         self.assertEqual(2 * 1024 ** 3, self.b.kernel.get(self.path).size)

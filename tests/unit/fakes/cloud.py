@@ -87,15 +87,15 @@ class Cloud:
             get_all_volume_groups=lambda helper, name: self.here.groups(name)))
         patch('dmclone_driver.driver.importutils', new=types.SimpleNamespace(
             import_object=lambda *args, **kwargs: self.here.target))
-        patch('dmclone_driver.node.initiator.Importer',
-              new=lambda attempts, timeout: network.Importer(self.here,
-                                                             timeout))
+        patch('dmclone_driver.node.initiator.Initiator',
+              new=lambda attempts, timeout: network.Initiator(
+                  self.here, timeout))
         patch('dmclone_driver.move.rpcapi.rpc', new=network.Rpc(self))
         patch('dmclone_driver.move.peers.addresses', new=lambda name: {
             node.address for node in self.nodes.values()
             if node.name == name})
         patch('platform.release', new=lambda: '6.1.0')
-        patch('dmclone_driver.node.checks.SOURCE_TARGETS',
+        patch('dmclone_driver.node.checks.ISCSI_TARGETS',
               new={'tgtadm': 'not imported'})
         for module in ('source', 'recovery', 'watcher', 'outages'):
             patch('dmclone_driver.move.%s.threading' % module,
@@ -406,8 +406,8 @@ class Node:
         return self.driver._backend
 
     @property
-    def transfer(self):
-        return self.driver._transfer
+    def home_side(self):
+        return self.driver._home
 
     @property
     def destination(self):

@@ -334,7 +334,7 @@ class Kernel:
 
     def _status(self, arguments, table):
         if arguments[0] != '--noflush':
-            raise AssertionError('status commits: %s' % arguments)
+            raise AssertionError('status switches over: %s' % arguments)
         if arguments[1:] == ['--target', 'clone']:
             return ''.join('%s: %s' % (name, self._status_of(device))
                            for name, device in sorted(self.devices.items())
@@ -415,7 +415,7 @@ class Kernel:
         device.suspended = True
 
     def _drain(self, name, device):
-        """Wait for the requests of a clone, and commit its metadata."""
+        """Wait for the requests of a clone, and switch over its metadata."""
         if not device.clone:
             return
         metadata, gate, source = device.table[0].paths()

@@ -63,7 +63,7 @@ class Target:
             device.opened -= 1
 
 
-class Importer:
+class Initiator:
     """Stands for dmclone_driver.node.initiator: a node's sessions."""
 
     def __init__(self, node, timeout):
@@ -76,7 +76,7 @@ class Importer:
             brick_exception.BrickException(message='injected'),
             function, *args)
 
-    def initiator(self):
+    def name(self):
         return self._node.initiator
 
     def connect(self, location, auth):

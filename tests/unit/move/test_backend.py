@@ -277,7 +277,7 @@ class RequestsTestCase(base.CloudTestCase):
               ('node2', False), ('node2', True))
     @ddt.unpack
     def test_release_fails(self, node, after):
-        """After a commit, too: the attach succeeds."""
+        """After a switchover, too: the attach succeeds."""
         for volume, error in self.attach_without(node + ': unlock',
                                                  after=after):
             self.assertIsNone(error)
@@ -293,21 +293,21 @@ class RequestsTestCase(base.CloudTestCase):
             self.assertEqual([], self.cloud.leftovers())
 
     def test_acquire_fails_on_the_peer(self):
-        """Before the commit it is refused; afterwards it is tried again."""
+        """Before the switchover it is refused; later it is tried again."""
         ends = set()
         for volume, error in self.attach_without('node2: lock'):
             home = self.b if error is None else self.a
             self.assert_home(home, volume)
             ends.add(home)
             if error is not None:
-                self.assertIsInstance(error, exception.TransferFailed)
+                self.assertIsInstance(error, exception.MoveFailed)
                 self.assertIn('Nothing was done to volume ' + volume.id,
                               error.msg)
         self.assertEqual({self.a, self.b}, ends)
 
-    def test_service_is_away_after_the_commit(self):
+    def test_service_is_away_after_the_switchover(self):
         """For all nodes and locks, until the attach has been answered."""
-        commit, step = records.commit, self.cloud.steps.run
+        switch_over, step = records.switch_over, self.cloud.steps.run
 
         def run(what, error, *args):
             if what.endswith('lock'):
@@ -315,11 +315,12 @@ class RequestsTestCase(base.CloudTestCase):
             return step(what, error, *args)
 
         def go_away(*args):
-            result = commit(*args)
+            result = switch_over(*args)
             self.cloud.steps.run = run
             return result
 
-        self.patch('dmclone_driver.move.records.commit', side_effect=go_away)
+        self.patch('dmclone_driver.move.records.switch_over',
+                   side_effect=go_away)
         path = self.cloud.attach(self.volume, self.b)
         self.cloud.watch(3)
         self.assertEqual(self.b.pool, self.row().host)

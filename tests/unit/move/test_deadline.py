@@ -60,7 +60,7 @@ class RequestTestCase(base.CloudTestCase):
         self.cloud.steps.run = slowly
 
     def assertTakenBack(self):
-        self.assertEqual({}, self.a.transfer.prepared)
+        self.assertEqual({}, self.a.home_side.prepared)
         self.cloud.watch(2)
         self.assertIdle(self.a)
 
@@ -72,7 +72,7 @@ class MoveTestCase(RequestTestCase):
     def test_too_late(self, what):
         self.slow(what, 51)
         self.assertRaises(
-            (exception.TransferRefused, exception.TransferFailed),
+            (exception.MoveRefused, exception.MoveFailed),
             self.cloud.attach, self.volume, self.b)
         self.assertTakenBack()
 
@@ -81,7 +81,7 @@ class MoveTestCase(RequestTestCase):
         self.cloud.attach(self.volume, self.a)
         self.slow(what, 51)
         self.assertRaises(
-            (exception.TransferRefused, exception.TransferFailed),
+            (exception.MoveRefused, exception.MoveFailed),
             self.cloud.attach, self.volume, self.b)
         self.assertTakenBack()
 
@@ -99,7 +99,7 @@ class MoveTestCase(RequestTestCase):
         self.patch('dmclone_driver.move.rpcapi.PeerClient.prepare',
                    side_effect=prepare)
         self.slow('to describe', 30)
-        self.assertRaises(exception.TransferFailed, self.cloud.attach,
+        self.assertRaises(exception.MoveFailed, self.cloud.attach,
                           self.volume, self.b)
         self.assertEqual([50 - 30 - home.TIME_TO_TAKE_BACK], given)
 
@@ -110,10 +110,10 @@ class MoveTestCase(RequestTestCase):
             asked.append(timeout)
             return True
         self.slow('log in', 60)
-        with mock.patch('dmclone_driver.move.rpcapi.PeerClient.discard',
-                        new=discard):
+        with mock.patch('dmclone_driver.move.rpcapi.PeerClient.'
+                        'delete_destination', new=discard):
             self.assertRaises(
-                (exception.TransferRefused, exception.TransferFailed),
+                (exception.MoveRefused, exception.MoveFailed),
                 self.cloud.attach, self.volume, self.b)
         self.assertEqual([], [timeout for timeout in asked if timeout])
 
@@ -158,10 +158,10 @@ class LeakedAttachmentTestCase(RequestTestCase):
         self.cloud.watch(4)
         self.assertEqual([], self.cloud.leftovers())
 
-    def test_guest_of_a_complete_attachment_keeps_its_transfer(self):
+    def test_guest_of_a_complete_attachment_keeps_its_move(self):
         self.cloud.attach(self.volume, self.a)
         self.leak(status='attached')
-        error = self.assertRaises(exception.TransferRefused,
+        error = self.assertRaises(exception.MoveRefused,
                                   self.cloud.attach, self.volume, self.b)
         self.assertIn('already prepared', error.msg)
 
@@ -239,7 +239,7 @@ class ImageTestCase(base.CloudTestCase):
 
     def test_attach_meanwhile(self):
         def fetch(*args, **kwargs):
-            error = self.assertRaises(exception.TransferRefused,
+            error = self.assertRaises(exception.MoveRefused,
                                       self.cloud.attach, self.volume, self.b)
             self.assertIn('still being filled', error.msg)
             self.cloud.attach(self.volume, self.a)
@@ -256,12 +256,12 @@ class ImageTestCase(base.CloudTestCase):
         """Cinder still has the row in its hands."""
         with mock.patch('dmclone_driver.move.records.is_being_made',
                         return_value=True):
-            self.assertRaises(exception.TransferRefused, self.cloud.attach,
+            self.assertRaises(exception.MoveRefused, self.cloud.attach,
                               self.volume, self.b)
 
     def test_volume_of_a_group(self):
         self.volume.group_id = self.volume.id
         self.volume.save()
-        error = self.assertRaises(exception.TransferRefused,
+        error = self.assertRaises(exception.MoveRefused,
                                   self.cloud.attach, self.volume, self.b)
         self.assertIn('is in group', error.msg)

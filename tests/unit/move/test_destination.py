@@ -22,7 +22,7 @@ CLONE = {'handle': 'clone', 'gate': 'linear', 'source': 'linear'}
 
 
 class DestinationTestCase(base.CloudTestCase):
-    """A transfer that has begun and is exported, not yet prepared."""
+    """A move that has begun and is exported, not yet prepared."""
 
     def setUp(self):
         super().setUp()
@@ -47,13 +47,13 @@ class DestinationTestCase(base.CloudTestCase):
             row.provider_location, row.provider_auth)
 
     def commit(self):
-        records.commit(self.context, self.volume.id, self.placeholder_id)
+        records.switch_over(self.context, self.volume.id, self.placeholder_id)
 
     def activate(self):
         self.b.destination.activate(self.context, self.placeholder_id)
 
     def discard(self):
-        return self.b.destination.discard(self.context, self.placeholder_id)
+        return self.b.destination.delete(self.context, self.placeholder_id)
 
     def device(self, role='handle'):
         return self.b.kernel.get(self.names.path(role))
@@ -112,17 +112,17 @@ class PrepareTestCase(DestinationTestCase):
         self.assertNothing()
 
     def test_home_has_given_up(self):
-        records.abandon(self.context, self.volume.id, self.placeholder_id)
-        self.assertRefused(exception.TransferGone, self.placeholder_id)
+        records.abort(self.context, self.volume.id, self.placeholder_id)
+        self.assertRefused(exception.MoveGone, self.placeholder_id)
 
     def test_home_gives_up_meanwhile(self):
         def give_up():
             if self.device():
-                records.abandon(self.context, self.volume.id,
-                                self.placeholder_id)
+                records.abort(self.context, self.volume.id,
+                              self.placeholder_id)
 
         self.cloud.steps.observe = give_up
-        self.assertRefused(exception.TransferGone, 'abandoned')
+        self.assertRefused(exception.MoveGone, 'aborted')
 
     def test_other_extents(self):
         size = storage.GIB - 512
@@ -159,12 +159,12 @@ class PrepareTestCase(DestinationTestCase):
 
 class ActivateTestCase(DestinationTestCase):
 
-    def test_not_committed(self):
+    def test_not_switched(self):
         """A message that arrives late opens no gate."""
         self.prepare()
-        self.assertRaises(exception.TransferGone, self.activate)
-        records.abandon(self.context, self.volume.id, self.placeholder_id)
-        self.assertRaises(exception.TransferGone, self.activate)
+        self.assertRaises(exception.MoveGone, self.activate)
+        records.abort(self.context, self.volume.id, self.placeholder_id)
+        self.assertRaises(exception.MoveGone, self.activate)
         self.assertTrue(self.device('gate').suspended)
 
     def test_complete(self):
@@ -189,7 +189,7 @@ class ActivateTestCase(DestinationTestCase):
         self.activate()
         self.assertFalse(self.device().discards)
 
-    def test_committed(self):
+    def test_switched(self):
         self.prepare()
         self.b.kernel.write(self.names.path())
         self.commit()
@@ -209,7 +209,7 @@ class ActivateTestCase(DestinationTestCase):
         peer = peers.Peer('c@backend', 'c@backend#pool', None, 'zone')
         next_id = str(uuid.uuid4())
         records.begin(self.context, self.row(), next_id, peer, 'iqn.c', 'c')
-        records.commit(self.context, self.volume.id, next_id)
+        records.switch_over(self.context, self.volume.id, next_id)
         self.activate()
         self.assertFalse(self.device('gate').suspended)
         self.assertTrue(self.device().sealed)
@@ -238,14 +238,14 @@ class ActivateTestCase(DestinationTestCase):
 
     def test_session_is_made_under_the_lock(self):
         """Or a deletion in the middle would leave it behind."""
-        connect, seen = self.b.backend.importer.connect, []
+        connect, seen = self.b.backend.initiator.connect, []
 
         def look(*args):
             seen.extend(self.cloud.locks)
             return connect(*args)
 
         self.prepare()
-        self.b.backend.importer.connect = look
+        self.b.backend.initiator.connect = look
         self.b.kernel.reboot()
         self.commit()
         for volume in self.b.lvm.volumes.values():
@@ -278,7 +278,7 @@ class ActivateTestCase(DestinationTestCase):
         self.assertFalse(self.device().clone.hydration)
 
 
-class DiscardTestCase(DestinationTestCase):
+class DeleteTestCase(DestinationTestCase):
 
     def setUp(self):
         super().setUp()
@@ -302,27 +302,27 @@ class DiscardTestCase(DestinationTestCase):
         self.assertTrue(self.discard())
         self.assertNothing()
 
-    def test_abandoned(self):
+    def test_aborted(self):
         """The session's address is in the placeholder then."""
-        records.abandon(self.context, self.volume.id, self.placeholder_id)
+        records.abort(self.context, self.volume.id, self.placeholder_id)
         self.assertTrue(self.discard())
         self.assertNothing()
 
-    def test_abandoned_but_written_and_acknowledged(self):
-        """As if the database had lost a commit: it is the only copy."""
-        records.abandon(self.context, self.volume.id, self.placeholder_id)
+    def test_aborted_but_written_and_acknowledged(self):
+        """As if the database had lost a switchover: it is the only copy."""
+        records.abort(self.context, self.volume.id, self.placeholder_id)
         self.device('gate').suspended = False
         self.device().clone.bitmap['hydrated'] = 1
         self.assertKept()
 
-    def test_abandoned_and_hydrating(self):
-        records.abandon(self.context, self.volume.id, self.placeholder_id)
+    def test_aborted_and_hydrating(self):
+        records.abort(self.context, self.volume.id, self.placeholder_id)
         self.device('gate').suspended = False
         self.device().clone.hydration = True
         self.assertKept()
 
-    def test_abandoned_and_cut_off_while_its_writes_failed(self):
-        records.abandon(self.context, self.volume.id, self.placeholder_id)
+    def test_aborted_and_cut_off_while_its_writes_failed(self):
+        records.abort(self.context, self.volume.id, self.placeholder_id)
         lv = self.b.backend.logical_volume(self.names)
         with self.assertRaisesRegex(RuntimeError, 'cut off'):
             with devices.waiting_fails(self.names, lv.size // 512):
@@ -332,8 +332,8 @@ class DiscardTestCase(DestinationTestCase):
         self.assertNothing()
 
     def test_a_users_volume(self):
-        self.assertTrue(self.b.destination.discard(self.context,
-                                                   self.volume.id))
+        self.assertTrue(self.b.destination.delete(self.context,
+                                                  self.volume.id))
         self.assertEqual([self.volume.name], self.a.lvm.names())
 
     def assertKept(self):
@@ -343,7 +343,7 @@ class DiscardTestCase(DestinationTestCase):
         self.assertEqual(2, len(self.b.lvm.names()))
         self.assertEqual(1, len(self.b.kernel.disks))
 
-    def test_committed(self):
+    def test_switched(self):
         self.commit()
         self.assertKept()
         records.release(self.context, self.placeholder_id)
@@ -355,7 +355,7 @@ class DiscardTestCase(DestinationTestCase):
         self.assertTrue(self.device('gate').suspended)
 
     def test_open(self):
-        """Not written is not committed: the home abandons it, see there."""
+        """Not written is not switched: the home aborts it, see there."""
         self.device().opened = 1
         self.assertRaises(cinder_exception.VolumeDriverException,
                           self.discard)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The home's side of a transfer: what results for both nodes and the rows."""
+"""The home's side of a move: what results for both nodes and the rows."""
 
 from unittest import mock
 
@@ -19,7 +19,7 @@ CLONE = {'handle': 'clone', 'gate': 'linear', 'source': 'linear'}
 EXPORTED = {'handle': 'linear', 'export': 'zero linear zero'}
 
 
-class TransferTestCase(base.CloudTestCase):
+class HomeTestCase(base.CloudTestCase):
 
     def setUp(self):
         super().setUp()
@@ -29,17 +29,17 @@ class TransferTestCase(base.CloudTestCase):
         """Attach on both nodes, as a live migration does."""
         self.home = self.cloud.attach(self.volume, self.a)
         self.there = self.cloud.attach(self.volume, self.b)
-        self.new = Names(records.prepared_transfer(self.row()))
+        self.new = Names(records.prepared_move(self.row()))
         self.gate = self.b.kernel.get(self.new.path('gate'))
 
     def attach_error(self, node=None):
         """Return the error of an attachment that is refused or fails."""
         return self.assertRaises(
-            (exception.TransferRefused, exception.TransferFailed),
+            (exception.MoveRefused, exception.MoveFailed),
             self.cloud.attach, self.volume, node or self.b)
 
 
-class AttachTestCase(TransferTestCase):
+class AttachTestCase(HomeTestCase):
     """Nobody else has the volume attached."""
 
     def test_attach_at_home(self):
@@ -58,8 +58,8 @@ class AttachTestCase(TransferTestCase):
         self.assertEqual('zone-node2', self.row().availability_zone)
         self.assertEqual((self.a.pool, self.volume.id),
                          (row.host, row.name_id))
-        self.assertEqual(records.COMMITTED, records.record(row).state)
-        self.assertIsNone(records.prepared_transfer(self.row()))
+        self.assertEqual(records.SWITCHED, records.record(row).state)
+        self.assertIsNone(records.prepared_move(self.row()))
         self.assertEqual(CLONE, self.b.kernel.roles(new))
         self.assertEqual(EXPORTED, self.a.kernel.roles(self.old))
         handle = self.b.kernel.get(path)
@@ -67,7 +67,7 @@ class AttachTestCase(TransferTestCase):
         self.assertFalse(handle.discards)
         self.assertTrue(self.b.kernel.write(path))
         self.assertRaises(OSError, self.a.kernel.write, self.old.path())
-        self.assertEqual({}, self.a.transfer.prepared)
+        self.assertEqual({}, self.a.home_side.prepared)
 
     def test_source_is_exported_read_only_to_one_initiator(self):
         self.cloud.attach(self.volume, self.b)
@@ -94,15 +94,16 @@ class AttachTestCase(TransferTestCase):
         self.cloud.watch(6)
         self.assertIdle(self.a)
 
-    def test_peer_does_not_answer_after_the_commit(self):
+    def test_peer_does_not_answer_after_the_switchover(self):
         """The only way is forward."""
-        commit = records.commit
+        switch_over = records.switch_over
 
         def lose_peer(*args):
             self.b.stop()
-            return commit(*args)
+            return switch_over(*args)
 
-        self.patch('dmclone_driver.move.records.commit', side_effect=lose_peer)
+        self.patch('dmclone_driver.move.records.switch_over',
+                   side_effect=lose_peer)
         path = self.cloud.attach(self.volume, self.b)
         self.assertEqual(self.b.pool, self.row().host)
         self.assertTrue(self.b.kernel.get(path + '-gate').suspended)
@@ -124,7 +125,7 @@ class AttachTestCase(TransferTestCase):
         self.assertIdle(self.a)
 
 
-class MigrationTestCase(TransferTestCase):
+class MigrationTestCase(HomeTestCase):
     """Two attachments at a time."""
 
     def test_stays_passive(self):
@@ -136,17 +137,17 @@ class MigrationTestCase(TransferTestCase):
         self.assertTrue(self.a.kernel.write(self.home))
         self.assertFalse(self.b.kernel.write(self.there))
         self.assertEqual({self.volume.id: self.new.name_id},
-                         self.a.transfer.prepared)
+                         self.a.home_side.prepared)
 
-    def test_gate_is_shut_from_the_first_moment_until_the_commit(self):
+    def test_gate_is_shut_from_the_first_moment_until_the_switchover(self):
         """After every single step of both nodes."""
         seen = set()
 
         def look():
             for name in self.b.clones():
                 gate = self.b.kernel.get(name + '-gate')
-                committed = self.row().host == self.b.pool
-                seen.add((committed, gate.suspended))
+                switched = self.row().host == self.b.pool
+                seen.add((switched, gate.suspended))
 
         self.cloud.steps.observe = look
         self.migrate()
@@ -206,9 +207,9 @@ class MigrationTestCase(TransferTestCase):
         self.assertFalse(self.cloud.detach(self.volume, self.b))
         self.assertIdle(self.a)
         self.assertTrue(self.a.kernel.write(self.home))
-        self.assertEqual({}, self.a.transfer.prepared)
+        self.assertEqual({}, self.a.home_side.prepared)
 
-    def test_peer_does_not_see_that_it_has_abandoned(self):
+    def test_peer_does_not_see_that_it_has_aborted(self):
         """Only the newest row knows the session, so that is left for now."""
         self.migrate()
         older, get = self.cloud.row(self.new.name_id), records.get
@@ -219,7 +220,7 @@ class MigrationTestCase(TransferTestCase):
 
         with mock.patch('dmclone_driver.move.records.get', new=read):
             self.cloud.detach(self.volume, self.b)
-        self.assertEqual([records.ABANDONED], self.cloud.states())
+        self.assertEqual([records.ABORTED], self.cloud.states())
         self.cloud.watch(3)
         self.assertIdle(self.a)
 
@@ -229,7 +230,7 @@ class MigrationTestCase(TransferTestCase):
         self.b.kernel.write(self.there)
         self.assertTrue(self.cloud.detach(self.volume, self.b))
         self.assertEqual(self.b.pool, self.row().host)
-        self.assertEqual([records.COMMITTED], self.cloud.states())
+        self.assertEqual([records.SWITCHED], self.cloud.states())
         self.assertFalse(self.gate.suspended)
         self.assertEqual(1, self.b.kernel.get(
             self.there).clone.bitmap['hydrated'])
@@ -242,7 +243,7 @@ class MigrationTestCase(TransferTestCase):
         self.assertFalse(self.cloud.detach(self.volume, self.b))
         self.assertEqual(self.a.pool, self.row().host)
         self.assertTrue(self.a.kernel.write(self.home))
-        self.assertEqual([records.ABANDONED], self.cloud.states())
+        self.assertEqual([records.ABORTED], self.cloud.states())
         self.assertFalse(self.b.kernel.write(self.there))
         handle.opened -= 1
         handle.clone.waiting = 0
@@ -290,7 +291,7 @@ class MigrationTestCase(TransferTestCase):
         self.assertEqual([records.PREPARED], self.cloud.states())
         self.assertEqual([], third.lvm.names())
 
-    def test_next_migration_after_one_that_left_its_transfer(self):
+    def test_next_migration_after_one_that_left_its_move(self):
         self.migrate()
         for record in self.row().volume_attachment:
             if record.connector['host'] == 'node2':
@@ -309,9 +310,9 @@ class MigrationTestCase(TransferTestCase):
             if record.connector['host'] == 'node2':
                 record.destroy()
         with self.cloud.on(self.a):
-            self.a.transfer.discard_orphans(self.context)
+            self.a.home_side.abort_orphans(self.context)
         self.assertIdle(self.a)
-        self.assertEqual({}, self.a.transfer.prepared)
+        self.assertEqual({}, self.a.home_side.prepared)
 
     def test_orphan_that_a_start_has_not_seen(self):
         """The database that it read was not up to date."""
@@ -322,13 +323,13 @@ class MigrationTestCase(TransferTestCase):
         with mock.patch('dmclone_driver.move.records.on_host',
                         return_value=[before]):
             self.a.start()
-        self.assertEqual({}, self.a.transfer.prepared)
+        self.assertEqual({}, self.a.home_side.prepared)
         for record in self.row().volume_attachment:
             if record.connector['host'] == 'node2':
                 record.destroy()
         with self.cloud.on(self.a):
             self.a.driver._update_volume_stats()
-            self.a.transfer.discard_orphans(self.context)
+            self.a.home_side.abort_orphans(self.context)
         self.assertEqual([], self.cloud.placeholders())
 
     def test_orphan_that_cannot_be_discarded(self):
@@ -340,17 +341,17 @@ class MigrationTestCase(TransferTestCase):
         for volume in self.volume, other:
             for record in self.cloud.row(volume.id).volume_attachment:
                 record.destroy()
-        roll_back = self.a.transfer.roll_back
+        roll_back = self.a.home_side.roll_back
 
         def fails(context, volume):
             if volume.id == self.volume.id:
                 raise OSError
             return roll_back(context, volume)
 
-        self.a.transfer.roll_back = fails
+        self.a.home_side.roll_back = fails
         with self.cloud.on(self.a):
-            self.a.transfer.discard_orphans(self.context)
-        self.assertEqual([self.volume.id], list(self.a.transfer.prepared))
+            self.a.home_side.abort_orphans(self.context)
+        self.assertEqual([self.volume.id], list(self.a.home_side.prepared))
 
     def test_orphan_that_was_written(self):
         self.migrate()
@@ -358,7 +359,7 @@ class MigrationTestCase(TransferTestCase):
         for record in self.row().volume_attachment:
             record.destroy()
         with self.cloud.on(self.a):
-            self.a.transfer.discard_orphans(self.context)
+            self.a.home_side.abort_orphans(self.context)
         self.assertEqual(self.b.pool, self.row().host)
 
     def test_database_forgets_a_commit_that_only_the_home_knows(self):
@@ -373,7 +374,7 @@ class MigrationTestCase(TransferTestCase):
         self.b.start()
         log = self.patch('dmclone_driver.move.home.LOG')
         with self.cloud.on(self.a):
-            self.a.transfer.prepared[self.volume.id] = self.new.name_id
+            self.a.home_side.prepared[self.volume.id] = self.new.name_id
         self.cloud.watch(3)
         self.cloud.detach(self.volume, self.b)
         self.cloud.watch(3)
@@ -401,26 +402,26 @@ class MigrationTestCase(TransferTestCase):
     def test_no_orphan(self):
         self.migrate()
         with self.cloud.on(self.a):
-            self.a.transfer.discard_orphans(self.context)
+            self.a.home_side.abort_orphans(self.context)
         self.assertEqual([records.PREPARED], self.cloud.states())
         self.assertEqual(CLONE, self.b.kernel.roles(self.new))
 
-    def test_no_query_without_a_prepared_transfer(self):
+    def test_no_query_without_a_prepared_move(self):
         self.patch('dmclone_driver.move.records.get',
                    side_effect=AssertionError('a query'))
         with self.cloud.on(self.a):
-            self.a.transfer.discard_orphans(self.context)
+            self.a.home_side.abort_orphans(self.context)
 
     def test_placeholder_was_deleted(self):
         self.migrate()
         records.destroy(self.context, self.new.name_id)
         with self.cloud.on(self.a):
-            self.assertTrue(self.a.transfer.roll_back(self.context,
-                                                      self.row()))
-        self.assertIsNone(records.prepared_transfer(self.row()))
+            self.assertTrue(self.a.home_side.roll_back(self.context,
+                                                       self.row()))
+        self.assertIsNone(records.prepared_move(self.row()))
 
 
-class PeerDownTestCase(TransferTestCase):
+class PeerDownTestCase(HomeTestCase):
     """The peer does not answer at a roll back."""
 
     def setUp(self):
@@ -429,9 +430,9 @@ class PeerDownTestCase(TransferTestCase):
         self.b.stop()
         self.cloud.detach(self.volume, self.b)
 
-    def test_placeholder_stays_abandoned(self):
-        self.assertEqual([records.ABANDONED], self.cloud.states())
-        self.assertIsNone(records.prepared_transfer(self.row()))
+    def test_placeholder_stays_aborted(self):
+        self.assertEqual([records.ABORTED], self.cloud.states())
+        self.assertIsNone(records.prepared_move(self.row()))
         self.assertEqual({}, self.a.target.exports)
         self.assertEqual(COMPLETE, self.a.kernel.roles(self.old))
         self.assertTrue(self.a.kernel.write(self.home))
@@ -455,7 +456,7 @@ class PeerDownTestCase(TransferTestCase):
         self.cloud.watch(3)
         self.assertIdle(third)
 
-    def test_write_to_an_abandoned_destination_fails(self):
+    def test_write_to_an_aborted_destination_fails(self):
         """It was never acknowledged, and never will be."""
         self.b.kernel.write(self.there)
         self.b.start()
@@ -464,7 +465,7 @@ class PeerDownTestCase(TransferTestCase):
 
 
 @ddt.ddt
-class FailureTestCase(TransferTestCase):
+class FailureTestCase(HomeTestCase):
     """Whatever fails, the volume is at one place and nothing is left."""
 
     def _attach(self, volume):
@@ -472,11 +473,11 @@ class FailureTestCase(TransferTestCase):
 
     @ddt.data(False, True)
     def test_each_step_of_a_move(self, after):
-        """What fails before the commit is undone at once, all of it."""
+        """What fails before the switchover is undone at once, all of it."""
         wrong, failed = {}, 0
         for step, volume, error in self.each_step(self._attach, after=after):
             if error is None:
-                # After the commit, what fails is done later.
+                # After the switchover, what fails is done later.
                 self.cloud.watch(4)
                 home = self.b
             else:
@@ -489,7 +490,7 @@ class FailureTestCase(TransferTestCase):
             if left:
                 wrong[step] = left
         self.assertEqual({}, wrong)
-        # Some of them have to be before the commit.
+        # Some of them have to be before the switchover.
         self.assertGreater(failed, 15)
 
     @ddt.data(False, True)
@@ -513,10 +514,10 @@ class FailureTestCase(TransferTestCase):
         self.assertEqual({}, wrong)
 
     def test_commit_fails(self):
-        self.patch('dmclone_driver.move.records.commit',
+        self.patch('dmclone_driver.move.records.switch_over',
                    side_effect=RuntimeError('no database'))
         error = self.attach_error()
-        self.assertIsInstance(error, exception.TransferFailed)
+        self.assertIsInstance(error, exception.MoveFailed)
         for part in (self.volume.id, self.b.host, 'no database',
                      'It stays where it was'):
             self.assertIn(part, error.msg)
@@ -561,9 +562,9 @@ class FailureTestCase(TransferTestCase):
     def test_answer_to_the_commit_is_lost(self):
         """The volume has moved, and that is what its user is told."""
         self.cloud.steps.start()
-        with self.lose_answer('commit'):
+        with self.lose_answer('switch_over'):
             error = self.attach_error()
-        self.assertIsInstance(error, exception.TransferRefused)
+        self.assertIsInstance(error, exception.MoveRefused)
         self.assertIn('it has just moved to ' + self.b.pool, error.msg)
         self.assertNotAskedItself()
         self.cloud.watch(4)
@@ -571,9 +572,9 @@ class FailureTestCase(TransferTestCase):
 
     def test_peer_commits_at_the_same_moment(self):
         self.migrate()
-        real = records.commit
+        real = records.switch_over
         self.cloud.steps.start()
-        with mock.patch('dmclone_driver.move.records.commit',
+        with mock.patch('dmclone_driver.move.records.switch_over',
                         new=lambda *args: real(*args) and real(*args)):
             self.cloud.detach(self.volume, self.a)
         self.assertNotAskedItself()
@@ -609,7 +610,7 @@ class FailureTestCase(TransferTestCase):
         error = self.attach_error()
         for part in (self.volume.id, self.b.host, 'did not answer prepare'):
             self.assertIn(part, error.msg)
-        self.assertEqual([records.ABANDONED], self.cloud.states())
+        self.assertEqual([records.ABORTED], self.cloud.states())
         self.assertEqual({}, self.a.target.exports)
         self.b.start()
         self.cloud.watch(2)
@@ -617,12 +618,12 @@ class FailureTestCase(TransferTestCase):
 
 
 @ddt.ddt
-class RefusalTestCase(TransferTestCase):
+class RefusalTestCase(HomeTestCase):
     """What cannot work is refused before anything is changed."""
 
     def assertRefused(self, *parts):
         error = self.attach_error()
-        self.assertIsInstance(error, exception.TransferRefused)
+        self.assertIsInstance(error, exception.MoveRefused)
         for part in (self.volume.id, 'node2') + parts:
             self.assertIn(part, error.msg)
         self.assertEqual(1, len(self.cloud.rows()))
@@ -650,7 +651,7 @@ class RefusalTestCase(TransferTestCase):
         error = self.attach_error(self.a)
         self.assertIn('metadata', error.msg)
         self.assertEqual(self.b.pool, self.row().host)
-        self.assertEqual([records.COMMITTED], self.cloud.states())
+        self.assertEqual([records.SWITCHED], self.cloud.states())
 
     def test_disk_that_cannot_flush(self):
         """What it has acknowledged would be lost: the volume stays."""
@@ -724,13 +725,13 @@ class RefusalTestCase(TransferTestCase):
                               if 'ask ' + third.host in step])
 
 
-class WhileMovingTestCase(TransferTestCase):
+class WhileMovingTestCase(HomeTestCase):
 
     def refuse(self):
         volume = self.row()
         node = self.cloud.by_host[records.backend_of(volume)]
         with self.cloud.on(node):
-            node.transfer.refuse_while_moving(self.context, volume, 'lift')
+            node.home_side.refuse_while_moving(self.context, volume, 'lift')
 
     def assertMoving(self):
         error = self.assertRaises(exception.NotWhileMoving, self.refuse)
@@ -744,7 +745,7 @@ class WhileMovingTestCase(TransferTestCase):
         self.migrate()
         self.assertMoving()
 
-    def test_committed(self):
+    def test_switched(self):
         self.cloud.attach(self.volume, self.b)
         self.assertMoving()
 

@@ -28,7 +28,7 @@ class ReconcilerTestCase(base.CloudTestCase):
     def reconcile(self, node, remove=False):
         """Return {what: why it is kept}."""
         with self.cloud.on(node):
-            found = leftovers.Reconciler(node.backend).run(
+            found = leftovers.Leftovers(node.backend).run(
                 self.context, remove=remove)
         return {leftover.what: leftover.kept for leftover in found}
 
@@ -56,7 +56,7 @@ class ReconcilerTestCase(base.CloudTestCase):
                 before = self.picture(node)
                 self.assertEqual({}, self.reconcile(node, remove=True))
                 self.assertEqual(before, self.picture(node))
-            # And once more when it is committed.
+            # And once more when it is switched.
             self.cloud.detach(self.volume, self.a)
 
     def test_data_stays(self):
@@ -113,7 +113,7 @@ class ReconcilerTestCase(base.CloudTestCase):
         self.cloud.attach(self.volume, self.b)
         self.forget_all()
         self.b.kernel.devices.clear()
-        session, = self.b.backend.importer.targets()
+        session, = self.b.backend.initiator.targets()
         self.assertIsNone(self.reconcile(self.b, remove=True)[
             'session to ' + session])
         self.assertEqual({}, self.b.kernel.disks)

@@ -118,28 +118,28 @@ class DestinationTestCase(LostNodeTestCase):
         self.assertEqual([], self.asked(self.b, self.cloud.watch))
         self.assertEqual({}, self.a.target.exports)
 
-    def test_committed_meanwhile(self):
+    def test_switched_meanwhile(self):
         self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b)
         placeholder, = self.cloud.placeholders()
         self.b.die()
-        abandon = records.abandon
+        abort = records.abort
 
         def too_late(*args):
-            records.commit(self.context, self.volume.id, placeholder.id)
-            return abandon(*args)
+            records.switch_over(self.context, self.volume.id, placeholder.id)
+            return abort(*args)
 
-        self.patch('dmclone_driver.move.records.abandon', new=too_late)
+        self.patch('dmclone_driver.move.records.abort', new=too_late)
         line, = self.forget(self.b, self.c)
         self.assertIn('not done', line)
-        self.assertEqual([records.COMMITTED], self.cloud.states())
+        self.assertEqual([records.SWITCHED], self.cloud.states())
 
-    def test_abandoned(self):
+    def test_aborted(self):
         self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b)
         self.b.die()
         self.cloud.detach(self.volume, self.b)
-        self.assertEqual([records.ABANDONED], self.cloud.states())
+        self.assertEqual([records.ABORTED], self.cloud.states())
         self.assertIn('taken back', self.forgotten(self.b, self.c))
         self.assertEqual([], self.cloud.placeholders())
         self.assertEqual([], self.asked(self.b, self.cloud.watch))
@@ -189,7 +189,7 @@ class SourceTestCase(LostNodeTestCase):
         self.b.look()
         row = self.cloud.row(self.placeholder.id)
         row.replication_driver_data = records.record(row).but(
-            records.COMMITTED).text()
+            records.SWITCHED).text()
         row.save()
         self.a.die()
         self.assertIn('is complete on ' + self.b.host,
@@ -202,7 +202,7 @@ class SourceTestCase(LostNodeTestCase):
         self.b.hydrate()
         line, = self.forget(on=self.c)
         self.assertIn('not done', line)
-        self.assertEqual([records.COMMITTED], self.cloud.states())
+        self.assertEqual([records.SWITCHED], self.cloud.states())
         self.cloud.watch()
         self.assertIn('nothing needs', self.forgotten())
 
@@ -212,7 +212,7 @@ class SourceTestCase(LostNodeTestCase):
         line, = self.forget(on=self.c)
         self.assertIn('not done', line)
         self.assertIn(self.b.host, line)
-        self.assertEqual([records.COMMITTED], self.cloud.states())
+        self.assertEqual([records.SWITCHED], self.cloud.states())
 
     def test_lost(self):
         self.a.die()
@@ -349,14 +349,14 @@ class ChainTestCase(LostNodeTestCase):
         self.a.die()
         self.forgotten()
         self.assertEqual({self.a.host: records.LOST,
-                          self.b.host: records.COMMITTED}, self.states())
+                          self.b.host: records.SWITCHED}, self.states())
         self.assertEqual('error', self.row().status)
         self.end(self.b, self.c)
 
     def test_middle_is_lost(self):
         self.b.die()
         self.forgotten(self.b, self.c)
-        self.assertEqual({self.a.host: records.COMMITTED,
+        self.assertEqual({self.a.host: records.SWITCHED,
                           self.b.host: records.LOST}, self.states())
         self.a.stop()
         self.assertEqual([], self.asked(
@@ -369,7 +369,7 @@ class ChainTestCase(LostNodeTestCase):
         self.b.stop()
         self.c.hydrate()
         self.c.look()
-        self.assertEqual({self.a.host: records.COMMITTED,
+        self.assertEqual({self.a.host: records.SWITCHED,
                           self.b.host: records.RELEASED}, self.states())
         self.b.die()
         self.forgotten(self.b, self.c)
@@ -483,7 +483,7 @@ class HomeTestCase(LostNodeTestCase):
         self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b)
         self.a.die()
-        self.assertIn('discard it', self.forgotten())
+        self.assertIn('delete it', self.forgotten())
         self.assertEqual([], self.cloud.placeholders())
         self.assertEqual(({}, {}, []), (
             self.b.kernel.devices, self.b.kernel.disks, self.b.lvm.names()))

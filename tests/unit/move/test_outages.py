@@ -146,9 +146,9 @@ class AskTestCase(OutageTestCase):
                 self.a.target.exports.values()]
 
     @ddt.data(True, False)
-    def test_target_was_restarted(self, committed):
+    def test_target_was_restarted(self, switched):
         """In a live migration, too, before the guest has arrived."""
-        if not committed:
+        if not switched:
             self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b)
         self.restart_target()

@@ -29,7 +29,7 @@ def peer(host):
                       availability_zone='zone of ' + host)
 
 
-class IdentityTestCase(base.DatabaseTestCase):
+class RecordsTestCase(base.DatabaseTestCase):
 
     def setUp(self):
         super().setUp()
@@ -85,7 +85,7 @@ class IdentityTestCase(base.DatabaseTestCase):
         self.assertNotEqual(before, read())
 
 
-class BeginTestCase(IdentityTestCase):
+class BeginTestCase(RecordsTestCase):
 
     def test_placeholder(self):
         placeholder = self.read(self.begin())
@@ -116,17 +116,17 @@ class BeginTestCase(IdentityTestCase):
     def test_volume_is_locked(self):
         placeholder_id = self.begin()
         volume = self.read(self.volume.id)
-        self.assertEqual(placeholder_id, records.prepared_transfer(volume))
+        self.assertEqual(placeholder_id, records.prepared_move(volume))
         self.assertEqual(A, volume.host)
         self.assertFalse(records.is_placeholder(volume))
-        self.assertRaises(exception.TransferRefused, self.begin, C)
+        self.assertRaises(exception.MoveRefused, self.begin, C)
         rows = objects.VolumeList.get_all(self.context.elevated())
         self.assertEqual(2, len(rows))
 
     def test_stale_copy_of_the_row(self):
         stale = self.read(self.volume.id)
-        records.commit(self.context, self.volume.id, self.begin())
-        self.assertRaises(exception.TransferRefused, self.begin, C, stale)
+        records.switch_over(self.context, self.volume.id, self.begin())
+        self.assertRaises(exception.MoveRefused, self.begin, C, stale)
 
     def test_is_one_transaction(self):
         def read():
@@ -138,15 +138,15 @@ class BeginTestCase(IdentityTestCase):
     def test_volume_is_gone(self):
         stale = self.read(self.volume.id)
         records.destroy(self.context, self.volume.id)
-        self.assertRaises(exception.TransferRefused, self.begin, B, stale)
+        self.assertRaises(exception.MoveRefused, self.begin, B, stale)
 
     def test_record_fits_its_column(self):
-        record = records.Record(records.COMMITTED, str(uuid.uuid4()),
+        record = records.Record(records.SWITCHED, str(uuid.uuid4()),
                                 'i' * 80, 'n' * 64)
         self.assertGreater(255, len(record.text()))
 
 
-class CheckPreparedTestCase(IdentityTestCase):
+class CheckPreparedTestCase(RecordsTestCase):
 
     def check(self, placeholder_id):
         return records.check_prepared(self.context, self.volume.id,
@@ -155,41 +155,42 @@ class CheckPreparedTestCase(IdentityTestCase):
     def test_prepared(self):
         self.check(self.begin())
 
-    def test_abandoned(self):
+    def test_aborted(self):
         placeholder_id = self.begin()
-        records.abandon(self.context, self.volume.id, placeholder_id)
-        error = self.assertRaises(exception.TransferGone, self.check,
+        records.abort(self.context, self.volume.id, placeholder_id)
+        error = self.assertRaises(exception.MoveGone, self.check,
                                   placeholder_id)
         self.assertIn(self.volume.id, error.msg)
-        self.assertIn('abandoned', error.msg)
+        self.assertIn('aborted', error.msg)
 
-    def test_committed(self):
+    def test_switched(self):
         placeholder_id = self.begin()
-        records.commit(self.context, self.volume.id, placeholder_id)
-        self.assertRaises(exception.TransferGone, self.check, placeholder_id)
+        records.switch_over(self.context, self.volume.id, placeholder_id)
+        self.assertRaises(exception.MoveGone, self.check, placeholder_id)
 
     def test_another_has_its_place(self):
         old = self.begin()
-        records.abandon(self.context, self.volume.id, old)
+        records.abort(self.context, self.volume.id, old)
         self.check(self.begin(C))
-        self.assertRaises(exception.TransferGone, self.check, old)
+        self.assertRaises(exception.MoveGone, self.check, old)
 
     def test_deleted(self):
         placeholder_id = self.begin()
         records.destroy(self.context, placeholder_id)
-        self.assertRaises(exception.TransferGone, self.check, placeholder_id)
+        self.assertRaises(exception.MoveGone, self.check, placeholder_id)
 
 
-class CommitTestCase(IdentityTestCase):
+class SwitchoverTestCase(RecordsTestCase):
 
-    def commit(self, placeholder_id):
-        return records.commit(self.context, self.volume.id, placeholder_id)
+    def switch_over(self, placeholder_id):
+        return records.switch_over(self.context, self.volume.id,
+                                   placeholder_id)
 
     def test_exchanges_what_belongs_to_the_logical_volume_only(self):
         placeholder_id = self.begin()
         ids = self.volume.id, placeholder_id
         mine, other = self.raw(*ids)
-        self.assertTrue(self.commit(placeholder_id))
+        self.assertTrue(self.switch_over(placeholder_id))
         mine_after, other_after = self.raw(*ids)
         exchanged = {'host', 'cluster_name', 'availability_zone',
                      'service_uuid', 'provider_id', 'provider_location',
@@ -203,24 +204,24 @@ class CommitTestCase(IdentityTestCase):
             self.assertEqual((mine[field], other[field]),
                              (mine_after[field], other_after[field]), field)
         self.assertIsNone(mine_after['replication_driver_data'])
-        self.assertEqual(records.COMMITTED, records.record(
+        self.assertEqual(records.SWITCHED, records.record(
             self.read(placeholder_id)).state)
         # The export goes with the logical volume that is exported.
         self.assertEqual('where', other_after['provider_location'])
 
     def test_twice(self):
         placeholder_id = self.begin()
-        self.assertIs(True, self.commit(placeholder_id))
+        self.assertIs(True, self.switch_over(placeholder_id))
         before = self.raw(self.volume.id, placeholder_id)
-        self.assertIs(False, self.commit(placeholder_id))
+        self.assertIs(False, self.switch_over(placeholder_id))
         self.assertEqual(before, self.raw(self.volume.id, placeholder_id))
 
-    def test_after_abandon(self):
+    def test_after_abort(self):
         placeholder_id = self.begin()
-        self.assertTrue(records.abandon(self.context, self.volume.id,
-                                        placeholder_id))
+        self.assertTrue(records.abort(self.context, self.volume.id,
+                                      placeholder_id))
         before = self.raw(self.volume.id, placeholder_id)
-        self.assertRaises(exception.TransferGone, self.commit,
+        self.assertRaises(exception.MoveGone, self.switch_over,
                           placeholder_id)
         self.assertEqual(before, self.raw(self.volume.id, placeholder_id))
 
@@ -229,36 +230,36 @@ class CommitTestCase(IdentityTestCase):
         placeholder_id = self.begin()
         row = self.read(placeholder_id)
         row.replication_driver_data = records.record(row).but(
-            records.ABANDONED).text()
+            records.ABORTED).text()
         row.save()
-        self.assertRaises(exception.TransferGone, self.commit,
+        self.assertRaises(exception.MoveGone, self.switch_over,
                           placeholder_id)
         self.assertEqual(A, self.read(self.volume.id).host)
 
-    def test_volume_that_has_never_moved_and_no_transfer(self):
-        self.assertRaises(exception.TransferGone, records.commit,
+    def test_volume_that_has_never_moved_and_no_move(self):
+        self.assertRaises(exception.MoveGone, records.switch_over,
                           self.context, self.volume.id, None)
 
     def test_after_the_placeholder_is_gone(self):
         placeholder_id = self.begin()
-        records.abandon(self.context, self.volume.id, placeholder_id)
+        records.abort(self.context, self.volume.id, placeholder_id)
         records.destroy(self.context, placeholder_id)
-        self.assertRaises(exception.TransferGone, self.commit,
+        self.assertRaises(exception.MoveGone, self.switch_over,
                           placeholder_id)
         self.assertEqual(A, self.read(self.volume.id).host)
 
     def test_is_one_transaction(self):
         placeholder_id = self.begin()
         self.assertAllOrNothing(
-            lambda: self.commit(placeholder_id),
+            lambda: self.switch_over(placeholder_id),
             lambda: self.raw(self.volume.id, placeholder_id))
 
     def test_chain(self):
         """A to B to C, while the data of neither has arrived."""
         first = self.begin(B)
-        self.commit(first)
+        self.switch_over(first)
         second = self.begin(C)
-        self.commit(second)
+        self.switch_over(second)
         volume = self.read(self.volume.id)
         self.assertEqual((C, second), (volume.host, volume.name_id))
         for name_id, host, source in ((second, B, first),
@@ -270,27 +271,27 @@ class CommitTestCase(IdentityTestCase):
     def test_there_and_back(self):
         """The old logical volume is still there: nothing collides."""
         first = self.begin(B)
-        self.commit(first)
+        self.switch_over(first)
         second = self.begin(A)
-        self.commit(second)
+        self.switch_over(second)
         rows = [self.read(row) for row in (self.volume.id, first, second)]
         self.assertEqual([(A, second), (A, self.volume.id), (B, first)],
                          [(row.host, row.name_id) for row in rows])
 
 
-class AbandonTestCase(IdentityTestCase):
+class AbortTestCase(RecordsTestCase):
 
-    def abandon(self, placeholder_id):
-        return records.abandon(self.context, self.volume.id, placeholder_id)
+    def abort(self, placeholder_id):
+        return records.abort(self.context, self.volume.id, placeholder_id)
 
     def test_frees_the_volume(self):
         placeholder_id = self.begin()
-        self.assertIs(True, self.abandon(placeholder_id))
+        self.assertIs(True, self.abort(placeholder_id))
         volume, placeholder = map(self.read, (self.volume.id,
                                               placeholder_id))
-        self.assertIsNone(records.prepared_transfer(volume))
+        self.assertIsNone(records.prepared_move(volume))
         self.assertEqual(A, volume.host)
-        self.assertEqual(records.ABANDONED,
+        self.assertEqual(records.ABORTED,
                          records.record(placeholder).state)
         # Whoever ends the session has to find it.
         self.assertEqual((None, None), (volume.provider_location,
@@ -299,65 +300,65 @@ class AbandonTestCase(IdentityTestCase):
             placeholder.provider_location, placeholder.provider_auth))
         self.begin(C)
 
-    def test_after_commit(self):
+    def test_after_switchover(self):
         placeholder_id = self.begin()
-        records.commit(self.context, self.volume.id, placeholder_id)
+        records.switch_over(self.context, self.volume.id, placeholder_id)
         before = self.raw(self.volume.id, placeholder_id)
-        self.assertIs(False, self.abandon(placeholder_id))
+        self.assertIs(False, self.abort(placeholder_id))
         self.assertEqual(before, self.raw(self.volume.id, placeholder_id))
 
     def test_after_release(self):
         placeholder_id = self.begin()
-        records.commit(self.context, self.volume.id, placeholder_id)
+        records.switch_over(self.context, self.volume.id, placeholder_id)
         records.release(self.context, placeholder_id)
-        self.assertIs(False, self.abandon(placeholder_id))
+        self.assertIs(False, self.abort(placeholder_id))
 
     def test_twice(self):
         placeholder_id = self.begin()
-        self.abandon(placeholder_id)
-        self.assertIs(True, self.abandon(placeholder_id))
+        self.abort(placeholder_id)
+        self.assertIs(True, self.abort(placeholder_id))
         self.assertEqual('where', self.read(placeholder_id).provider_location)
 
     def test_leaves_its_successor_alone(self):
         old = self.begin()
-        self.abandon(old)
+        self.abort(old)
         new = self.begin(C)
-        self.abandon(old)
-        self.assertEqual(new, records.prepared_transfer(
+        self.abort(old)
+        self.assertEqual(new, records.prepared_move(
             self.read(self.volume.id)))
 
     def test_placeholder_is_gone(self):
         placeholder_id = self.begin()
         records.destroy(self.context, placeholder_id)
-        self.assertIs(True, self.abandon(placeholder_id))
+        self.assertIs(True, self.abort(placeholder_id))
         self.begin(C)
 
     def test_is_one_transaction(self):
         placeholder_id = self.begin()
         self.assertAllOrNothing(
-            lambda: self.abandon(placeholder_id),
+            lambda: self.abort(placeholder_id),
             lambda: self.raw(self.volume.id, placeholder_id))
 
 
-class ReleaseTestCase(IdentityTestCase):
+class ReleaseTestCase(RecordsTestCase):
 
     def unfinished(self):
         rows = records.placeholders_of(self.context, {self.volume.id})
         return [row.id for row in rows if records.state(row) in (
-            records.RELEASED, records.ABANDONED)]
+            records.RELEASED, records.ABORTED)]
 
     def test_release(self):
         placeholder_id = self.begin()
         self.assertEqual([], self.unfinished())
-        records.commit(self.context, self.volume.id, placeholder_id)
+        records.switch_over(self.context, self.volume.id, placeholder_id)
         self.assertEqual([], self.unfinished())
         self.assertIs(True, records.release(self.context, placeholder_id))
         self.assertEqual([placeholder_id], self.unfinished())
         self.assertIsNone(records.source_row(self.context, placeholder_id))
 
-    def test_abandoned(self):
+    def test_aborted(self):
         placeholder_id = self.begin()
-        records.abandon(self.context, self.volume.id, placeholder_id)
+        records.abort(self.context, self.volume.id, placeholder_id)
         self.assertEqual([placeholder_id], self.unfinished())
         records.destroy(self.context, placeholder_id)
         self.assertEqual([], self.unfinished())
@@ -375,7 +376,7 @@ class ReleaseTestCase(IdentityTestCase):
         self.assertEqual([], self.unfinished())
 
 
-class RowsTestCase(IdentityTestCase):
+class RowsTestCase(RecordsTestCase):
 
     def test_row_that_is_not_there_where_it_is_read(self):
         with mock.patch('cinder.objects.Volume.get_by_id',
@@ -399,13 +400,13 @@ class RowsTestCase(IdentityTestCase):
         placeholder_id = self.begin()
         self.assertEqual(self.volume.id, records.source_row(
             self.context, placeholder_id).id)
-        records.commit(self.context, self.volume.id, placeholder_id)
+        records.switch_over(self.context, self.volume.id, placeholder_id)
         self.assertEqual(placeholder_id, records.source_row(
             self.context, placeholder_id).id)
 
-    def test_source_row_of_an_abandoned_transfer(self):
+    def test_source_row_of_an_aborted_move(self):
         placeholder_id = self.begin()
-        records.abandon(self.context, self.volume.id, placeholder_id)
+        records.abort(self.context, self.volume.id, placeholder_id)
         self.assertIsNone(records.source_row(self.context, placeholder_id))
 
     def test_owner_row(self):
@@ -415,7 +416,7 @@ class RowsTestCase(IdentityTestCase):
         placeholder_id = self.begin()
         self.assertEqual(self.volume.id, owner(self.volume.id))
         self.assertEqual(placeholder_id, owner(placeholder_id))
-        records.commit(self.context, self.volume.id, placeholder_id)
+        records.switch_over(self.context, self.volume.id, placeholder_id)
         self.assertEqual(placeholder_id, owner(self.volume.id))
         self.assertEqual(self.volume.id, owner(placeholder_id))
         self.assertIsNone(records.owner_row(self.context,
@@ -437,16 +438,16 @@ class RowsTestCase(IdentityTestCase):
         """Its old home may be late: the new row is not touched."""
         placeholder_id = self.begin()
         late = self.read(self.volume.id)
-        records.commit(self.context, self.volume.id, placeholder_id)
+        records.switch_over(self.context, self.volume.id, placeholder_id)
         records.set_export(self.context, late, 'late', 'secret')
         self.assertIsNone(records.get(
             self.context, self.volume.id).provider_location)
 
-    def test_export_for_a_transfer_that_was_abandoned(self):
+    def test_export_for_a_move_that_was_aborted(self):
         """The volume would seem to be in use."""
         placeholder_id = self.begin()
         late = self.read(self.volume.id)
-        records.abandon(self.context, self.volume.id, placeholder_id)
+        records.abort(self.context, self.volume.id, placeholder_id)
         records.set_export(self.context, late, 'late', 'secret')
         self.assertIsNone(self.read(self.volume.id).provider_location)
 

@@ -283,7 +283,7 @@ class AgainTestCase(RecoveryTestCase):
         self.assertEqual('in-use', self.row().status)
 
     def test_target_that_starts_late(self):
-        """Its importer still has a session, and does not ask."""
+        """Its initiator still has a session, and does not ask."""
         self.broken.clear()
         self.cloud.watch()
         self.cloud.attach(self.volume, self.b)
@@ -407,7 +407,7 @@ class HydratingTestCase(RecoveryTestCase):
         self.assertEqual([], self.cloud.leftovers())
 
     def prepare_another(self):
-        """Prepare the transfer of a volume; returns it and its new path."""
+        """Prepare the move of a volume; returns it and its new path."""
         other = self.a.create()
         self.cloud.attach(other, self.a)
         return other, self.cloud.attach(other, self.b)
@@ -536,7 +536,7 @@ class SilentNodeTestCase(RecoveryTestCase):
         self.b.stop()
         for volume in self.volumes:
             self.cloud.detach(volume, self.b)
-        self.assertEqual([records.ABANDONED] * 5, self.cloud.states())
+        self.assertEqual([records.ABORTED] * 5, self.cloud.states())
         self.assertEqual(1, self.asked(self.a))
         self.assertEqual(0, self.asked(self.c))
 
@@ -572,7 +572,7 @@ class PreparedTestCase(RecoveryTestCase):
         self.assertFalse(self.b.kernel.get(self.gate).suspended)
 
     def test_peer_reboots(self):
-        """Nothing there can be written before the commit."""
+        """Nothing there can be written before the switchover."""
         self.restart(self.b, reboot=True)
         self.assertEqual({}, self.b.kernel.devices)
         self.cloud.detach(self.volume, self.b)
@@ -585,24 +585,24 @@ class PreparedTestCase(RecoveryTestCase):
         self.assertIdle(self.b)
 
     def test_peer_reboots_with_its_metadata_in_memory(self):
-        """It can't become the volume's home: the transfer is taken back."""
+        """It can't become the volume's home: the move is taken back."""
         self.b.kernel.reboot()
         self.b.lvm.drop('/dev/volumes/' + Names(
-            records.prepared_transfer(self.row())).metadata)
+            records.prepared_move(self.row())).metadata)
         self.restart(self.b, reboot=True)
         self.cloud.detach(self.volume, self.a)
         self.cloud.watch()
         self.assertIdle(self.a)
         self.assertEqual('available', self.row().status)
 
-    def test_peer_reboots_and_home_dies_after_the_commit(self):
+    def test_peer_reboots_and_home_dies_after_the_switchover(self):
         """Nobody but the old home knows that the new one has nothing."""
         self.restart(self.b, reboot=True)
         with mock.patch('dmclone_driver.node.devices.seal',
                         side_effect=steps.Killed('seal')):
             self.assertRaises(steps.Killed, self.cloud.detach, self.volume,
                               self.a)
-        self.assertEqual([records.COMMITTED], self.cloud.states())
+        self.assertEqual([records.SWITCHED], self.cloud.states())
         self.assertIsNone(self.handle(self.b))
         self.cloud.locks.clear()
         self.restart(self.a)
@@ -613,7 +613,7 @@ class PreparedTestCase(RecoveryTestCase):
     def test_service_of_the_home(self):
         """It finds what is prepared, and the orphans among it."""
         self.restart(self.a)
-        self.assertEqual([self.volume.id], list(self.a.transfer.prepared))
+        self.assertEqual([self.volume.id], list(self.a.home_side.prepared))
         self.cloud.watch()
         self.assertEqual([records.PREPARED], self.cloud.states())
         for record in self.row().volume_attachment:
@@ -628,14 +628,14 @@ class PreparedTestCase(RecoveryTestCase):
         self.cloud.detach(self.volume, self.b)
         self.assertIdle(self.a)
 
-    def test_peer_abandons_while_the_home_is_off(self):
+    def test_peer_aborts_while_the_home_is_off(self):
         """A target's file outlives the reboot, the device below does not."""
         self.a.reboot()
         for record in self.row().volume_attachment:
             record.destroy()
         placeholder, = self.cloud.placeholders()
         with self.cloud.on(self.b):
-            records.abandon(self.context, self.volume.id, placeholder.id)
+            records.abort(self.context, self.volume.id, placeholder.id)
         self.a.start()
         self.cloud.settle()
         self.cloud.watch(3)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database that has forgotten commits is brought up to date from LVM."""
+"""A database that has forgotten a switchover is brought up to date."""
 
 from cinder.db import api as db_api
 import ddt
@@ -103,7 +103,7 @@ class ForgottenTestCase(RestorerTestCase):
         self.detach_all()
         # The database has not known its session, either.
         with self.cloud.on(self.b):
-            leftovers.Reconciler(self.b.backend).run(self.context, True)
+            leftovers.Leftovers(self.b.backend).run(self.context, True)
         self.assertIdle(self.b)
 
     @ddt.data('idle', 'prepared')
@@ -125,17 +125,17 @@ class ForgottenTestCase(RestorerTestCase):
         self.cloud.watch(3)
         self.assertIdle(self.b)
 
-    def test_abandoned(self):
+    def test_aborted(self):
         self.forget('prepared')
         with self.cloud.on(self.b):
-            records.abandon(self.context, self.volume.id,
-                            self.placeholder.id)
+            records.abort(self.context, self.volume.id,
+                          self.placeholder.id)
         self.restored(self.b)
         self.assertUpToDate()
 
     def test_placeholder_was_deleted(self):
         self.forget('prepared')
-        records.abandon(self.context, self.volume.id, self.placeholder.id)
+        records.abort(self.context, self.volume.id, self.placeholder.id)
         records.destroy(self.context, self.placeholder.id)
         self.restored(self.b)
         self.assertUpToDate()
@@ -182,7 +182,7 @@ class ForgottenTestCase(RestorerTestCase):
             'tags'] = {'dmclone.opened=' + volume.id}
         self.assertIn('already stands', self.refused(self.b))
 
-    def test_another_transfer_is_prepared(self):
+    def test_another_move_is_prepared(self):
         """As if the old home had not noticed."""
         self.forget('idle')
         row = self.row()

@@ -32,7 +32,7 @@ class Part:
         return answer
 
 
-class PeerApiTestCase(base.DatabaseTestCase):
+class RpcApiTestCase(base.DatabaseTestCase):
 
     def setUp(self):
         super().setUp()
@@ -54,8 +54,9 @@ class PeerApiTestCase(base.DatabaseTestCase):
                           ('size', 2 ** 46)], answer)
 
     def test_answers(self):
-        self.assertEqual(['discard', 'the-user', 'p'],
-                         self.client.discard(self.context, HOST, 'p'))
+        self.assertEqual(['delete', 'the-user', 'p'],
+                         self.client.delete_destination(self.context, HOST,
+                                                        'p'))
         self.assertEqual(['seal', 'the-user', 'p'],
                          self.client.seal_source(self.context, HOST, 'p'))
 
@@ -82,11 +83,12 @@ class PeerApiTestCase(base.DatabaseTestCase):
 
     def fail(self, error):
         self.destination.error = error
-        return self.assertRaises(rpcapi.PeerFailed, self.client.discard,
-                                 self.context, HOST, 'p')
+        return self.assertRaises(
+            rpcapi.PeerFailed, self.client.delete_destination, self.context,
+            HOST, 'p')
 
     def test_errors_say_who_and_why(self):
-        error = self.fail(exception.TransferGone(
+        error = self.fail(exception.MoveGone(
             volume='the-volume', placeholder='p', reason='the-reason'))
         for part in (HOST, 'the-volume', 'the-reason'):
             self.assertIn(part, error.msg)
@@ -102,7 +104,7 @@ class PeerApiTestCase(base.DatabaseTestCase):
             prepare=lambda server, timeout: client.prepare(
                 server=server, timeout=0.1))
         error = self.assertRaises(rpcapi.PeerUnreachable,
-                                  self.client.discard, self.context,
+                                  self.client.delete_destination, self.context,
                                   'node9@dmclone', 'p')
-        for part in ('node9@dmclone', 'discard', '20'):
+        for part in ('node9@dmclone', 'delete_destination', '20'):
             self.assertIn(part, error.msg)

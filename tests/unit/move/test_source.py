@@ -92,7 +92,7 @@ class UnexportAgainTestCase(SourceTestCase):
         self.source.unexport_again(self.context)
         self.assertEqual(set(), self.source.to_unexport)
 
-    def test_transfer_has_begun_meanwhile(self):
+    def test_move_has_begun_meanwhile(self):
         self.held = lambda: self.source.export(self.context, self.row(),
                                                'iqn.of.node2')
         self.again(self.names)
@@ -160,11 +160,11 @@ class ExportAgainTestCase(SourceTestCase):
         self.assertEqual([], self.exports())
         self.assertIsNone(self.source.seal_of(placeholder.id))
 
-    def test_abandoned(self):
+    def test_aborted(self):
         self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b)
-        placeholder_id = records.prepared_transfer(self.row())
-        records.abandon(self.context, self.volume.id, placeholder_id)
+        placeholder_id = records.prepared_move(self.row())
+        records.abort(self.context, self.volume.id, placeholder_id)
         self.source.unexport(self.names)
         self.assertRaises(cinder_exception.VolumeDriverException,
                           self.source.export_again, self.context,
@@ -178,7 +178,7 @@ class SealTestCase(SourceTestCase):
         """The home may still write, and the destination is no source."""
         home = self.cloud.attach(self.volume, self.a)
         there = self.cloud.attach(self.volume, self.b)
-        placeholder_id = records.prepared_transfer(self.row())
+        placeholder_id = records.prepared_move(self.row())
         for node in (self.a, self.b):
             with self.cloud.on(node):
                 self.assertFalse(node.source.seal(self.context,
@@ -186,7 +186,7 @@ class SealTestCase(SourceTestCase):
         self.assertTrue(self.a.kernel.write(home))
         self.assertFalse(self.b.kernel.get(there).sealed)
 
-    def test_committed(self):
+    def test_switched(self):
         placeholder = self.move()
         self.a.kernel.get(self.names.path()).sealed = False
         self.assertTrue(self.source.seal(self.context, placeholder.id))
@@ -203,7 +203,7 @@ class SealTestCase(SourceTestCase):
         self.assertFalse(self.source.seal(self.context, placeholder.id))
 
     def test_not_here(self):
-        """The importer's own copy is not sealed."""
+        """The initiator's own copy is not sealed."""
         placeholder = self.move()
         with self.cloud.on(self.b):
             self.assertFalse(self.b.source.seal(self.context,

@@ -88,7 +88,7 @@ class RemoveTestCase(TeardownTestCase):
         path = self.cloud.attach(self.volume, self.b)
         # A copy waits for its source, below what can be suspended.
         self.b.kernel.get(path).clone.waiting = 1
-        with mock.patch.object(self.b.backend.importer, 'cut'):
+        with mock.patch.object(self.b.backend.initiator, 'cut'):
             self.cloud.steps.start()
             error = self.assertRaises(
                 cinder_exception.VolumeDriverException, self.remove, self.b)
@@ -231,17 +231,17 @@ class AskTestCase(TeardownTestCase):
         self.assertEqual({}, self.b.teardown.pending)
 
 
-class DiscardTestCase(TeardownTestCase):
+class DeleteTestCase(TeardownTestCase):
 
     def setUp(self):
         super().setUp()
         self.cloud.attach(self.volume, self.a)
         self.path = self.cloud.attach(self.volume, self.b)
-        self.names = Names(records.prepared_transfer(self.row()))
+        self.names = Names(records.prepared_move(self.row()))
 
     def discard(self):
         with self.cloud.on(self.b):
-            return self.b.teardown.discard(self.names, self.row())
+            return self.b.teardown.delete_destination(self.names, self.row())
 
     def test_untouched(self):
         """Nothing waits for the gate: see CloudTestCase."""

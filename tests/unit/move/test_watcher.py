@@ -71,7 +71,7 @@ class WatcherTestCase(base.CloudTestCase):
         volume = volume or self.volume
         self.cloud.attach(volume, self.a)
         path = self.cloud.attach(volume, self.b)
-        return (Names(records.prepared_transfer(self.cloud.row(volume.id))),
+        return (Names(records.prepared_move(self.cloud.row(volume.id))),
                 self.b.kernel.get(path), self.b.kernel.get(path + '-gate'))
 
     def assertOneProcess(self, steps):
@@ -202,7 +202,7 @@ class PassiveTestCase(WatcherTestCase):
         self.assertFalse(self.b.kernel.write(self.names.path()))
         self.look(seconds=0.25)
         self.assertEqual(self.b.pool, self.row().host)
-        self.assertEqual(records.COMMITTED, self.state())
+        self.assertEqual(records.SWITCHED, self.state())
         self.assertFalse(self.gate.suspended)
         self.assertEqual(0, self.handle.clone.waiting)
         self.assertEqual(1, self.handle.clone.bitmap['hydrated'])
@@ -270,7 +270,7 @@ class PassiveTestCase(WatcherTestCase):
     def test_gate_stays_shut_while_the_commit_fails(self):
         """And the write that waits is not forgotten."""
         self.b.kernel.write(self.names.path())
-        with mock.patch('dmclone_driver.move.records.commit',
+        with mock.patch('dmclone_driver.move.records.switch_over',
                         side_effect=RuntimeError):
             self.look()
         self.assertTrue(self.gate.suspended)
@@ -280,7 +280,7 @@ class PassiveTestCase(WatcherTestCase):
 
     def test_commit_is_found_in_the_database(self):
         self.look()
-        records.commit(self.context, self.volume.id, self.names.name_id)
+        records.switch_over(self.context, self.volume.id, self.names.name_id)
         self.cloud.pass_time(1000)
         self.look_at_order(self.b, self.gate, self.a.kernel.get(
             'dmclone-' + self.volume.id))
@@ -289,13 +289,13 @@ class PassiveTestCase(WatcherTestCase):
     def test_commit_is_found_at_once_when_a_write_waits(self):
         for _ in range(5):
             self.look(seconds=1000)
-        records.commit(self.context, self.volume.id, self.names.name_id)
+        records.switch_over(self.context, self.volume.id, self.names.name_id)
         self.b.kernel.write(self.names.path())
         self.look()
         self.assertFalse(self.gate.suspended)
 
     def test_write_before_the_attachment_is_complete(self):
-        """Nova formats an encrypted volume; it must never be committed.
+        """Nova formats an encrypted volume; it must never be switched.
 
         dm-clone has read the region from the source for this write.
         """
@@ -303,11 +303,11 @@ class PassiveTestCase(WatcherTestCase):
         self.handle.opened = 1
         self.b.kernel.write(self.names.path())
         self.look()
-        self.assertEqual(records.ABANDONED, self.state())
+        self.assertEqual(records.ABORTED, self.state())
         self.assertEqual(0, self.handle.clone.waiting)
         self.cloud.set_attach_status(self.volume, self.b, 'attached')
         self.look(seconds=1000)
-        self.assertEqual(records.ABANDONED, self.state())
+        self.assertEqual(records.ABORTED, self.state())
         self.assertTrue(self.a.kernel.write('dmclone-' + self.volume.id))
         self.handle.opened = 0
         self.look(seconds=1000)
@@ -316,16 +316,16 @@ class PassiveTestCase(WatcherTestCase):
         self.assertIdle(self.a)
 
     def test_early_write_is_too_late(self):
-        """The old home has committed at the same moment."""
+        """The old home has switched at the same moment."""
         self.cloud.set_attach_status(self.volume, self.b, 'attaching')
         self.b.kernel.write(self.names.path())
-        abandon = records.abandon
+        abort = records.abort
 
         def too_late(context, volume_id, placeholder_id):
-            records.commit(context, volume_id, placeholder_id)
-            return abandon(context, volume_id, placeholder_id)
+            records.switch_over(context, volume_id, placeholder_id)
+            return abort(context, volume_id, placeholder_id)
 
-        with mock.patch('dmclone_driver.move.records.abandon', new=too_late):
+        with mock.patch('dmclone_driver.move.records.abort', new=too_late):
             self.look()
         self.assertEqual(self.b.pool, self.row().host)
         self.assertFalse(self.gate.suspended)
@@ -339,13 +339,13 @@ class PassiveTestCase(WatcherTestCase):
         self.look(self.a, seconds=1000)
         self.assertIdle(self.a)
 
-    def test_abandoned_and_written(self):
+    def test_aborted_and_written(self):
         """Whoever waits gets an error, lets go, and it is removed."""
         self.handle.opened = 1
         self.b.kernel.write(self.names.path())
-        records.abandon(self.context, self.volume.id, self.names.name_id)
+        records.abort(self.context, self.volume.id, self.names.name_id)
         self.look(seconds=1000)
-        self.assertEqual(records.ABANDONED, self.state())
+        self.assertEqual(records.ABORTED, self.state())
         self.assertEqual(0, self.handle.clone.waiting)
         self.assertEqual(0, self.handle.clone.bitmap['hydrated'])
         self.assertTrue(self.gate.suspended)
@@ -355,8 +355,8 @@ class PassiveTestCase(WatcherTestCase):
         self.assertEqual([], self.b.lvm.names())
         self.assertEqual(self.a.pool, self.row().host)
 
-    def test_abandoned(self):
-        records.abandon(self.context, self.volume.id, self.names.name_id)
+    def test_aborted(self):
+        records.abort(self.context, self.volume.id, self.names.name_id)
         self.look(seconds=1000)
         self.assertEqual({}, self.b.kernel.devices)
         self.assertEqual({}, self.b.kernel.disks)
@@ -370,9 +370,9 @@ class PassiveTestCase(WatcherTestCase):
         self.assertIdle(self.a)
 
     def test_orphans_are_looked_for_each_minute(self):
-        """However long another transfer has been prepared."""
+        """However long another move has been prepared."""
         look = self.patch(
-            'dmclone_driver.move.home.Transfer.discard_orphans')
+            'dmclone_driver.move.home.Home.abort_orphans')
         for _ in range(600):
             self.look(self.a, seconds=6)
         self.assertIn(look.call_count, range(60, 70))
@@ -408,7 +408,7 @@ class HydratingTestCase(WatcherTestCase):
         row.replication_driver_data = records.record(row).but(state).text()
         return row
 
-    @ddt.data(None, records.PREPARED, records.ABANDONED)
+    @ddt.data(None, records.PREPARED, records.ABORTED)
     def test_complete_but_the_database_forgot_the_move(self, state):
         """All stays until it knows again; that is said once."""
         self.b.kernel.hydrate(self.path)
@@ -428,7 +428,7 @@ class HydratingTestCase(WatcherTestCase):
         self.cloud.watch(2)
         self.assertIdle(self.b)
 
-    @ddt.data(None, records.PREPARED, records.ABANDONED)
+    @ddt.data(None, records.PREPARED, records.ABORTED)
     def test_linear_but_the_database_forgot_the_move(self, state):
         self.b.kernel.hydrate(self.path)
         older = self.older_source(state)
@@ -448,15 +448,15 @@ class HydratingTestCase(WatcherTestCase):
         self.handle.clone.bitmap['hydrated'] = self.handle.clone.total - 1
         self.look()
         self.assertEqual('clone', self.handle.kinds)
-        self.assertEqual([records.COMMITTED], self.cloud.states())
+        self.assertEqual([records.SWITCHED], self.cloud.states())
 
     def test_read_only_metadata(self):
-        """A commit has failed: what seems to be complete is not."""
+        """A switch over has failed: what seems to be complete is not."""
         self.b.kernel.hydrate(self.path)
         self.handle.clone.mode = 'ro'
         self.look()
         self.assertEqual('clone', self.handle.kinds)
-        self.assertEqual([records.COMMITTED], self.cloud.states())
+        self.assertEqual([records.SWITCHED], self.cloud.states())
         self.assertIn('volume-' + self.volume.id, self.a.lvm.names())
 
     def test_trouble_is_told_once(self):

@@ -23,7 +23,7 @@ TUNING = devices.Tuning(1024, 2048)
 SECTORS = storage.GIB // 512
 
 
-class HandlesTestCase(base.MachineTestCase):
+class DevicesTestCase(base.MachineTestCase):
 
     def setUp(self):
         super().setUp()
@@ -40,7 +40,7 @@ class HandlesTestCase(base.MachineTestCase):
         return self.kernel.get(self.names.path(role))
 
 
-class LinearTestCase(HandlesTestCase):
+class LinearTestCase(DevicesTestCase):
 
     def test_ensure_linear(self):
         devices.ensure_linear(self.names, self.lv)
@@ -100,7 +100,7 @@ class LinearTestCase(HandlesTestCase):
         self.assertEqual('clone', self.device().kinds)
 
 
-class CloneTestCase(HandlesTestCase):
+class CloneTestCase(DevicesTestCase):
 
     def test_passive(self):
         self.build()
@@ -202,7 +202,7 @@ class CloneTestCase(HandlesTestCase):
 
 
 @ddt.ddt
-class MakeLinearTestCase(HandlesTestCase):
+class MakeLinearTestCase(DevicesTestCase):
 
     def setUp(self):
         super().setUp()
@@ -272,15 +272,15 @@ class MakeLinearTestCase(HandlesTestCase):
             self.assertEqual(number >= 2, self.device().suspended)
             self.device().suspended = False
 
-    def test_abandon(self):
+    def test_abort(self):
         """Then it need not be complete."""
         self.clone.bitmap['hydrated'] = 0
-        devices.abandon_clone(self.names, self.lv)
+        devices.drop_clone(self.names, self.lv)
         self.assertEqual('linear', self.device().kinds)
         self.assertFalse(self.device().suspended)
 
 
-class ResumeLeftTestCase(HandlesTestCase):
+class ResumeLeftTestCase(DevicesTestCase):
     """Devices that a swap which was killed has left suspended."""
 
     def setUp(self):
@@ -334,7 +334,7 @@ class ResumeLeftTestCase(HandlesTestCase):
         self.assertEqual([], self.steps.log)
 
 
-class SourceTestCase(HandlesTestCase):
+class SourceTestCase(DevicesTestCase):
 
     def test_connected(self):
         """Whether what it points to answers or not."""
@@ -357,7 +357,7 @@ class SourceTestCase(HandlesTestCase):
         self.assertFalse(devices.fail_without_source(self.names))
 
 
-class EvidenceTestCase(HandlesTestCase):
+class EvidenceTestCase(DevicesTestCase):
 
     def setUp(self):
         super().setUp()
@@ -391,7 +391,7 @@ class EvidenceTestCase(HandlesTestCase):
 
     def test_not_a_clone(self):
         devices.open_gate(self.names)
-        devices.abandon_clone(self.names, self.lv)
+        devices.drop_clone(self.names, self.lv)
         self.assertNotProven()
 
     def test_no_handle(self):
@@ -400,7 +400,7 @@ class EvidenceTestCase(HandlesTestCase):
         self.assertTrue(devices.never_written(self.names))
 
 
-class ExportTestCase(HandlesTestCase):
+class ExportTestCase(DevicesTestCase):
 
     def setUp(self):
         super().setUp()
@@ -484,7 +484,7 @@ class ExportTestCase(HandlesTestCase):
         self.assertFalse(devices.seal(self.names))
 
 
-class RemoveTestCase(HandlesTestCase):
+class RemoveTestCase(DevicesTestCase):
 
     def test_all_in_their_order(self):
         self.build(passive=False)

@@ -39,7 +39,7 @@ class Brick:
 
 
 @ddt.ddt
-class ImporterTestCase(base.PlainTestCase):
+class InitiatorTestCase(base.PlainTestCase):
 
     def setUp(self):
         super().setUp()
@@ -58,7 +58,7 @@ class ImporterTestCase(base.PlainTestCase):
             'dmclone_driver.node.initiator.SESSIONS',
             str(self.sessions / '*/targetname')))
         self.portal = self.patch('socket.create_connection')
-        self.importer = initiator.Importer(7, 30)
+        self.initiator = initiator.Initiator(7, 30)
 
     def _factory(self, protocol, helper, device_scan_attempts):
         self.assertEqual(('ISCSI', 7), (protocol, device_scan_attempts))
@@ -73,10 +73,10 @@ class ImporterTestCase(base.PlainTestCase):
         self.assertEqual('[2001:db8::1]:3260', found['target_portal'])
 
     def test_connect_and_disconnect(self):
-        self.assertEqual('/dev/sdx', self.importer.connect(LOCATION, AUTH))
+        self.assertEqual('/dev/sdx', self.initiator.connect(LOCATION, AUTH))
         self.assertEqual([PROPERTIES], self.brick.sessions)
         for _ in range(2):
-            self.importer.disconnect(LOCATION, AUTH)
+            self.initiator.disconnect(LOCATION, AUTH)
             self.assertEqual([], self.brick.sessions)
 
     @ddt.data(('192.0.2.1:3260', ('192.0.2.1', 3260)),
@@ -86,7 +86,7 @@ class ImporterTestCase(base.PlainTestCase):
         """iscsid would try for minutes, and os-brick for nobody else."""
         self.portal.side_effect = TimeoutError('the-reason')
         error = self.assertRaises(
-            cinder_exception.VolumeDriverException, self.importer.connect,
+            cinder_exception.VolumeDriverException, self.initiator.connect,
             LOCATION.replace('192.0.2.1:3260', portal), AUTH)
         for part in (portal, 'the-reason'):
             self.assertIn(part, error.msg)
@@ -94,7 +94,7 @@ class ImporterTestCase(base.PlainTestCase):
         self.portal.assert_called_once_with(address, initiator.PORTAL_TIMEOUT)
 
     def test_session_is_cut_before_os_brick_could_wait_for_its_source(self):
-        self.importer.connect(LOCATION, AUTH)
+        self.initiator.connect(LOCATION, AUTH)
         seen = []
 
         def iscsiadm(words):
@@ -102,7 +102,7 @@ class ImporterTestCase(base.PlainTestCase):
                 seen.extend(self.brick.sessions)
             return ''
         self.iscsiadm.side_effect = iscsiadm
-        self.importer.disconnect(LOCATION, AUTH)
+        self.initiator.disconnect(LOCATION, AUTH)
         self.assertEqual([PROPERTIES], seen)
 
     def has_sessions(self, *targets):
@@ -112,23 +112,23 @@ class ImporterTestCase(base.PlainTestCase):
             (session / 'targetname').write_text(target + '\n')
 
     def test_targets(self):
-        self.assertEqual([], self.importer.targets())
+        self.assertEqual([], self.initiator.targets())
         names = ['iqn.2001-04.com.example:y', PROPERTIES['target_iqn']]
         self.has_sessions(*names)
         ends_meanwhile = self.sessions / 'session7'
         ends_meanwhile.mkdir()
         (ends_meanwhile / 'targetname').symlink_to('nowhere')
-        self.assertEqual(names, sorted(self.importer.targets()))
+        self.assertEqual(names, sorted(self.initiator.targets()))
 
     def test_session_that_does_not_end(self):
         """Nobody believes that it has."""
-        self.importer.connect(LOCATION, AUTH)
+        self.initiator.connect(LOCATION, AUTH)
         self.has_sessions(PROPERTIES['target_iqn'] + '2')
-        self.importer.disconnect(LOCATION, AUTH)
+        self.initiator.disconnect(LOCATION, AUTH)
         shutil.rmtree(self.sessions / 'session0')
         self.has_sessions(PROPERTIES['target_iqn'])
         error = self.assertRaises(cinder_exception.VolumeDriverException,
-                                  self.importer.disconnect, LOCATION, AUTH)
+                                  self.initiator.disconnect, LOCATION, AUTH)
         self.assertIn(PROPERTIES['target_iqn'], error.msg)
 
     def test_login_that_fails_ends_soon(self):
@@ -136,7 +136,7 @@ class ImporterTestCase(base.PlainTestCase):
         seen = []
         self.iscsiadm.side_effect = lambda words: seen.append(
             (len(self.brick.sessions), words[6:]))
-        self.importer.connect(LOCATION, AUTH)
+        self.initiator.connect(LOCATION, AUTH)
         self.assertEqual([
             (0, ['--interface', 'default', '--op', 'new']),
             (0, ['--op', 'update', '-n',
@@ -148,7 +148,7 @@ class ImporterTestCase(base.PlainTestCase):
         seen = []
         self.iscsiadm.side_effect = lambda words: seen.append(
             (words, list(self.brick.sessions)))
-        self.importer.connect(LOCATION, AUTH)
+        self.initiator.connect(LOCATION, AUTH)
         # os-brick has asked for it while it logged in.
         self.assertEqual([(
             ['-m', 'node', '-T', PROPERTIES['target_iqn'], '-p',
@@ -159,29 +159,29 @@ class ImporterTestCase(base.PlainTestCase):
               FileNotFoundError(2, 'iscsiadm'))
     def test_boot_would_log_in(self, error):
         self.iscsiadm.side_effect = error
-        self.assertEqual('/dev/sdx', self.importer.connect(LOCATION, AUTH))
+        self.assertEqual('/dev/sdx', self.initiator.connect(LOCATION, AUTH))
 
     def test_limit_of_each_session(self):
         for _ in range(2):
-            self.importer.connect(LOCATION, AUTH)
+            self.initiator.connect(LOCATION, AUTH)
             self.limit.assert_called_once_with('/dev/sdx', 30)
             self.limit.reset_mock()
 
     def test_limit_cannot_be_set(self):
         self.limit.side_effect = OSError(2, 'the-reason')
         error = self.assertRaises(cinder_exception.VolumeDriverException,
-                                  self.importer.connect, LOCATION, AUTH)
+                                  self.initiator.connect, LOCATION, AUTH)
         for part in ('/dev/sdx', 'dmclone_source_timeout = 30', 'the-reason'):
             self.assertIn(part, error.msg)
 
     def test_queue_of_each_disk(self):
-        self.importer.connect(LOCATION, AUTH)
+        self.initiator.connect(LOCATION, AUTH)
         self.deepen.assert_called_once_with('/dev/sdx')
 
     def test_queue_that_cannot_be_made_deeper(self):
         """The volume can be used all the same."""
         self.deepen.side_effect = OSError(22, 'the-reason')
-        self.assertEqual('/dev/sdx', self.importer.connect(LOCATION, AUTH))
+        self.assertEqual('/dev/sdx', self.initiator.connect(LOCATION, AUTH))
 
     @ddt.data(('LOGGED_IN\n', False), ('FAILED\n', True), ('FREE\n', True),
               (None, False))
@@ -193,29 +193,29 @@ class ImporterTestCase(base.PlainTestCase):
         if state:
             session.mkdir()
             (session / 'state').write_text(state)
-        self.assertIs(lost, self.importer.is_lost('sdx'))
+        self.assertIs(lost, self.initiator.is_lost('sdx'))
 
     def test_disk_that_is_not_imported_is_not_lost(self):
         self.patch('dmclone_driver.privsep.block.session_of',
                    side_effect=OSError)
-        self.assertFalse(self.importer.is_lost('sda'))
+        self.assertFalse(self.initiator.is_lost('sda'))
 
     @ddt.data((None, None), (LOCATION, None), (None, AUTH), ('', ''))
     @ddt.unpack
     def test_nothing_to_disconnect(self, location, auth):
-        self.importer.connect(LOCATION, AUTH)
-        self.importer.disconnect(location, auth)
+        self.initiator.connect(LOCATION, AUTH)
+        self.initiator.disconnect(location, auth)
         self.assertEqual([PROPERTIES], self.brick.sessions)
 
     def test_cut(self):
-        self.importer.cut(LOCATION)
+        self.initiator.cut(LOCATION)
         words = self.iscsiadm.call_args.args[0]
         self.assertIn(PROPERTIES['target_iqn'], words)
         self.assertIn('--logout', words)
 
     def test_nowhere_to_cut(self):
         """A source that was never exported again after a crash."""
-        self.importer.cut(None)
+        self.initiator.cut(None)
         self.iscsiadm.assert_not_called()
 
     def test_nothing_to_cut_or_nothing_to_cut_it_with(self):
@@ -224,7 +224,7 @@ class ImporterTestCase(base.PlainTestCase):
                           exit_code=initiator.NO_SESSION),
                       processutils.ProcessExecutionError(exit_code=8)):
             self.iscsiadm.side_effect = error
-            self.importer.cut(LOCATION)
+            self.initiator.cut(LOCATION)
 
     def test_in_use(self):
         link = '/dev/disk/by-path/ip-x-iscsi-iqn-lun-1'
@@ -232,8 +232,8 @@ class ImporterTestCase(base.PlainTestCase):
             [link] if text == '/dev/disk/by-path/*-iscsi-iqn-lun-*' else []))
         self.patch('os.path.realpath', return_value='/dev/sdb')
         holders = self.patch('os.listdir', return_value=['dm-3'])
-        self.assertTrue(self.importer.in_use('iqn'))
+        self.assertTrue(self.initiator.in_use('iqn'))
         holders.assert_called_once_with('/sys/class/block/sdb/holders')
         holders.return_value = []
-        self.assertFalse(self.importer.in_use('iqn'))
-        self.assertFalse(self.importer.in_use('iqn2'))
+        self.assertFalse(self.initiator.in_use('iqn'))
+        self.assertFalse(self.initiator.in_use('iqn2'))

@@ -95,7 +95,7 @@ class DmsetupTestCase(base.PlainTestCase):
                           dmsetup.device, 'one')
 
     def test_clones(self):
-        """One process, that makes the kernel commit nothing."""
+        """One process, that makes the kernel switch over nothing."""
         self.answer = 'one: %s\ntwo: 0 64 clone Fail\n' % CLONE
         found = dmsetup.clones()
         self.assertEqual(3, found['one'].hydrated)

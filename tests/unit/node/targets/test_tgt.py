@@ -148,7 +148,7 @@ class TgtTestCase(base.PlainTestCase):
         self.assertNotEqual(self.export()[1], self.export()[1])
 
     def test_again_with_the_same_password(self):
-        """The importer's sessions may log in again."""
+        """The initiator's sessions may log in again."""
         auth = self.export()[1]
         self.assertEqual(auth, self.export('/dev/mapper/y', auth)[1])
         self.assertIn('<backing-store /dev/mapper/y>',
@@ -171,7 +171,7 @@ class TgtTestCase(base.PlainTestCase):
             self.assertEqual(before + 1, self.tgtd.updates)
 
     def test_again_with_a_new_password(self):
-        """The database forgets it with the transfer that it was for."""
+        """The database forgets it with the move that it was for."""
         before = self.export()[1]
         auth = self.export()[1]
         self.assertNotEqual(before, auth)

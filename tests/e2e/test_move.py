@@ -29,7 +29,7 @@ iscsiadm -m iface -I stranger --op delete
 """
 
 
-class TransferTest(base.E2ETest):
+class MoveTest(base.E2ETest):
     """The main job."""
 
     def test_attach_at_home_exports_nothing(self):
@@ -94,7 +94,7 @@ class TransferTest(base.E2ETest):
         self.hydrated(volume_id)
 
     def _cannot_log_in(self, node, placeholder):
-        """A node that is not the importer, although it has the password."""
+        """A node that is not the initiator, although it has the password."""
         (location, auth), = self.lab.sql(
             "SELECT provider_location, provider_auth FROM volumes "
             "WHERE id = '%s'" % placeholder)
