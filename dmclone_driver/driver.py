@@ -28,6 +28,7 @@ from dmclone_driver.move import deadline as deadline_module
 from dmclone_driver.move import destination
 from dmclone_driver.move import home
 from dmclone_driver.move import outages
+from dmclone_driver.move import peer_requests
 from dmclone_driver.move import peers
 from dmclone_driver.move import records
 from dmclone_driver.move import recovery
@@ -137,20 +138,20 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def _assemble(self):
         """Make the parts, recover, and only then answer peers."""
-        self._teardown = teardown.Teardown(self._backend)
+        self._requests = peer_requests.PeerRequests(self._backend)
+        self._teardown = teardown.Teardown(self._backend, self._requests)
         self._source = source.Source(self._backend, self._teardown)
         self._destination = destination.Destination(self._backend,
                                                     self._teardown)
-        self._home = home.Home(self._backend, self._source,
-                               self._teardown)
+        self._home = home.Home(self._backend, self._source, self._requests)
         self._peers = peers.Peers(self.host)
         sessions = outages.Outages(self._backend)
         watcher = watcher_module.Watcher(
             self._backend, self._source, self._destination, self._home,
-            self._teardown, sessions)
+            self._teardown, self._requests, sessions)
         start = recovery.Recovery(
             self._backend, self._source, self._destination, self._home,
-            self._teardown, watcher)
+            self._requests, watcher)
         context = cinder_context.get_admin_context()
         start.run(context)
         sessions.start()

@@ -7,7 +7,7 @@ from oslo_config import cfg
 
 from dmclone_driver.cmd import program
 from dmclone_driver.move import lost_node
-from dmclone_driver.move import teardown
+from dmclone_driver.move import peer_requests
 
 CONF = cfg.CONF
 
@@ -21,7 +21,8 @@ OPTIONS = [
 
 
 def _forget(context, backend):
-    lost = lost_node.LostNode(backend, teardown.Teardown(backend), CONF.node)
+    lost = lost_node.LostNode(
+        backend, peer_requests.PeerRequests(backend), CONF.node)
     return program.tell(lost.run(context, CONF.do_it), CONF.do_it)
 
 

@@ -26,9 +26,9 @@ from oslo_utils import units
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import attachments
+from dmclone_driver.move import peer_requests
 from dmclone_driver.move import records
 from dmclone_driver.move import rpcapi
-from dmclone_driver.move import teardown
 from dmclone_driver.node import devices
 from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
@@ -51,10 +51,10 @@ class Home:
     Callers hold the volume's lock and have just read its row.
     """
 
-    def __init__(self, backend, source, teardown):
+    def __init__(self, backend, source, requests):
         self._backend = backend
         self._source = source
-        self._teardown = teardown
+        self._requests = requests
         #: Volumes with a prepared move, {volume id: placeholder id}:
         #: where to look for orphans, found again at start.
         self.prepared = {}
@@ -150,7 +150,7 @@ class Home:
             return False
         self.prepared.pop(volume.id, None)
         self._source.unexport(Names(volume.name_id))
-        self._teardown.ask_to_delete(
+        self._requests.ask_to_delete(
             context, placeholder_id, peer.backend_host, volume.id,
             deadline.left(DELETE_TIMEOUT))
         volume.refresh()
@@ -235,7 +235,7 @@ class Home:
         self._refuse_unwanted(volume, peer,
                               description.get('capabilities', {}))
         # What is left there of an earlier move has the same names.
-        self._teardown.ask_again(context, volume.id, deadline,
+        self._requests.ask_again(context, volume.id, deadline,
                                  peer.backend_host)
         needed = block.size(names.path()) / units.Gi
         if description['free_gb'] < needed:
@@ -299,8 +299,8 @@ class Home:
             LOG.exception('Source %(name_id)s of volume %(volume)s could not '
                           'be sealed yet.',
                           {'name_id': names.name_id, 'volume': volume.id})
-        self._teardown.ask(
-            context, placeholder, teardown.ACTIVATE, sealed,
+        self._requests.ask(
+            context, placeholder, peer_requests.ACTIVATE, sealed,
             timeout=deadline and deadline.left(ACTIVATE_TIMEOUT))
 
     def roll_back(self, context, volume, placeholder_id=None, deadline=None,
@@ -351,9 +351,9 @@ class Home:
         self.prepared.pop(volume.id, None)
         self._source.unexport(Names(volume.name_id))
         if gone and placeholder is not None:
-            self._teardown.forget_destination(context, placeholder)
+            self._requests.forget_destination(context, placeholder)
         elif placeholder is not None:
-            self._teardown.ask(context, placeholder, teardown.DELETE)
+            self._requests.ask(context, placeholder, peer_requests.DELETE)
         volume.refresh()
         return True
 
@@ -465,7 +465,7 @@ class Home:
         placeholder = records.get(context, placeholder_id)
         if (placeholder is not None and
                 records.state(placeholder) == records.ABORTED):
-            self._teardown.ask(context, placeholder, teardown.DELETE)
+            self._requests.ask(context, placeholder, peer_requests.DELETE)
         if self.prepared.get(volume_id) == placeholder_id:
             self.prepared.pop(volume_id, None)
         if (volume is not None and self._backend.holds(volume) and
@@ -518,7 +518,7 @@ class Home:
         self.refuse_by_tags(volume, action, lv)
         if self.is_complete(volume, other, lv):
             # The database was put back to before that was known.
-            self._teardown.release(context, other)
+            self._requests.release(context, other)
             return
         if other is None or records.state(other) == records.RELEASED:
             if lv.clone:

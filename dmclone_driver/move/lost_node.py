@@ -28,10 +28,10 @@ _CHANGED = _('it has changed meanwhile; run this command again')
 class LostNode:
     """A node whose backend never comes back, seen from a live peer."""
 
-    def __init__(self, backend, teardown, node):
+    def __init__(self, backend, requests, node):
         """:param node: its name, as its cinder-volume knew it"""
         self._backend = backend
-        self._teardown = teardown
+        self._requests = requests
         self._client = backend.client
         self.host = '%s@%s' % (node, backend.host.partition('@')[2])
 
@@ -141,7 +141,7 @@ class LostNode:
                     do_it, self._what(other),
                     _('ask %s to delete the source, which is not needed')
                     % records.backend_of(other),
-                    lambda other=other: self._teardown.release(context,
+                    lambda other=other: self._requests.release(context,
                                                                other))
         deed = self._fate([other for other in others
                            if records.state(other) == records.SWITCHED])
@@ -239,7 +239,7 @@ class LostNode:
         yield self._act(
             do_it, self._what(row),
             _('remove the row: nothing needs the source on %s') % self.host,
-            lambda: self._teardown.forget_source(context, row))
+            lambda: self._requests.forget_source(context, row))
 
     def _lost(self, context, row, do_it):
         """Has been seen to, unless nothing reads it any more."""
@@ -291,7 +291,7 @@ class LostNode:
     def _release(self, context, row):
         if not records.release(context, row.id):
             return False
-        self._teardown.forget_source(context, row)
+        self._requests.forget_source(context, row)
 
     def _lose(self, context, row, there):
         if not records.lose(context, row.id):

@@ -17,8 +17,8 @@ from oslo_utils import units
 
 from dmclone_driver import exception
 from dmclone_driver.move import backend as backend_module
+from dmclone_driver.move import peer_requests
 from dmclone_driver.move import records
-from dmclone_driver.move import teardown
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node import devices
@@ -41,13 +41,13 @@ _COPY = re.compile('clone-snap-' + names_module.UUID)
 class Recovery:
     """Brings the kernel to what LVM and the database say."""
 
-    def __init__(self, backend, source, destination, home, teardown,
+    def __init__(self, backend, source, destination, home, requests,
                  watcher):
         self._backend = backend
         self._source = source
         self._destination = destination
         self._home = home
-        self._teardown = teardown
+        self._requests = requests
         self._watcher = watcher
         #: What could not be recovered or cleaned up yet, {row id: row}.
         self.failed = {}
@@ -250,10 +250,10 @@ class Recovery:
             self._go_on(context, self._what_came(context))
             for row in self._rows:
                 if records.state(row) == records.SWITCHED:
-                    self._teardown.remember_to_activate(context, row)
+                    self._requests.remember_to_activate(context, row)
             self._end_moves(context)
             # All at once: one that does not answer is asked for one thing.
-            self._teardown.ask_again(context)
+            self._requests.ask_again(context)
         except Exception:
             LOG.exception('What the start has left to do is tried again in '
                           '%d seconds.', PAUSE)
@@ -267,14 +267,14 @@ class Recovery:
             state, volume = records.state(row), volumes[
                 records.volume_of(row)]
             if state == records.RELEASED:
-                self._teardown.remember(row, teardown.RELEASE)
+                self._requests.remember(row, peer_requests.RELEASE)
             elif state == records.ABORTED:
-                self._teardown.remember(row, teardown.DELETE)
+                self._requests.remember(row, peer_requests.DELETE)
             elif row.id == volume.name_id and self._home.is_complete(
                     volume, row, self._backend.logical_volume(
                         Names(row.id))):
                 # A restored database has brought it back.
-                self._teardown.release(context, row)
+                self._requests.release(context, row)
 
     def _what_came(self, context):
         """Return what other nodes have switched since the start."""

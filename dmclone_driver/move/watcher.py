@@ -91,12 +91,13 @@ class Watcher:
     """A thread that looks after this backend's clones."""
 
     def __init__(self, backend, source, destination, home, teardown,
-                 outages):
+                 requests, outages):
         self._backend = backend
         self._source = source
         self._destination = destination
         self._home = home
         self._teardown = teardown
+        self._requests = requests
         self._outages = outages
         self._pauses = Pauses()
         self._reported = {}
@@ -175,7 +176,7 @@ class Watcher:
         elif self._pauses.due('orphans', RETRY_ORPHANS):
             self._in_background('orphans', self._home.abort_orphans,
                                 context)
-        if not (self._teardown.pending or self._source.to_unexport or
+        if not (self._requests.pending or self._source.to_unexport or
                 self._source.to_release or self.unfinished or
                 self._backend.locks.unreleased):
             self._pauses.forget('pending')
@@ -186,7 +187,7 @@ class Watcher:
         self._backend.locks.release_again()
         self.finish_again(context)
         self._source.unexport_again(context)
-        self._teardown.ask_again(context)
+        self._requests.ask_again(context)
         self._source.release_again(context)
 
     def _in_background(self, key, function, *args):
@@ -255,7 +256,7 @@ class Watcher:
 
     def _delete_destination(self, context, placeholder):
         if self._destination.delete(context, placeholder.id):
-            self._teardown.forget_destination(context, placeholder)
+            self._requests.forget_destination(context, placeholder)
             self._forget_passive(names_module.Names(placeholder.id))
 
     def _activate(self, context, names):
@@ -520,7 +521,7 @@ class Watcher:
                                       names_module.GATE, names_module.SOURCE)
         self._teardown.forget_metadata(names)
         if source is not None:
-            self._teardown.release(context, source)
+            self._requests.release(context, source)
         logical_volumes.untag(lv.group, lv.name,
                               logical_volumes.COMPLETE_TAG)
         self.unfinished.discard(names)

@@ -418,6 +418,10 @@ class Node:
         return self.driver._source
 
     @property
+    def requests(self):
+        return self.driver._requests
+
+    @property
     def teardown(self):
         return self.driver._teardown
 

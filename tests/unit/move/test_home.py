@@ -578,7 +578,7 @@ class FailureTestCase(HomeTestCase):
                         new=lambda *args: real(*args) and real(*args)):
             self.cloud.detach(self.volume, self.a)
         self.assertNotAskedItself()
-        self.assertEqual({}, self.a.teardown.pending)
+        self.assertEqual({}, self.a.requests.pending)
         self.cloud.watch(4)
         self.assertIdle(self.b)
 
@@ -718,7 +718,7 @@ class RefusalTestCase(HomeTestCase):
         self.cloud.attach(other, third)
         third.stop()
         self.cloud.detach(other, third)
-        self.assertEqual(1, len(self.a.teardown.pending))
+        self.assertEqual(1, len(self.a.requests.pending))
         self.cloud.steps.start()
         self.cloud.attach(self.volume, self.b)
         self.assertEqual([], [step for step in self.cloud.steps.log

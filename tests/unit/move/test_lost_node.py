@@ -8,8 +8,8 @@ import ddt
 
 from dmclone_driver.move import acts
 from dmclone_driver.move import lost_node
+from dmclone_driver.move import peer_requests
 from dmclone_driver.move import records
-from dmclone_driver.move import teardown
 from dmclone_driver.node.names import Names
 from tests.unit import base
 
@@ -27,7 +27,8 @@ class LostNodeTestCase(base.CloudTestCase):
         lost, on = lost or self.a, on or self.b
         with self.cloud.on(on):
             return [act.line(do_it) for act in lost_node.LostNode(
-                on.backend, teardown.Teardown(on.backend), lost.name).run(
+                on.backend, peer_requests.PeerRequests(on.backend),
+                lost.name).run(
                     self.context, do_it)]
 
     def picture(self):
@@ -143,7 +144,7 @@ class DestinationTestCase(LostNodeTestCase):
         self.assertIn('taken back', self.forgotten(self.b, self.c))
         self.assertEqual([], self.cloud.placeholders())
         self.assertEqual([], self.asked(self.b, self.cloud.watch))
-        self.assertEqual({}, self.a.teardown.pending)
+        self.assertEqual({}, self.a.requests.pending)
 
     def test_comes_back(self):
         self.cloud.attach(self.volume, self.a)
@@ -180,7 +181,7 @@ class SourceTestCase(LostNodeTestCase):
         self.assertIn('nothing needs', self.forgotten())
         self.assertEqual([], self.cloud.placeholders())
         self.assertEqual([], self.asked(self.a, self.cloud.watch))
-        self.assertEqual({}, self.b.teardown.pending)
+        self.assertEqual({}, self.b.requests.pending)
 
     def test_complete_and_not_written_down(self):
         """As after a database that was restored."""
@@ -385,8 +386,8 @@ class ChainTestCase(LostNodeTestCase):
         self.assertEqual(self.b.pool, self.row().host)
         self.assertEqual([], self.asked(
             self.c, lambda: (self.restart(self.a, self.b))))
-        self.assertEqual({}, self.a.teardown.pending)
-        self.assertEqual({}, self.b.teardown.pending)
+        self.assertEqual({}, self.a.requests.pending)
+        self.assertEqual({}, self.b.requests.pending)
         self.end(self.a, self.b)
 
     def restart(self, *nodes):

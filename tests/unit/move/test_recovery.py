@@ -440,7 +440,7 @@ class HydratingTestCase(RecoveryTestCase):
         self.assertEqual('clone', self.b.kernel.get(path).kinds)
         self.cloud.watch(3)
         self.assertEqual([], self.cloud.leftovers())
-        self.assertEqual({}, self.a.teardown.pending)
+        self.assertEqual({}, self.a.requests.pending)
 
     def test_importer_comes_back_alone(self):
         """Its start waits for nobody."""
@@ -505,12 +505,12 @@ class SilentNodeTestCase(RecoveryTestCase):
         self.move_all()
         self.b.stop()
         self.assertEqual(1, self.asked(self.a))
-        self.assertEqual(5, len(self.a.teardown.pending))
+        self.assertEqual(5, len(self.a.requests.pending))
         self.assertEqual(0, self.asked(self.c))
         self.b.start()
         self.cloud.watch(4)
         self.assertEqual([], self.cloud.leftovers())
-        self.assertEqual({}, self.a.teardown.pending)
+        self.assertEqual({}, self.a.requests.pending)
 
     def test_new_home_is_known_to_be_down(self):
         self.move_all()
@@ -526,7 +526,7 @@ class SilentNodeTestCase(RecoveryTestCase):
         self.b.look()
         self.assertEqual([records.RELEASED] * 5, self.cloud.states())
         self.assertEqual(1, self.asked(self.b))
-        self.assertEqual(5, len(self.b.teardown.pending))
+        self.assertEqual(5, len(self.b.requests.pending))
         self.assertEqual(0, self.asked(self.c))
 
     def test_peer_that_has_something_to_discard_is_silent(self):
