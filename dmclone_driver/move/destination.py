@@ -226,6 +226,7 @@ class Destination:
                                 logical_volumes.OPENED_TAG + volume_id)
         steps.reached(Step.OPENING, names.name_id)
         devices.open_gate(names, writable)
+        steps.reached(Step.OPENED, names.name_id)
 
     def _ask_to_seal(self, context, source):
         """Let the old home refuse writes before the gate opens here.
@@ -340,6 +341,7 @@ class Destination:
         with self._backend.lock(records.volume_of(source)):
             # Not in the middle of a deletion, which has just stopped it.
             devices.start_hydration(names)
+            steps.reached(Step.HYDRATING, names.name_id)
         return True
 
     def end_source(self, context, names, source):

@@ -28,6 +28,8 @@ from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
+from dmclone_driver import steps
+from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
@@ -197,6 +199,7 @@ class Recovery:
             # open: the watcher asks the old home to seal first.
             devices.open_gate(names,
                               writable=not (lv.sealed or _is_source(row)))
+            steps.reached(Step.OPENED, names.name_id)
 
     def _set_error(self, context, row):
         """Let nobody use a volume of which nothing can be presented.

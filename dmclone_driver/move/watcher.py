@@ -444,6 +444,7 @@ class Watcher:
                     # It may be linear all the same, and is no clone then.
                     row = records.owner_row(context, names.name_id)
                     self.recovery.failed[row.id] = row
+            steps.reached(Step.LINEAR, names.name_id)
             self.unfinished.add(names)
             self.finish(context, names)
         LOG.info('Volume %(volume)s is complete on %(host)s.',

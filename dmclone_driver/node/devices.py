@@ -35,8 +35,6 @@ from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import SOURCE
 from dmclone_driver.privsep import block
-from dmclone_driver import steps
-from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
@@ -204,7 +202,6 @@ def open_gate(names, writable=True):
     dmsetup.resume(names.of(GATE))
     # What was cached before may have been written on the old home since.
     block.flush_buffers(names.path())
-    steps.reached(Step.OPENED, names.name_id)
 
 
 @contextlib.contextmanager
@@ -231,7 +228,6 @@ def waiting_fails(names, length):
 def start_hydration(names):
     """Start the background copy; only when nobody can write the source."""
     dmsetup.message(names.of(HANDLE), 'enable_hydration')
-    steps.reached(Step.HYDRATING, names.name_id)
 
 
 def copy_one_by_one(names):
@@ -277,7 +273,6 @@ def make_linear(names, lv):
                   'was changed.',
                   {'handle': names.of(HANDLE), 'status': found.strip()})
         return False
-    steps.reached(Step.LINEAR, names.name_id)
     return True
 
 

@@ -173,7 +173,7 @@ class ActivateTestCase(DestinationTestCase):
         self.commit()
         self.activate()
         self.b.hydrate()
-        with mock.patch.object(self.b.teardown, 'release'):
+        with mock.patch.object(self.b.requests, 'release'):
             self.b.look()
         self.assertEqual({'handle': 'linear'},
                          self.b.kernel.roles(self.names))
@@ -263,7 +263,7 @@ class ActivateTestCase(DestinationTestCase):
         self.b.lvm.drop('/dev/volumes/' + self.names.metadata)
         error = self.assertRaises(exception.MetadataUnusable, self.activate)
         for part in (self.placeholder_id, 'volumes/volume-',
-                     'nothing was discarded'):
+                     'nothing was deleted'):
             self.assertIn(part, error.msg)
         self.assertEqual({}, self.b.kernel.devices)
         self.assertIn('volume-' + self.placeholder_id, self.b.lvm.names())
