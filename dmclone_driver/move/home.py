@@ -436,7 +436,7 @@ class Home:
         elif placeholder is None or self._is_old(placeholder_id) or (
                 not attachments.live(volume,
                                      records.record(placeholder).node)):
-            LOG.info('Move %(id)s of volume %(volume)s is taken back: its'
+            LOG.info('Move %(id)s of volume %(volume)s is taken back: its '
                      'attachment is gone.',
                      {'id': placeholder_id, 'volume': volume_id})
             self.roll_back(context, volume)
