@@ -8,6 +8,7 @@ from cinder.message import message_field
 from cinder import objects
 from oslo_log import log as logging
 
+from dmclone_driver.move import jobs
 from dmclone_driver.move import locks
 from dmclone_driver.move import records
 from dmclone_driver.node import devices
@@ -30,6 +31,7 @@ class Backend:
         of a row, with its handle
     :ivar delete_snapshot: the same of a snapshot, by ``name`` and ``size``
     :ivar locks: :class:`dmclone_driver.move.locks.Locks`
+    :ivar jobs: :class:`dmclone_driver.move.jobs.Jobs`
     """
 
     def __init__(self, host, configuration, group, metadata, target,
@@ -43,7 +45,8 @@ class Backend:
         self.client = client
         self.delete_volume = delete_volume
         self.delete_snapshot = delete_snapshot
-        self.locks = locks.Locks(host)
+        self.jobs = jobs.Jobs()
+        self.locks = locks.Locks(host, self.jobs)
 
     @property
     def node(self):

@@ -43,6 +43,8 @@ TIME_TO_TAKE_BACK = 5
 # Seconds after which an attachment that is not complete, and is not deleted
 # either, counts as forgotten.
 LEAKED = 1800
+# The longest pause between two looks at what is prepared, in seconds.
+RETRY_ORPHANS = 60
 
 
 class Home:
@@ -57,7 +59,8 @@ class Home:
         self._requests = requests
         #: Volumes with a prepared move, {volume id: placeholder id}:
         #: where to look for orphans, found again at start.
-        self.prepared = {}
+        self.prepared = backend.jobs.kind(
+            'watch prepared move', self.abort_orphans, RETRY_ORPHANS)
         #: When they were first looked at, {placeholder id: time}.
         self._since = {}
         #: Ids of volumes of which LVM contradicts the database.

@@ -34,11 +34,11 @@ class Locks:
     belongs to a row.
     """
 
-    def __init__(self, host):
+    def __init__(self, host, jobs):
         self._host = host
         #: Locks that are not released yet, {volume id: tooz's lock}. Tooz
         #: renews them like those that are held.
-        self.unreleased = {}
+        self.unreleased = jobs.kind('release lock', self.release_again)
 
     @contextlib.contextmanager
     def hold(self, volume_id, timeout=None):
@@ -114,7 +114,7 @@ class Locks:
             if self.unreleased.get(volume_id) is lock:
                 del self.unreleased[volume_id]
 
-    def release_again(self):
+    def release_again(self, context=None):
         """Try to release the locks that could not be released."""
         for volume_id in list(self.unreleased):
             try:

@@ -13,9 +13,9 @@ import time
 from cinder import context as cinder_context
 from oslo_log import log as logging
 
+from dmclone_driver.move import jobs
 from dmclone_driver.move import records
 from dmclone_driver.move import rpcapi
-from dmclone_driver.move import watcher
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node import names as names_module
@@ -35,8 +35,7 @@ class Outages:
 
     def __init__(self, backend):
         self._backend = backend
-        self._pauses = watcher.Pauses()
-        self._asking = False
+        self._jobs = backend.jobs
         #: Names of the clones whose session is lost.
         self.lost = set()
 
@@ -47,7 +46,7 @@ class Outages:
 
     def _run(self):
         while True:
-            pause = watcher.RETRY_WAITING
+            pause = jobs.RETRY_WAITING
             try:
                 pause = self.look()
             except Exception:
@@ -100,7 +99,7 @@ class Outages:
 
     def _forget(self, names):
         self.lost.discard(names)
-        self._pauses.forget(names)
+        self._jobs.pauses.forget(names)
 
     def reads_wait(self, names):
         """Whether requests wait for a source whose session is lost."""
@@ -108,27 +107,12 @@ class Outages:
 
     def _ask(self):
         """Have the sources of lost sessions served, in the background."""
-        if self._asking:
+        if self._jobs.at_work('lost sources'):
             return
         due = [names for names in self.lost
-               if self._pauses.due(names, watcher.RETRY_WAITING)]
-        if not due:
-            return
-
-        def run():
-            try:
-                self._ask_for(due)
-            except Exception:
-                LOG.exception('The nodes of lost sources are asked again.')
-            finally:
-                self._asking = False
-
-        self._asking = True
-        try:
-            threading.Thread(target=run, daemon=True).start()
-        except RuntimeError:
-            self._asking = False
-            raise
+               if self._jobs.pauses.due(names, jobs.RETRY_WAITING)]
+        if due:
+            self._jobs.start('lost sources', self._ask_for, due)
 
     def _ask_for(self, due):
         """Ask the nodes of sources to serve them.

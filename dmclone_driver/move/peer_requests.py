@@ -31,7 +31,7 @@ class PeerRequests:
     def __init__(self, backend):
         self._backend = backend
         #: What peers have not done yet: {placeholder id: Wanted}.
-        self.pending = {}
+        self.pending = backend.jobs.kind('ask peer', self.ask_again)
 
     def release(self, context, source):
         """Write down that a source is not needed, and tell its node.

@@ -7,8 +7,6 @@ it in the kernel.
 """
 
 import re
-import threading
-import time
 
 from cinder.message import message_field
 from cinder.objects import fields
@@ -36,6 +34,8 @@ LOG = logging.getLogger(__name__)
 # Seconds until what a start has left to do is tried again as a whole.
 PAUSE = 10
 STATUS = fields.VolumeStatus
+# Before what a volume was until the metadata of a logical volume was lost.
+_PREVIOUS = 'dmclone:%s:'
 # The name that Cinder's driver gives to what it copies a volume from.
 _COPY = re.compile('clone-snap-' + names_module.UUID)
 
@@ -51,28 +51,24 @@ class Recovery:
         self._home = home
         self._requests = requests
         self._watcher = watcher
+        self._jobs = backend.jobs
         #: What could not be recovered or cleaned up yet, {row id: row}.
-        self.failed = {}
-        #: What volumes were before their metadata was lost, {id: status}.
-        self._lost = {}
+        self.failed = self._jobs.kind('recover', self.again)
         self._rows = []
-        #: Snapshots that were being copied when the service ended, and that
-        #: could not be removed yet.
-        self._copies = []
+        #: Snapshots that were being copied when the service ended, by name.
+        self._copies = self._jobs.kind('remove snapshot', self._end_copies)
+        #: Whether this node knows what others have done while it was away.
+        self._catching_up = self._jobs.kind('catch up', self._catch_up,
+                                            PAUSE)
         #: Ids of prepared destinations whose metadata went with the node.
         self._without_metadata = set()
-        watcher.recovery = self
-
-    @property
-    def has_failed(self):
-        """Whether there is anything to try again."""
-        return bool(self.failed or self._copies)
 
     def run(self, context):
         """Rebuild all handles of this backend."""
         volumes = {lv.name: lv for lv in logical_volumes.find_all(
             self._backend.group.vg_name)}
-        copies = [lv for lv in volumes.values() if _COPY.fullmatch(lv.name)]
+        self._copies.update({lv.name: lv for lv in volumes.values()
+                             if _COPY.fullmatch(lv.name)})
         rows = self._rows_here(context, volumes)
         for row in rows:
             try:
@@ -83,8 +79,7 @@ class Recovery:
                               'are not affected, and it is tried again.',
                               row.id)
         self._rows = list(rows)
-        threading.Thread(target=self._go_on_alone, args=(context, copies),
-                         daemon=True).start()
+        self._jobs.start('start', self._go_on_alone, context)
 
     def _rows_here(self, context, volumes):
         """Return the rows of this backend's logical volumes.
@@ -128,8 +123,8 @@ class Recovery:
 
         What they do after this has read the database they say to this node.
         """
-        threading.Thread(target=self._meet_peers, args=(context,),
-                         daemon=True).start()
+        self._catching_up.add('start')
+        self._jobs.start('catch up', self._catch_up, context)
 
     def _recover(self, context, row, lv):
         if lv is None:
@@ -201,16 +196,18 @@ class Recovery:
                               writable=not (lv.sealed or _is_source(row)))
             steps.reached(Step.OPENED, names.name_id)
 
-    def _set_error(self, context, row):
+    def _set_error(self, context, clone):
         """Let nobody use a volume of which nothing can be presented.
 
-        :param row: its own, or that of a source which it still needs
+        What it was is kept in its previous_status.
+
+        :param clone: its own row, or that of a source which it still needs
         """
-        row = self._users_row(context, row)
+        row = self._users_row(context, clone)
         if row is None or row.status not in (STATUS.AVAILABLE,
                                              STATUS.IN_USE):
             return
-        self._lost[row.id] = row.status
+        row.previous_status = _PREVIOUS % clone.name_id + row.status
         row.status = STATUS.ERROR
         row.save()
         backend_module.tell_user(
@@ -221,19 +218,19 @@ class Recovery:
         return (records.get(context, records.volume_of(row))
                 if records.is_placeholder(row) else row)
 
-    def _take_back_error(self, context, row):
+    def _take_back_error(self, context, clone):
         """Let a volume be used again whose metadata has been found."""
-        if not self._lost:
+        row = self._users_row(context, clone)
+        mark = _PREVIOUS % clone.name_id
+        if row is None or not (row.previous_status or '').startswith(mark):
             return
-        row = self._users_row(context, row)
-        if row is not None and row.id in self._lost:
-            row.refresh()
-            if row.status == STATUS.ERROR:
-                row.status = self._lost[row.id]
-                row.save()
-            del self._lost[row.id]
+        row.refresh()
+        if row.status == STATUS.ERROR:
+            row.status = row.previous_status.removeprefix(mark)
+        row.previous_status = None
+        row.save()
 
-    def _go_on_alone(self, context, copies):
+    def _go_on_alone(self, context):
         """What takes time, but needs neither peers nor a message bus."""
         self._backend.warm_up()
         try:
@@ -241,27 +238,19 @@ class Recovery:
         except Exception:
             LOG.exception('What nobody needs could not be removed.')
         self._go_on(context, self._rows)
-        self._end_copies(copies)
-
-    def _meet_peers(self, context):
-        while not self._catch_up(context):
-            time.sleep(PAUSE)
+        if self._copies:
+            self._jobs.start(self._copies.name, self._end_copies, context)
 
     def _catch_up(self, context):
-        """See to what others have done; returns whether that was possible."""
-        try:
-            self._go_on(context, self._what_came(context))
-            for row in self._rows:
-                if records.state(row) == records.SWITCHED:
-                    self._requests.remember_to_activate(context, row)
-            self._end_moves(context)
-            # All at once: one that does not answer is asked for one thing.
-            self._requests.ask_again(context)
-        except Exception:
-            LOG.exception('What the start has left to do is tried again in '
-                          '%d seconds.', PAUSE)
-            return False
-        return True
+        """Do what others have done or asked for since this node went."""
+        self._go_on(context, self._what_came(context))
+        for row in self._rows:
+            if records.state(row) == records.SWITCHED:
+                self._requests.remember_to_activate(context, row)
+        self._end_moves(context)
+        self._catching_up.discard('start')
+        # All at once: one that does not answer is asked for one thing.
+        self._requests.ask_again(context)
 
     def _end_moves(self, context):
         """Ask for what the other nodes of own volumes have yet to remove."""
@@ -294,7 +283,6 @@ class Recovery:
     def again(self, context):
         """Try what has failed; called by the watcher."""
         self._go_on(context, list(self.failed.values()))
-        self._end_copies(self._copies)
 
     def _go_on(self, context, rows):
         """Go on where each row stands by now, from its handle if need be."""
@@ -316,27 +304,26 @@ class Recovery:
                 LOG.exception('Volume %s, or its move, could not be '
                               'recovered yet; it is tried again.', row.id)
 
-    def _end_copies(self, copies):
+    def _end_copies(self, context):
         """Remove the snapshots that Cinder copies volumes from.
 
         Where the service was killed while it copied, nobody else does, and
         the origin could be neither moved nor deleted
         (cinder/volume/drivers/lvm.py, create_cloned_volume).
         """
-        left = []
-        for lv in copies:
+        for name, lv in list(self._copies.items()):
             LOG.warning('Removing %s: the copy of a volume was cut off.',
-                        lv.name)
+                        name)
             size = lv.size // units.Gi
             try:
                 self._backend.delete_snapshot({
-                    'name': lv.name, 'id': lv.name, 'size': size,
+                    'name': name, 'id': name, 'size': size,
                     'volume_size': size})
             except Exception:
-                left.append(lv)
                 LOG.exception('Snapshot %s could not be removed yet; that is '
-                              'tried again.', lv.name)
-        self._copies = left
+                              'tried again.', name)
+            else:
+                self._copies.discard(name)
 
     def _end_exports(self, context):
         """End the exports of volumes that nobody imports any more.

@@ -2,7 +2,6 @@
 """The old home's side of a move: serve the source, then delete it."""
 
 import contextlib
-import threading
 
 from cinder import exception as cinder_exception
 from oslo_log import log as logging
@@ -27,9 +26,11 @@ class Source:
         self._backend = backend
         self._teardown = teardown
         #: Exports that could not be ended when they should have been.
-        self.to_unexport = set()
+        self.to_unexport = backend.jobs.kind('end export',
+                                             self.unexport_again)
         #: Placeholders of sources that could not be deleted yet.
-        self.to_release = set()
+        self.to_release = backend.jobs.kind('delete source',
+                                            self.release_again)
 
     def export(self, context, row, initiator):
         """Serve a row's data, read-only, to one initiator.
@@ -139,8 +140,8 @@ class Source:
 
     def release_soon(self, context, placeholder_id):
         """Delete a source that nobody needs any more, without waiting."""
-        threading.Thread(target=self.release, daemon=True,
-                         args=(context, placeholder_id)).start()
+        self._backend.jobs.start('release ' + placeholder_id, self.release,
+                                 context, placeholder_id)
 
     def release(self, context, placeholder_id):
         """Delete a source that nobody needs any more, and its row."""

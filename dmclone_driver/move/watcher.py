@@ -17,6 +17,7 @@ from oslo_utils import excutils
 from dmclone_driver import exception
 from dmclone_driver.move import attachments
 from dmclone_driver.move import backend as backend_module
+from dmclone_driver.move import jobs
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
@@ -33,46 +34,10 @@ LOG = logging.getLogger(__name__)
 
 # Seconds between two looks while a write may be waiting at a gate.
 GATE_INTERVAL = 0.25
-# Seconds before the first and the last repetition of what a peer could not
-# do yet; the pause doubles in between.
-RETRY_FIRST, RETRY_LAST = 1, 300
-# The same while a guest's write waits at a gate.
+# The longest pause between two looks at a gate at which a write waits.
 RETRY_WRITE = 2
-# The same while requests may wait that nobody can see: flushes at a gate,
-# reads of a source that is not connected.
-RETRY_WAITING = 10
-# The same while moves are prepared, one of which may be an orphan.
-RETRY_ORPHANS = 60
 # Seconds without any progress after which a clone's source is asked for.
 STALLED = 60
-
-
-class Pauses:
-    """When to try something again that failed for a reason elsewhere."""
-
-    def __init__(self, clock=time.monotonic):
-        self._clock = clock
-        self._next = {}
-
-    def due(self, key, last=RETRY_LAST):
-        """Whether the pause of a key is over; starts the next, longer one.
-
-        :param last: the longest, in seconds
-        """
-        now = self._clock()
-        at, pause = self._next.get(key, (0, RETRY_FIRST))
-        if now < at:
-            return False
-        self._next[key] = (now + pause, min(2 * pause, last))
-        return True
-
-    def now(self):
-        """Return the time in seconds, from any beginning."""
-        return self._clock()
-
-    def forget(self, key):
-        """Start again with the shortest pause."""
-        self._next.pop(key, None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,19 +64,18 @@ class Watcher:
         self._teardown = teardown
         self._requests = requests
         self._outages = outages
-        self._pauses = Pauses()
+        self._jobs = backend.jobs
+        self._pauses = backend.jobs.pauses
         self._reported = {}
         #: Names of the clones of the last look.
         self._seen = set()
-        self._working = set()
         #: How far clones have come: {names: _Progress}.
         self._progress = {}
         #: The same of those that copy one by one: {names: (regions, time)}.
         self._one_by_one = {}
-        #: Of the start, with what it has yet to do; set by Recovery.
-        self.recovery = None
         #: Volumes that are complete, but whose clone is not yet cleared up.
-        self.unfinished = set()
+        self.unfinished = backend.jobs.kind('clear up clone',
+                                            self.finish_again)
         self._interval = backend.configuration.dmclone_check_interval
 
     def start(self):
@@ -130,7 +94,7 @@ class Watcher:
             try:
                 # Building a clone raises a row of events; one look is
                 # enough for all of them.
-                time.sleep(min(interval, RETRY_FIRST))
+                time.sleep(min(interval, jobs.RETRY_FIRST))
                 events.wait(interval)
             except Exception:
                 LOG.exception('Waiting for device-mapper events failed.')
@@ -161,57 +125,10 @@ class Watcher:
         for names in self._seen - present:
             self._forget(names)
         self._seen = present
-        self._look_after_the_rest(context)
+        self._jobs.look(context)
         if passive:
             return GATE_INTERVAL
-        return RETRY_FIRST if waiting else self._interval
-
-    def _look_after_the_rest(self, context):
-        if not (self.recovery and self.recovery.has_failed):
-            self._pauses.forget('recovery')
-        elif self._pauses.due('recovery'):
-            self._in_background('recovery', self.recovery.again, context)
-        if not self._home.prepared:
-            self._pauses.forget('orphans')
-        elif self._pauses.due('orphans', RETRY_ORPHANS):
-            self._in_background('orphans', self._home.abort_orphans,
-                                context)
-        if not (self._requests.pending or self._source.to_unexport or
-                self._source.to_release or self.unfinished or
-                self._backend.locks.unreleased):
-            self._pauses.forget('pending')
-        elif self._pauses.due('pending'):
-            self._in_background('clean-up', self._do_what_is_left, context)
-
-    def _do_what_is_left(self, context):
-        self._backend.locks.release_again()
-        self.finish_again(context)
-        self._source.unexport_again(context)
-        self._requests.ask_again(context)
-        self._source.release_again(context)
-
-    def _in_background(self, key, function, *args):
-        """Run what may take long beside the looks, for a key once at a time.
-
-        A peer may not answer, or a volume be cleared: the writes that wait
-        at gates do not wait for that.
-        """
-        def run():
-            try:
-                function(*args)
-            except Exception:
-                LOG.exception('What %s needs is tried again.', key)
-            finally:
-                self._working.discard(key)
-
-        if key in self._working:
-            return
-        self._working.add(key)
-        try:
-            threading.Thread(target=run, daemon=True).start()
-        except RuntimeError:
-            self._working.discard(key)
-            raise
+        return jobs.RETRY_FIRST if waiting else self._interval
 
     def _look_at(self, context, names, status):
         """Do what is due for one clone; returns what it is waiting for."""
@@ -224,7 +141,7 @@ class Watcher:
             if self._outages.reads_wait(names):
                 # So would the suspend, and all that comes during that.
                 return 'waiting'
-            self._in_background(names.name_id, self._complete, context, names)
+            self._jobs.start(names.name_id, self._complete, context, names)
             return 'complete'
         self._see_progress(context, names, status)
         return ('hydrating' if status.hydration else
@@ -234,7 +151,7 @@ class Watcher:
         """See whether a passive clone has to be opened or thrown away."""
         due = (self._pauses.due('w' + names.name_id, RETRY_WRITE)
                if status.written else
-               self._pauses.due(names.name_id, RETRY_WAITING))
+               self._pauses.due(names.name_id, jobs.RETRY_WAITING))
         if not due:
             return 'passive'
         placeholder = records.placeholder(context, names.name_id)
@@ -242,8 +159,8 @@ class Watcher:
             return 'passive'
         state = records.state(placeholder)
         if state == records.ABORTED:
-            self._in_background(names.name_id, self._delete_destination,
-                                context, placeholder)
+            self._jobs.start(names.name_id, self._delete_destination,
+                             context, placeholder)
             return 'passive'
         if not status.healthy:
             self._report_metadata(context, names, status)
@@ -251,7 +168,7 @@ class Watcher:
         if state == records.PREPARED and status.written:
             state = self._take_write(context, names, placeholder)
         if state in (records.SWITCHED, records.LOST):
-            self._in_background(names.name_id, self._activate, context, names)
+            self._jobs.start(names.name_id, self._activate, context, names)
         return 'passive'
 
     def _delete_destination(self, context, placeholder):
@@ -314,24 +231,24 @@ class Watcher:
                   {'device': names.path(), 'volume': volume_id})
         if not records.abort(context, volume_id, placeholder.id):
             return records.SWITCHED
-        self._in_background(names.name_id, self._delete_destination, context,
-                            placeholder)
+        self._jobs.start(names.name_id, self._delete_destination, context,
+                         placeholder)
         return records.ABORTED
 
     def _hydrate(self, context, names):
         if names in self._outages.lost:
             # Copies would wait, and a guest's writes to the same regions.
             return 'waiting'
-        last = (RETRY_LAST if devices.is_connected(names) else
-                RETRY_WAITING)
+        last = (jobs.RETRY_LAST if devices.is_connected(names) else
+                jobs.RETRY_WAITING)
         if not self._pauses.due('h' + names.name_id, last):
             return 'waiting'
         source = records.placeholder(context, names.name_id)
         if source is None:
             LOG.error('Clone %s has no source on record.', names.name_id)
             return 'sick'
-        self._in_background(names.name_id, self._start_hydration, context,
-                            names, source)
+        self._jobs.start(names.name_id, self._start_hydration, context,
+                         names, source)
         return 'waiting'
 
     def _start_hydration(self, context, names, source):
@@ -378,8 +295,8 @@ class Watcher:
             return
         self._progress[names] = fresh
         if copying or requests == last.requests or not status.hydration:
-            self._in_background('s' + names.name_id, self._stalled, context,
-                                names, status)
+            self._jobs.start('s' + names.name_id, self._stalled, context,
+                             names, status)
         else:
             LOG.debug('Clone %s has copied nothing: its guest is busy.',
                       names.name_id)
@@ -443,7 +360,7 @@ class Watcher:
                 with excutils.save_and_reraise_exception():
                     # It may be linear all the same, and is no clone then.
                     row = records.owner_row(context, names.name_id)
-                    self.recovery.failed[row.id] = row
+                    self._jobs.add('recover', row.id, row)
             steps.reached(Step.LINEAR, names.name_id)
             self.unfinished.add(names)
             self.finish(context, names)

@@ -5,6 +5,7 @@ import threading
 import time
 import types
 
+from dmclone_driver.move import jobs
 from dmclone_driver.move import watcher
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
@@ -32,12 +33,12 @@ class StalledTest(base.FunctionalTest):
         self.batch = self.status().batch
         self.assertEqual(base.TUNING.in_regions(128)[1], self.batch)
         self.seconds, self.stalled = 0, []
+        todo = jobs.Jobs(lambda: self.seconds)
+        todo.start = lambda key, *args: self.stalled.append(key)
         self.watcher = watcher.Watcher(types.SimpleNamespace(
-            tuning=base.TUNING, configuration=types.SimpleNamespace(
-                dmclone_check_interval=10)), None, None, None, None, None, None)
-        self.watcher._pauses = watcher.Pauses(lambda: self.seconds)
-        self.watcher._in_background = (
-            lambda key, *args: self.stalled.append(key))
+            tuning=base.TUNING, jobs=todo,
+            configuration=types.SimpleNamespace(dmclone_check_interval=10)),
+            None, None, None, None, None, None)
 
     def status(self):
         return dmsetup.clone(self.names.of(HANDLE))

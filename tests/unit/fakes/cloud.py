@@ -18,9 +18,11 @@ from oslo_config import cfg
 from oslo_utils import timeutils
 
 from dmclone_driver import driver as driver_module
+from dmclone_driver.move import jobs
 from dmclone_driver.move import outages
 from dmclone_driver.move import records
-from dmclone_driver.move import watcher as watcher_module
+from dmclone_driver.move import recovery
+from dmclone_driver.move import source
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import Names
 from tests.unit.fakes import coordination
@@ -38,6 +40,29 @@ BLOCK = ('size', 'logical_block_size', 'flush_buffers', 'set_read_only',
 SYSFS = {'devices': 'names', 'disks_below': 'disks_below',
          'in_flight': 'in_flight', 'is_suspended': 'is_suspended',
          'requests': 'requests', 'suspended': 'suspended_names'}
+
+
+#: What does not run at once, as if it was in the way of nothing.
+LATER = (recovery.Recovery._go_on_alone, recovery.Recovery._catch_up,
+         source.Source.release)
+
+
+class Jobs(jobs.Jobs):
+    """Jobs in the time of a pretended cloud."""
+
+    def __init__(self, cloud):
+        super().__init__(lambda: cloud.seconds)
+        self._cloud = cloud
+
+    def start(self, key, function, *args):
+        if self.at_work(key):
+            return
+        self._working.add(key)
+        if getattr(function, '__func__', None) in LATER:
+            self._cloud.later.append((self._cloud.here, self.run,
+                                      (key, function, *args)))
+        else:
+            self.run(key, function, *args)
 
 
 class Cloud:
@@ -97,15 +122,17 @@ class Cloud:
         patch('platform.release', new=lambda: '6.1.0')
         patch('dmclone_driver.node.checks.ISCSI_TARGETS',
               new={'tgtadm': 'not imported'})
-        for module in ('source', 'recovery', 'watcher', 'outages'):
+        for module in ('watcher', 'outages'):
+            # Their endless loops are replaced by calls of look().
             patch('dmclone_driver.move.%s.threading' % module,
-                  new=types.SimpleNamespace(Thread=self._thread))
+                  new=types.SimpleNamespace(Thread=self._loop))
+        patch('dmclone_driver.move.backend.jobs',
+              new=types.SimpleNamespace(Jobs=lambda: Jobs(self)))
         patch('dmclone_driver.move.destination.threading',
               new=types.SimpleNamespace(Thread=self._thread_at_once))
         patch('dmclone_driver.move.locks.threading',
               new=types.SimpleNamespace(Thread=self._thread_at_once))
-        for module in ('move.destination', 'move.home', 'move.recovery',
-                       'node.devices'):
+        for module in ('move.destination', 'move.home', 'node.devices'):
             patch('dmclone_driver.%s.time' % module,
                   new=types.SimpleNamespace(
                       sleep=self.pass_time, monotonic=lambda: self.seconds))
@@ -114,22 +141,13 @@ class Cloud:
               new=types.SimpleNamespace(
                   get=lambda name: coordination.Semaphore(self, name)))
 
-    def _thread(self, target, args=(), **kwargs):
-        node = self.here
-        watcher = getattr(target, '__self__', None)
-        if isinstance(watcher, (watcher_module.Watcher, outages.Outages)):
-            # Its endless loop is replaced by calls of look().
-            watcher._pauses = watcher_module.Pauses(lambda: self.seconds)
-            if isinstance(watcher, outages.Outages):
-                node.outages = watcher
-            else:
-                node.watcher = watcher
-            return types.SimpleNamespace(start=lambda: None)
-        if getattr(target, '__module__', None) in (watcher_module.__name__,
-                                                   outages.__name__):
-            return self._thread_at_once(target)
-        return types.SimpleNamespace(
-            start=lambda: self.later.append((node, target, args)))
+    def _loop(self, target, **kwargs):
+        looks = target.__self__
+        if isinstance(looks, outages.Outages):
+            self.here.outages = looks
+        else:
+            self.here.watcher = looks
+        return types.SimpleNamespace(start=lambda: None)
 
     @staticmethod
     def _thread_at_once(target, args=(), **kwargs):
@@ -416,6 +434,14 @@ class Node:
     @property
     def source(self):
         return self.driver._source
+
+    @property
+    def jobs(self):
+        return self.driver._backend.jobs
+
+    def left(self, kind):
+        """Return ids of what jobs of a kind are still about."""
+        return self.jobs.left().get(kind, [])
 
     @property
     def requests(self):

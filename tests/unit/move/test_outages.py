@@ -5,9 +5,9 @@ from unittest import mock
 
 import ddt
 
+from dmclone_driver.move import jobs
 from dmclone_driver.move import outages
 from dmclone_driver.move import records
-from dmclone_driver.move import watcher
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import SOURCE
 from tests.unit import base
@@ -167,8 +167,8 @@ class AskTestCase(OutageTestCase):
         gaps = [after - before for before, after in
                 zip(asked, asked[1:], strict=False)]
         self.assertEqual([1, 2, 4, 8], gaps[:4])
-        self.assertEqual({watcher.RETRY_WAITING}, set(gaps[4:]))
-        self.look(seconds=watcher.RETRY_WAITING)
+        self.assertEqual({jobs.RETRY_WAITING}, set(gaps[4:]))
+        self.look(seconds=jobs.RETRY_WAITING)
         self.assertEqual([self.b.initiator], self.exported())
 
     def test_next_outage_begins_with_a_short_pause(self):
@@ -196,12 +196,13 @@ class AskTestCase(OutageTestCase):
     def test_looks_go_on_while_a_node_is_asked(self):
         self.attach()
         self.restart_target()
-        thread = self.patch('dmclone_driver.move.outages.threading').Thread
+        run = self.b.jobs.run
+        self.b.jobs.run = mock.Mock()
         for _ in range(3):
             self.assertEqual(0, self.asked(self.look(seconds=100)))
-        self.assertEqual(1, thread.call_count)
+        self.b.jobs.run.assert_called_once()
         with self.cloud.on(self.b):
-            thread.call_args.kwargs['target']()
+            run(*self.b.jobs.run.call_args.args)
         self.assertEqual([self.b.initiator], self.exported())
 
     def test_clone_that_has_gone(self):
@@ -213,7 +214,7 @@ class AskTestCase(OutageTestCase):
         self.delete(self.volume)
         self.look()
         self.assertEqual(set(), self.b.outages.lost)
-        self.assertEqual({}, self.b.outages._pauses._next)
+        self.assertEqual({}, self.b.jobs.pauses._next)
 
     def test_source_that_is_not_needed(self):
         """Its row may be gone, or say so."""

@@ -122,7 +122,7 @@ class VolumesTestCase(RecoveryTestCase):
         self.assertEqual(2, len(cleared))
         self.cloud.watch()
         self.assertEqual(3, len(cleared))
-        self.assertFalse(self.a.watcher.recovery.has_failed)
+        self.assertEqual({}, self.a.jobs.left())
 
     def test_logical_volume_is_gone(self):
         other = self.a.create()
@@ -158,23 +158,24 @@ class AgainTestCase(RecoveryTestCase):
         self.broken.clear()
         self.cloud.watch()
         self.assertIdle(self.a)
-        self.assertEqual({}, self.a.watcher.recovery.failed)
+        self.assertEqual([], self.a.left('recover'))
 
     def test_one_that_stays_broken_holds_up_no_other(self):
         others = [self.a.create() for _ in range(3)]
         self.broken |= {Names(volume.id) for volume in others}
         self.restart(self.a, reboot=True)
-        self.assertEqual(4, len(self.a.watcher.recovery.failed))
+        self.assertEqual(4, len(self.a.left('recover')))
         self.broken = {Names(others[1].id)}
         self.cloud.watch()
         self.assertEqual({'dmclone-' + volume.id for volume in (
             self.volume, self.other, others[0], others[2])},
             set(self.a.kernel.devices))
         self.assertEqual([others[1].id],
-                         list(self.a.watcher.recovery.failed))
+                         self.a.left('recover'))
 
     def test_ever_less_often(self):
-        again = self.patch('dmclone_driver.move.recovery.Recovery.again')
+        again = self.a.jobs.kind('recover', mock.Mock()).run
+        self.a.jobs.add('recover', 'x')
         for _ in range(100):
             self.cloud.pass_time(1)
             self.a.look()
@@ -196,7 +197,7 @@ class AgainTestCase(RecoveryTestCase):
         self.broken.clear()
         self.cloud.watch()
         self.assertEqual([self.volume.id], self.locked)
-        self.assertEqual({}, self.a.watcher.recovery.failed)
+        self.assertEqual([], self.a.left('recover'))
 
     def test_has_gone_meanwhile(self):
         self.hold(self.volume.destroy)
@@ -302,25 +303,16 @@ class AgainTestCase(RecoveryTestCase):
 
     def test_slow_retry_holds_up_no_gate(self):
         """It may clear a big volume meanwhile; and it is one retry."""
-        threads = self.patch('dmclone_driver.move.watcher.threading').Thread
+        run = self.a.jobs.run
+        self.a.jobs.run = mock.Mock()
         for _ in range(5):
             self.cloud.pass_time(1000)
             self.a.look()
-        run = threads.call_args.kwargs['target']
-        threads.assert_called_once()
+        self.a.jobs.run.assert_called_once()
         self.broken.clear()
         with self.cloud.on(self.a):
-            run()
+            run(*self.a.jobs.run.call_args.args)
         self.assertIdle(self.a)
-
-    def test_no_thread_for_a_retry(self):
-        threads = self.patch('dmclone_driver.move.watcher.threading').Thread
-        threads.return_value.start.side_effect = RuntimeError("can't start")
-        self.assertRaises(RuntimeError, self.a.look)
-        threads.return_value.start.side_effect = None
-        self.cloud.pass_time(1000)
-        self.a.look()
-        self.assertEqual(2, threads.call_count)
 
     def test_database_is_away_after_the_start(self):
         self.broken.clear()
@@ -336,6 +328,7 @@ class AgainTestCase(RecoveryTestCase):
 
         with mock.patch('dmclone_driver.move.records.on_host', new=away):
             self.cloud.settle()
+            self.cloud.watch(hydrate=False)
         self.assertEqual(1, len(self.a.target.exports))
 
 

@@ -90,7 +90,7 @@ class UnexportAgainTestCase(SourceTestCase):
         self.source.to_unexport.add(names)
         self.locked.clear()
         self.source.unexport_again(self.context)
-        self.assertEqual(set(), self.source.to_unexport)
+        self.assertEqual({}, self.source.to_unexport)
 
     def test_move_has_begun_meanwhile(self):
         self.held = lambda: self.source.export(self.context, self.row(),

@@ -18,35 +18,6 @@ from tests.unit import base
 INTERVAL = 10
 
 
-class PausesTestCase(base.PlainTestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.now = 5
-        self.pauses = watcher_module.Pauses(lambda: self.now)
-
-    def test_pauses_double_up_to_the_last(self):
-        gaps, last = [], self.now
-        while len(gaps) < 12:
-            if self.pauses.due('key'):
-                gaps.append(self.now - last)
-                last = self.now
-            else:
-                self.now += 1
-        self.assertEqual([0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300],
-                         gaps)
-
-    def test_forget(self):
-        self.assertTrue(self.pauses.due('key'))
-        self.assertFalse(self.pauses.due('key'))
-        self.pauses.forget('key')
-        self.assertTrue(self.pauses.due('key'))
-
-    def test_keys_are_apart(self):
-        self.assertTrue(self.pauses.due('one'))
-        self.assertTrue(self.pauses.due('two'))
-
-
 class WatcherTestCase(base.CloudTestCase):
 
     def setUp(self):
@@ -371,8 +342,8 @@ class PassiveTestCase(WatcherTestCase):
 
     def test_orphans_are_looked_for_each_minute(self):
         """However long another move has been prepared."""
-        look = self.patch(
-            'dmclone_driver.move.home.Home.abort_orphans')
+        look = mock.Mock()
+        self.a.home_side.prepared.run = look
         for _ in range(600):
             self.look(self.a, seconds=6)
         self.assertIn(look.call_count, range(60, 70))
