@@ -22,11 +22,15 @@ from oslo_utils import importutils
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
+from dmclone_driver.move import arrival
 from dmclone_driver.move import attachments
 from dmclone_driver.move import backend as backend_module
+from dmclone_driver.move import completion
 from dmclone_driver.move import deadline as deadline_module
 from dmclone_driver.move import destination
 from dmclone_driver.move import home
+from dmclone_driver.move import hydration
+from dmclone_driver.move import messages
 from dmclone_driver.move import outages
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move import peers
@@ -35,7 +39,7 @@ from dmclone_driver.move import recovery
 from dmclone_driver.move import rpcapi
 from dmclone_driver.move import source
 from dmclone_driver.move import teardown
-from dmclone_driver.move import watcher as watcher_module
+from dmclone_driver.move import watcher
 from dmclone_driver.node import checks
 from dmclone_driver.node import devices
 from dmclone_driver.node import initiator
@@ -146,16 +150,23 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._home = home.Home(self._backend, self._source, self._requests)
         self._peers = peers.Peers(self.host)
         sessions = outages.Outages(self._backend)
-        watcher = watcher_module.Watcher(
-            self._backend, self._source, self._destination, self._home,
-            self._teardown, self._requests, sessions)
+        troubles = messages.Troubles()
+        complete = completion.Completion(self._backend, self._teardown,
+                                         self._requests, troubles)
+        watch = watcher.Watcher(
+            self._backend, self._destination, sessions,
+            arrival.Arrival(self._backend, self._destination, self._requests,
+                            troubles),
+            hydration.Hydration(self._backend, self._destination, sessions,
+                                troubles),
+            complete, troubles)
         start = recovery.Recovery(
             self._backend, self._source, self._destination, self._home,
-            self._requests, watcher)
+            self._requests, complete)
         context = cinder_context.get_admin_context()
         start.run(context)
         sessions.start()
-        watcher.start()
+        watch.start()
         self._server = rpcapi.serve(self.host, rpcapi.PeerEndpoint(
             self._destination, self._source))
         start.peers_are_answered(context)
@@ -487,7 +498,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             try:
                 self._find_peer(context, row, connector)
             except exception.NoPeer:
-                backend_module.tell_user(row)
+                messages.tell_user(row)
                 raise
 
     @classmethod
@@ -570,7 +581,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         encryption = volume_types.get_volume_type_encryption(
             context, volume.volume_type_id) or {}
         if encryption.get('provider') != 'luks':
-            backend_module.tell_user(volume)
+            messages.tell_user(volume)
             raise exception.EncryptionRefused(
                 volume=volume.id, provider=encryption.get('provider'))
 
@@ -598,7 +609,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             self._home.refuse_by_tags(
                 volume, action, self._backend.logical_volume(_names(volume)))
         except (exception.PartlyDeleted, exception.MovedAway):
-            backend_module.tell_user(volume)
+            messages.tell_user(volume)
             raise
 
     def _move(self, context, volume, peer, connector, deadline):
@@ -606,13 +617,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             return self._home.move(context, volume, peer,
                                    connector.get('host'), deadline)
         except Exception:
-            backend_module.tell_user(volume)
+            messages.tell_user(volume)
             raise
 
     def _connect_at_home(self, volume):
         names = _names(volume)
         if not devices.exists(names):
-            backend_module.tell_user(volume)
+            messages.tell_user(volume)
             raise exception.HandleMissing(
                 volume=volume.id, host=volume.host, path=names.path())
         return self._connect_local(volume, names.path())

@@ -3,8 +3,6 @@
 
 from cinder import context as cinder_context
 from cinder import exception as cinder_exception
-from cinder.message import api as message_api
-from cinder.message import message_field
 from cinder import objects
 from oslo_log import log as logging
 
@@ -150,14 +148,3 @@ def context_of(volume):
     return cinder_context.RequestContext(
         user_id=volume.user_id, project_id=volume.project_id, is_admin=True,
         overwrite=False)
-
-
-def tell_user(volume, action=message_field.Action.ATTACH_VOLUME,
-              detail=message_field.Detail.ATTACH_ERROR):
-    """Leave a message for the volume's user.
-
-    Cinder offers a fixed list of texts; the reason is in the answer of the
-    API and in the log, under the same request.
-    """
-    message_api.API().create(context_of(volume), action,
-                             resource_uuid=volume.id, detail=detail)

@@ -14,7 +14,7 @@ from oslo_log import log as logging
 
 from dmclone_driver.i18n import _
 from dmclone_driver.move import acts
-from dmclone_driver.move import backend as backend_module
+from dmclone_driver.move import messages
 from dmclone_driver.move import peers
 from dmclone_driver.move import records
 from dmclone_driver.move import rpcapi
@@ -186,7 +186,7 @@ class LostNode:
 
     @staticmethod
     def _tell(row):
-        backend_module.tell_user(
+        messages.tell_user(
             row, detail=message_field.Detail.VOLUME_INVALID_STATE)
 
     def _delete_destination(self, context, row, other, do_it):

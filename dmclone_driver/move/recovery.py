@@ -14,7 +14,7 @@ from oslo_log import log as logging
 from oslo_utils import units
 
 from dmclone_driver import exception
-from dmclone_driver.move import backend as backend_module
+from dmclone_driver.move import messages
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper import dmsetup
@@ -44,13 +44,13 @@ class Recovery:
     """Brings the kernel to what LVM and the database say."""
 
     def __init__(self, backend, source, destination, home, requests,
-                 watcher):
+                 completion):
         self._backend = backend
         self._source = source
         self._destination = destination
         self._home = home
         self._requests = requests
-        self._watcher = watcher
+        self._completion = completion
         self._jobs = backend.jobs
         #: What could not be recovered or cleaned up yet, {row id: row}.
         self.failed = self._jobs.kind('recover', self.again)
@@ -145,7 +145,7 @@ class Recovery:
             devices.ensure_linear(names, lv,
                                   read_only=lv.sealed or _is_source(row))
             if lv.tagged(logical_volumes.COMPLETE_TAG) is not None:
-                self._watcher.unfinished.add(names)
+                self._completion.unfinished.add(names)
         if records.prepared_move(row):
             self._home.prepared[row.id] = records.prepared_move(row)
         if records.state(row) in (records.SWITCHED, records.LOST):
@@ -187,7 +187,7 @@ class Recovery:
             # Cut off between the switch to linear and the tag for it.
             logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                                   logical_volumes.COMPLETE_TAG)
-            self._watcher.unfinished.add(names)
+            self._completion.unfinished.add(names)
         elif sysfs.is_suspended(names.of(GATE)) and (
                 clone.hydrated or not clone.healthy or _is_source(row)):
             # Where nothing was written yet the gate may never have been
@@ -210,7 +210,7 @@ class Recovery:
         row.previous_status = _PREVIOUS % clone.name_id + row.status
         row.status = STATUS.ERROR
         row.save()
-        backend_module.tell_user(
+        messages.tell_user(
             row, detail=message_field.Detail.VOLUME_INVALID_STATE)
 
     @staticmethod
@@ -361,8 +361,8 @@ class Recovery:
     def _clean_up(self, context, row):
         """Go on where a volume or source stood; under its lock."""
         names = Names(row.name_id)
-        if names in self._watcher.unfinished:
-            self._watcher.finish(context, names)
+        if names in self._completion.unfinished:
+            self._completion.finish(context, names)
         if records.prepared_move(row):
             placeholder = records.placeholder(
                 context, records.prepared_move(row))

@@ -5,7 +5,7 @@ A volume with a file ``VOLUME.dry`` in the folder of tests/crash/stops.py
 starts to copy and gets nothing from its source, until that is resumed.
 """
 
-from dmclone_driver.move import watcher
+from dmclone_driver.move import hydration
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node import devices
 from dmclone_driver.node.names import SOURCE
@@ -33,4 +33,4 @@ def _connect_source(names, disk, length, connect=devices.connect_source):
 devices.start_hydration = _start_hydration
 devices.connect_source = _connect_source
 # The source of what makes no progress would be connected anew.
-watcher.STALLED = 3600
+hydration.STALLED = 3600

@@ -113,7 +113,7 @@ class LostCachesTest(base.FunctionalTest):
             base.wait_until(lambda: dmsetup.clone(
                 self.names.of(HANDLE)).complete, 'complete clone')
             self.become_linear(disks, lv, chance)
-            # As Watcher.finish does before it releases the source.
+            # As Completion.finish does before it releases the source.
             devices.make_durable(self.names)
             self.complete = self.look(disks)
             self.write(chance, WRITES // 4)

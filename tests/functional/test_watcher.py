@@ -5,8 +5,9 @@ import threading
 import time
 import types
 
+from dmclone_driver.move import hydration
 from dmclone_driver.move import jobs
-from dmclone_driver.move import watcher
+from dmclone_driver.move import messages
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node import devices
@@ -17,7 +18,7 @@ from tests.functional import base
 
 READERS = 8
 #: Looks until a clone is stalled, and one more.
-LOOKS = 2 + watcher.STALLED // 10
+LOOKS = 2 + hydration.STALLED // 10
 
 
 class StalledTest(base.FunctionalTest):
@@ -35,10 +36,10 @@ class StalledTest(base.FunctionalTest):
         self.seconds, self.stalled = 0, []
         todo = jobs.Jobs(lambda: self.seconds)
         todo.start = lambda key, *args: self.stalled.append(key)
-        self.watcher = watcher.Watcher(types.SimpleNamespace(
+        self.hydration = hydration.Hydration(types.SimpleNamespace(
             tuning=base.TUNING, jobs=todo,
             configuration=types.SimpleNamespace(dmclone_check_interval=10)),
-            None, None, None, None, None, None)
+            None, None, messages.Troubles())
 
     def status(self):
         return dmsetup.clone(self.names.of(HANDLE))
@@ -47,7 +48,7 @@ class StalledTest(base.FunctionalTest):
         """Look as after ten seconds; returns the regions that are there."""
         self.seconds += 10
         status = self.status()
-        self.watcher._see_progress(None, self.names, status)
+        self.hydration.look(None, self.names, status)
         return status.hydrated
 
     def read(self, over):

@@ -160,7 +160,7 @@ class Database:
             'driver.objects': types.SimpleNamespace(Volume=Volume,
                                                     Snapshot=Snapshot),
             'move.backend.context_of': lambda volume: self.context,
-            'move.backend.tell_user': lambda *args, **kwargs: None}
+            'move.messages.tell_user': lambda *args, **kwargs: None}
 
     def seen(self):
         """Return the tables as the node reads them whose code runs."""

@@ -137,7 +137,7 @@ FAULTS = {
         ('driver.DMCloneVolumeDriver.terminate_connection',
          _discard_with_the_attachment, 'is not on'),
     'source deleted before the linear table is flushed':
-        ('move.watcher.block', types.SimpleNamespace(
+        ('move.completion.block', types.SimpleNamespace(
             flush_disk=lambda path: None), 'was not flushed'),
     'source sealed but not flushed':
         ('node.devices.make_durable', lambda names: None,
@@ -168,7 +168,7 @@ FAULTS_OF_MEMORY = {
         ('move.recovery.Recovery._recover', _recover_sealed,
          'is a second writer'),
     'clone cleared up whose move the database does not know':
-        ('move.watcher.Watcher._is_known',
+        ('move.completion.Completion._is_known',
          lambda self, context, names, lv: True, 'left over'),
     'home discarded that the database has forgotten':
         ('move.teardown.Teardown.refuse_opened '

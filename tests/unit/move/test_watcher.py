@@ -7,9 +7,11 @@ import ddt
 from sqlalchemy import engine
 from sqlalchemy import event
 
+from dmclone_driver.move import arrival
 from dmclone_driver.move import destination
+from dmclone_driver.move import hydration
 from dmclone_driver.move import records
-from dmclone_driver.move import watcher as watcher_module
+from dmclone_driver.move import watcher
 from dmclone_driver.node.devicemapper import status
 from dmclone_driver.node import devices
 from dmclone_driver.node.names import Names
@@ -80,7 +82,7 @@ class CostTestCase(WatcherTestCase):
         for _ in range(100):
             steps, queries = self.look(seconds=1)
             asked += bool(queries)
-            self.assertEqual(watcher_module.GATE_INTERVAL, self.interval)
+            self.assertEqual(watcher.GATE_INTERVAL, self.interval)
         self.assertIn(asked, range(10, 15))
 
     def test_clones_of_others(self):
@@ -98,16 +100,16 @@ class MemoryTestCase(WatcherTestCase):
     """What is known about clones goes with them."""
 
     def assertForgotten(self, names):
-        watcher = self.b.watcher
-        self.assertEqual([], [key for key in watcher._pauses._next
-                              if names.name_id in key])
+        watch = self.b.watcher
+        self.assertEqual([], [key for key in self.b.jobs.pauses._next
+                              if names.name_id in str(key)])
         self.assertEqual(({}, {}, set()), (
-            watcher._progress, watcher._reported, watcher._seen))
+            watch._hydration._progress, watch._troubles._said, watch._seen))
 
     def test_old_attachment_goes(self):
         names, handle, gate = self.migrate()
         self.look()
-        self.assertNotEqual({}, self.b.watcher._pauses._next)
+        self.assertNotEqual({}, self.b.jobs.pauses._next)
         self.cloud.detach(self.volume, self.a)
         self.cloud.watch(4)
         self.assertForgotten(names)
@@ -117,7 +119,7 @@ class MemoryTestCase(WatcherTestCase):
         names = Names(self.row().name_id)
         self.cloud.detach(self.volume, self.b)
         self.look()
-        self.assertNotEqual({}, self.b.watcher._progress)
+        self.assertNotEqual({}, self.b.watcher._hydration._progress)
         self.delete(self.volume)
         self.cloud.watch(2)
         self.assertForgotten(names)
@@ -195,7 +197,7 @@ class PassiveTestCase(WatcherTestCase):
                         side_effect=OSError):
             for _ in range(100):
                 self.look(seconds=1)
-        for _ in range(watcher_module.RETRY_WRITE):
+        for _ in range(arrival.RETRY_WRITE):
             self.look(seconds=1)
         self.assertFalse(self.gate.suspended)
 
@@ -384,7 +386,7 @@ class HydratingTestCase(WatcherTestCase):
         """All stays until it knows again; that is said once."""
         self.b.kernel.hydrate(self.path)
         older = self.older_source(state)
-        log = self.patch('dmclone_driver.move.watcher.LOG')
+        log = self.patch('dmclone_driver.move.messages.LOG')
         with mock.patch('dmclone_driver.move.records.placeholder',
                         return_value=older):
             for _ in range(3):
@@ -459,7 +461,7 @@ class HydratingTestCase(WatcherTestCase):
         """It is not asked; its start lets the copy go on at once."""
         self.look()
         self.a.die()
-        for _ in range(3 * watcher_module.STALLED // 10):
+        for _ in range(3 * hydration.STALLED // 10):
             self.assertEqual([], self.asked())
         self.assertFalse(self.handle.clone.hydration)
         self.a.start()
@@ -476,7 +478,7 @@ class HydratingTestCase(WatcherTestCase):
         self.look()
         self.a.target.exports.clear()
         asked = sum((self.asked() for _ in range(
-            watcher_module.STALLED // 10)), [])
+            hydration.STALLED // 10)), [])
         self.assertEqual(['export_source'], asked)
         self.assertEqual(1, len(self.a.target.exports))
         # And not in each look from now on; the copy begins again.
@@ -486,19 +488,19 @@ class HydratingTestCase(WatcherTestCase):
 
     def test_source_is_not_asked_for_while_something_comes(self):
         self.look()
-        for copied in range(2 * watcher_module.STALLED // 10):
+        for copied in range(2 * hydration.STALLED // 10):
             self.handle.clone.bitmap['hydrated'] = copied
             self.assertEqual([], self.asked())
 
     def test_old_home_is_away_and_nothing_comes(self):
         self.look()
         self.a.stop()
-        with mock.patch('dmclone_driver.move.watcher.LOG.error') as error:
+        with mock.patch('dmclone_driver.move.messages.LOG.error') as error:
             self.wait_until_stalled()
         self.assertIn(self.a.host, str(error.call_args_list))
 
     def wait_until_stalled(self, times=1):
-        for _ in range(times * (2 + watcher_module.STALLED // 10)):
+        for _ in range(times * (2 + hydration.STALLED // 10)):
             self.look(seconds=10)
 
     def test_user_is_told_that_nothing_comes(self):
@@ -593,7 +595,7 @@ class StalledTestCase(WatcherTestCase):
         self.assertIn('export_source', self.asked)
 
     def test_busy_for_an_hour(self):
-        with mock.patch.multiple('dmclone_driver.move.watcher.LOG',
+        with mock.patch.multiple('dmclone_driver.move.hydration.LOG',
                                  **{level: mock.DEFAULT for level in (
                                      'info', 'warning', 'error',
                                      'exception')}) as log:
@@ -610,16 +612,16 @@ class StalledTestCase(WatcherTestCase):
     def test_request_that_waits(self):
         """For the source; no other is made, and no copy begins."""
         self.pass_time(10, requests=1)
-        self.pass_time(watcher_module.STALLED)
+        self.pass_time(hydration.STALLED)
         self.assertStalled()
 
     def test_copies_that_do_not_end(self):
         """However busy the guest is."""
-        self.pass_time(10 + watcher_module.STALLED, requests=9, copying=(3,))
+        self.pass_time(10 + hydration.STALLED, requests=9, copying=(3,))
         self.assertStalled()
 
     def test_idle_guest(self):
-        self.pass_time(10 + watcher_module.STALLED)
+        self.pass_time(10 + hydration.STALLED)
         self.assertStalled()
         self.assertEqual(1, self.clone.batch)
 
@@ -627,19 +629,19 @@ class StalledTestCase(WatcherTestCase):
         """No copy is even tried: that has another reason."""
         self.clone.hydration = False
         self.a.stop()
-        self.pass_time(10 + watcher_module.STALLED, requests=1)
+        self.pass_time(10 + hydration.STALLED, requests=1)
         self.assertEqual(1, len(self.cloud.messages()))
 
     def test_batches_come_back(self):
         """When single regions have been copied."""
         self.test_idle_guest()
-        self.pass_time(2 * watcher_module.STALLED, regions=1)
+        self.pass_time(2 * hydration.STALLED, regions=1)
         self.assertEqual(self.batch, self.clone.batch)
         self.assertTrue(self.clone.hydration)
 
     def test_batches_do_not_come_back_for_nothing(self):
         self.test_idle_guest()
-        self.pass_time(10 * watcher_module.STALLED)
+        self.pass_time(10 * hydration.STALLED)
         self.assertEqual(1, self.clone.batch)
 
     def test_batches_come_back_after_a_start(self):
@@ -648,12 +650,12 @@ class StalledTestCase(WatcherTestCase):
         self.b.stop()
         self.b.start()
         self.cloud.settle()
-        self.pass_time(10 + watcher_module.STALLED, regions=1)
+        self.pass_time(10 + hydration.STALLED, regions=1)
         self.assertEqual(self.batch, self.clone.batch)
 
     def test_batches_stay_if_the_source_does_not_answer(self):
         self.a.stop()
-        self.pass_time(10 + watcher_module.STALLED)
+        self.pass_time(10 + hydration.STALLED)
         self.assertFalse(self.clone.hydration)
         self.assertEqual(self.batch, self.clone.batch)
 

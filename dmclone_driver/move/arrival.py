@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The switchover without a request: a guest has arrived and writes.
+
+A passive clone's gate holds back what a guest writes, which is the sign that
+it runs here. Then this node makes itself the volume's home, whatever has
+become of the old one.
+"""
+
+from oslo_log import log as logging
+
+from dmclone_driver import exception
+from dmclone_driver.move import attachments
+from dmclone_driver.move import jobs
+from dmclone_driver.move import records
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node import names as names_module
+
+LOG = logging.getLogger(__name__)
+
+# The longest pause between two looks at a gate at which a write waits.
+RETRY_WRITE = 2
+
+
+class Arrival:
+    """Passive clones of this node: opened, or thrown away."""
+
+    def __init__(self, backend, destination, requests, troubles):
+        self._jobs = backend.jobs
+        self._pauses = backend.jobs.pauses
+        self._destination = destination
+        self._requests = requests
+        self._troubles = troubles
+
+    def look(self, context, names, status):
+        """See whether a passive clone has to be opened or thrown away."""
+        due = (self._pauses.due('w' + names.name_id, RETRY_WRITE)
+               if status.written else
+               self._pauses.due(names.name_id, jobs.RETRY_WAITING))
+        if not due:
+            return 'passive'
+        placeholder = records.placeholder(context, names.name_id)
+        if placeholder is None:
+            return 'passive'
+        state = records.state(placeholder)
+        if state == records.ABORTED:
+            self._jobs.start(names.name_id, self._delete_destination,
+                             context, placeholder)
+            return 'passive'
+        if not status.healthy:
+            self._troubles.metadata(context, names, status)
+            return 'sick'
+        if state == records.PREPARED and status.written:
+            state = self._take_write(context, names, placeholder)
+        if state in (records.SWITCHED, records.LOST):
+            self._jobs.start(names.name_id, self._activate, context, names)
+        return 'passive'
+
+    def _delete_destination(self, context, placeholder):
+        if self._destination.delete(context, placeholder.id):
+            self._requests.forget_destination(context, placeholder)
+            self.forget(names_module.Names(placeholder.id))
+
+    def _activate(self, context, names):
+        self._destination.activate(context, names.name_id)
+        self.forget(names)
+
+    def forget(self, names):
+        """Keep nothing about what is no passive clone any more."""
+        self._pauses.forget(names.name_id)
+        self._pauses.forget('w' + names.name_id)
+
+    def _take_write(self, context, names, placeholder):
+        """Take a write that waits for the sign that the guest has come.
+
+        :returns: the state of the move afterwards
+        """
+        status = dmsetup.clone(names.of(names_module.HANDLE))
+        if status is None or not status.written:
+            # The kernel counts its own idle looks, too, for a moment
+            # (do_hydration in drivers/md/dm-clone-target.c).
+            return records.PREPARED
+        volume_id = records.volume_of(placeholder)
+        volume = records.get(context, volume_id)
+        if volume is not None and attachments.under_way(
+                volume, records.record(placeholder).node):
+            return self._refuse_write(context, names, placeholder)
+        try:
+            records.switch_over(context, volume_id, placeholder.id)
+        except exception.MoveGone as error:
+            LOG.error('A write waits for clone %(name)s, but %(error)s',
+                      {'name': placeholder.id, 'error': error.msg})
+            return records.PREPARED
+        return records.SWITCHED
+
+    def _refuse_write(self, context, names, placeholder):
+        """End a move whose destination was written too early.
+
+        Even if the guest comes: it may have changed since, on the old home,
+        what dm-clone has read from there for this write.
+
+        :returns: the state of the move afterwards
+        """
+        volume_id = records.volume_of(placeholder)
+        LOG.error('Somebody writes to %(device)s, the destination of volume '
+                  '%(volume)s, before it is attached here: that is no '
+                  'instance. The write fails, the move is aborted, and '
+                  'the volume stays where it is.',
+                  {'device': names.path(), 'volume': volume_id})
+        if not records.abort(context, volume_id, placeholder.id):
+            return records.SWITCHED
+        self._jobs.start(names.name_id, self._delete_destination, context,
+                         placeholder)
+        return records.ABORTED

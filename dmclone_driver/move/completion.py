@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the last region to the end: a linear handle, and no source."""
+
+from oslo_log import log as logging
+from oslo_utils import excutils
+
+from dmclone_driver.move import records
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node import devices
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import names as names_module
+from dmclone_driver.node.names import GATE
+from dmclone_driver.privsep import block
+from dmclone_driver import steps
+from dmclone_driver.steps import Step
+
+LOG = logging.getLogger(__name__)
+
+
+class Completion:
+    """Clones of this node that have all that they need."""
+
+    def __init__(self, backend, teardown, requests, troubles):
+        self._backend = backend
+        self._jobs = backend.jobs
+        self._teardown = teardown
+        self._requests = requests
+        self._troubles = troubles
+        #: Volumes that are complete, but whose clone is not yet cleared up.
+        self.unfinished = backend.jobs.kind('clear up clone',
+                                            self.finish_again)
+
+    def complete(self, context, names):
+        """Turn a complete clone into a linear handle; its source goes."""
+        volume_id = self._volume_id(context, names)
+        with self._backend.lock(volume_id):
+            status = dmsetup.clones().get(names.of(names_module.HANDLE))
+            if status is None or not status.complete:
+                return
+            lv = self._backend.logical_volume(names)
+            if not self._is_known(context, names, lv):
+                return
+            try:
+                if not devices.make_linear(names, lv):
+                    return
+            except Exception:
+                with excutils.save_and_reraise_exception():
+                    # It may be linear all the same, and is no clone then.
+                    row = records.owner_row(context, names.name_id)
+                    self._jobs.add('recover', row.id, row)
+            steps.reached(Step.LINEAR, names.name_id)
+            self.unfinished.add(names)
+            self.finish(context, names)
+        LOG.info('Volume %(volume)s is complete on %(host)s.',
+                 {'volume': volume_id, 'host': self._backend.host})
+
+    @staticmethod
+    def _volume_id(context, names):
+        """Return the id of the volume whose lock guards a clone."""
+        source = records.placeholder(context, names.name_id)
+        return names.name_id if source is None else records.volume_of(source)
+
+    def _is_known(self, context, names, lv):
+        """Whether the database knows the move that a clone has come from.
+
+        If not it has been restored, or has lost its last transactions, and
+        all that the clone needed is kept until it knows. A row that is gone
+        is nothing unusual where nothing else is left.
+
+        :param lv: the clone's logical volume
+        """
+        source = records.placeholder(context, names.name_id)
+        state = records.state(source)
+        if state in (records.SWITCHED, records.RELEASED,
+                     records.LOST) or (
+                source is None and self._is_cleared_up(names, lv)):
+            return True
+        self._troubles.say(
+            context, names, 'unknown', 'Volume %(volume)s is complete in '
+            'logical volume %(lv)s, but its move %(name)s is %(state)s '
+            'in the database, which was restored or has lost its last '
+            'transactions. What the clone needed is kept until the database '
+            'is up to date; dmclone-reconcile says more.',
+            {'volume': lv.tagged(logical_volumes.OPENED_TAG), 'lv': lv.path,
+             'name': names.name_id, 'state': state or 'unknown'})
+        return False
+
+    def _is_cleared_up(self, names, lv):
+        """Whether a clone has got as far as the release of its source."""
+        return not (lv.clone or
+                    dmsetup.device(names.of(GATE)) or
+                    dmsetup.device(names.of(names_module.SOURCE)) or
+                    self._backend.metadata.find(names))
+
+    def finish_again(self, context):
+        """Clear up after the clones for which that has failed."""
+        for names in list(self.unfinished):
+            try:
+                with self._backend.lock(self._volume_id(context, names)):
+                    if names in self.unfinished:
+                        self.finish(context, names)
+            except Exception:
+                LOG.exception('What clone %s needed is still there.',
+                              names.name_id)
+
+    def finish(self, context, names):
+        """Remove what a volume that has become complete does not need.
+
+        Can be repeated after a crash at any point: the tag says that it
+        has begun, and goes last.
+        """
+        lv = self._backend.logical_volume(names)
+        source = records.placeholder(context, names.name_id)
+        if lv is None:
+            self.unfinished.discard(names)
+            return
+        if not self._is_known(context, names, lv):
+            self.unfinished.add(names)
+            return
+        # Nothing that could still be needed goes before this.
+        block.flush_disk(names.path())
+        logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
+                              logical_volumes.COMPLETE_TAG)
+        steps.reached(Step.COMPLETE, names.name_id)
+        self._teardown.remove_devices(names, source,
+                                      names_module.GATE, names_module.SOURCE)
+        self._teardown.forget_metadata(names)
+        if source is not None:
+            self._requests.release(context, source)
+        logical_volumes.untag(lv.group, lv.name,
+                              logical_volumes.COMPLETE_TAG)
+        self.unfinished.discard(names)
+        self._troubles.forget(names)
