@@ -131,7 +131,7 @@ class Backend:
     def lock(self, volume_id, timeout=None):
         """Serialise what this node does with a volume.
 
-        Between nodes the database decides, see :mod:`identity`. Whoever
+        Between nodes the database decides, see :mod:`records`. Whoever
         holds this lock may call a peer, which takes its own; a peer's call
         that takes it must not call back.
 

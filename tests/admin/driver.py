@@ -6,6 +6,7 @@ starts to copy and gets nothing from its source, until that is resumed.
 """
 
 from dmclone_driver.move import hydration
+from dmclone_driver.move import outages
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node import devices
 from dmclone_driver.node.names import SOURCE
@@ -34,3 +35,5 @@ devices.start_hydration = _start_hydration
 devices.connect_source = _connect_source
 # The source of what makes no progress would be connected anew.
 hydration.STALLED = 3600
+# A source that is suspended would be resumed.
+outages.Outages.look = lambda self: 3600

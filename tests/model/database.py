@@ -176,10 +176,10 @@ class Database:
                 for row_id, row in self.seen().rows.items() if wanted(row)]
 
     def _altered(self, context, host):
-        """Stand for the query; see identity.altered."""
+        """Stand for the query; see records.altered."""
         return [row.id for row in self.rows.values()
                 if row.host.startswith(host) and not (
-                    identity.is_copy(row)) and (
+                    records.is_copy(row)) and (
                     not (row.provider_id or host).startswith(host) or
                     records.is_placeholder(row) and (
                         row.status != 'maintenance' or
