@@ -14,19 +14,17 @@ from cinder import exception as cinder_exception
 from cinder import interface
 from cinder import objects
 from cinder.volume.drivers import lvm
-from cinder.volume import volume_types
 from cinder.volume import volume_utils
 from oslo_concurrency import processutils
 from oslo_log import log as logging
 from oslo_utils import importutils
 
+from dmclone_driver import connections
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import arrival
-from dmclone_driver.move import attachments
 from dmclone_driver.move import backend as backend_module
 from dmclone_driver.move import completion
-from dmclone_driver.move import deadline as deadline_module
 from dmclone_driver.move import destination
 from dmclone_driver.move import home
 from dmclone_driver.move import hydration
@@ -34,6 +32,7 @@ from dmclone_driver.move import messages
 from dmclone_driver.move import outages
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move import peers
+from dmclone_driver.move import preflight
 from dmclone_driver.move import records
 from dmclone_driver.move import recovery
 from dmclone_driver.move import rpcapi
@@ -73,8 +72,8 @@ def _in_one_place(action):
         def run(self, volume, *args, **kwargs):
             context = backend_module.context_of(volume)
             with self._backend.lock(volume.id):
-                self._refuse_if_gone(context, volume, action)
-                self._home.refuse_while_moving(context, volume, action)
+                self._preflight.refuse_if_gone(context, volume, action)
+                self._preflight.refuse_while_moving(context, volume, action)
                 return method(self, volume, *args, **kwargs)
         return run
     return decorate
@@ -147,8 +146,12 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._source = source.Source(self._backend, self._teardown)
         self._destination = destination.Destination(self._backend,
                                                     self._teardown)
-        self._home = home.Home(self._backend, self._source, self._requests)
-        self._peers = peers.Peers(self.host)
+        self._preflight = preflight.Preflight(self._backend, self._requests)
+        self._home = home.Home(self._backend, self._source, self._requests,
+                               self._preflight)
+        self._connections = connections.Connections(
+            self._backend, self._home, self._preflight,
+            peers.Peers(self.host), self.target_driver)
         sessions = outages.Outages(self._backend)
         troubles = messages.Troubles()
         complete = completion.Completion(self._backend, self._teardown,
@@ -275,9 +278,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """Whether a row is that of a volume, and its data is here."""
         lv = self._backend.logical_volume(_names(volume))
         try:
-            self._refuse_placeholder(volume, _('delete'))
-            self._home.refuse_if_moved_away(volume, _('delete'), lv)
-            self._refuse_if_gone(context, volume, _('delete'))
+            self._preflight.refuse_placeholder(volume, _('delete'))
+            self._preflight.refuse_if_moved_away(volume, _('delete'), lv)
+            self._preflight.refuse_if_gone(context, volume, _('delete'))
         except exception.NotHere as error:
             if volume.launched_at is None and lv and not lv.of_move:
                 # Cinder has sent an unfinished creation to another node.
@@ -390,8 +393,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def migrate_volume(self, context, volume, host):
         """Leave a migration that is asked for to Cinder's own copy."""
-        self._refuse_if_gone(context, volume, _('migrate'))
-        self._home.refuse_while_moving(context, volume, _('migrate'))
+        self._preflight.refuse_if_gone(context, volume, _('migrate'))
+        self._preflight.refuse_while_moving(context, volume, _('migrate'))
         return False, None
 
     def retype(self, context, volume, new_type, diff, host):
@@ -412,14 +415,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         :param volume: the database's own row
         :raises: IsPlaceholder
         """
-        self._refuse_placeholder(volume, _('transfer'))
-
-    @staticmethod
-    def _refuse_placeholder(volume, action):
-        if records.is_placeholder(volume):
-            raise exception.IsPlaceholder(
-                action=action, placeholder=volume.id, host=volume.host,
-                volume=records.volume_of(volume))
+        self._preflight.refuse_placeholder(volume, _('transfer'))
 
     def copy_image_to_volume(self, context, volume, image_service, image_id,
                              disable_sparse=False):
@@ -441,7 +437,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
         :raises: NotHere, IsPlaceholder, PartlyDeleted, MovedAway
         """
-        self._refuse_if_gone(context, volume, _('upload'))
+        self._preflight.refuse_if_gone(context, volume, _('upload'))
         self._refuse_unusable(volume, _('upload'))
         super().copy_volume_to_image(context, volume, image_service,
                                      image_meta)
@@ -453,14 +449,15 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         Cinder lets a volume be attached while an image is copied to it.
         """
         with self._backend.lock(volume.id):
-            self._refuse_if_gone(context, volume, _('copy an image to'))
-            self._home.refuse_while_moving(context, volume,
+            self._preflight.refuse_if_gone(context, volume,
                                            _('copy an image to'))
-            self._home.staying.add(volume.id)
+            self._preflight.refuse_while_moving(context, volume,
+                                                _('copy an image to'))
+            self._preflight.staying.add(volume.id)
         try:
             yield
         finally:
-            self._home.staying.discard(volume.id)
+            self._preflight.staying.discard(volume.id)
 
     def update_migrated_volume(self, context, volume, new_volume,
                                original_volume_status):
@@ -491,15 +488,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
         :raises: NoPeer
         """
-        # A copy: initialize_connection looks whether its caller's row, read
-        # when the request was made, had an attachment.
-        row = records.get(context, volume.id)
-        if row is not None and not attachments.is_internal(row):
-            try:
-                self._find_peer(context, row, connector)
-            except exception.NoPeer:
-                messages.tell_user(row)
-                raise
+        self._connections.find_server(context, volume, connector)
 
     @classmethod
     def clean_volume_file_locks(cls, volume_id):
@@ -514,172 +503,21 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
         Cinder also calls this when another attachment could not be made.
         """
-        # Cinder passes its database's own row here and there.
-        volume = records.get(context, volume.id)
-        if volume is not None and not records.is_placeholder(volume) and (
-                self._backend.holds(volume) and self._remote(volume) and
-                not attachments.elsewhere(volume, self._backend.node)):
-            self._end_export(context, volume)
-
-    def _end_export(self, context, volume):
-        self.target_driver.remove_export(context, volume)
-        records.set_export(context, volume, None, None)
-
-    def _remote(self, volume):
-        """Whether a volume is exported for use where it is."""
-        return (volume.provider_location and
-                not records.prepared_move(volume))
-
-    def _find_peer(self, context, volume, connector):
-        """Return the peer to serve a connector, None for a remote one."""
-        pool = volume_utils.extract_host(volume.host, 'pool')
-        try:
-            return self._peers.find(context, connector, pool)
-        except exception.NoPeer:
-            if self.configuration.dmclone_remote_attach:
-                return None
-            raise
+        self._connections.end_export(context, volume)
 
     def initialize_connection(self, volume, connector):
         """Make a volume usable on the connector's host.
 
+        :returns: for an instance ``{'driver_volume_type': 'local', 'data':
+            {'device_path': '/dev/mapper/dmclone-...', 'volume_id': ...}}``
         :raises: NoPeer, MoveRefused, MoveFailed, HandleMissing,
             EncryptionRefused
         """
-        deadline = deadline_module.Deadline.of_request()
-        context = backend_module.context_of(volume)
-        asked_by_cinder = attachments.is_internal(volume)
-        with self._backend.lock(volume.id, deadline.left()):
-            self._refuse_if_gone(context, volume, _('attach'))
-            self._refuse_unusable(volume, _('attach'))
-            if attachments.is_internal(volume):
-                if not asked_by_cinder:
-                    raise exception.MoveRefused(
-                        volume=volume.id, host=connector.get('host'),
-                        reason=_('the attachment was deleted meanwhile'))
-                return self._connect_internal(context, volume, connector)
-            self._refuse_encryption(context, volume)
-            peer = self._find_peer(context, volume, connector)
-            if peer is None:
-                return self._connect_remote(context, volume, connector)
-            if peer.backend_host == self.host:
-                return self._connect_at_home(volume)
-            return self._connect_local(volume, self._move(
-                context, volume, peer, connector, deadline))
-
-    @staticmethod
-    def _refuse_encryption(context, volume):
-        """Refuse encryption that is not QEMU's own.
-
-        os-brick's LuksEncryptor and CryptsetupEncryptor lay a symbolic link
-        to the decrypted device over the path that they are given; with the
-        provider luks Nova leaves it to QEMU (os_brick/encryptors/luks.py;
-        nova/virt/libvirt/driver.py, _allow_native_luksv1).
-        """
-        if not volume.encryption_key_id:
-            return
-        encryption = volume_types.get_volume_type_encryption(
-            context, volume.volume_type_id) or {}
-        if encryption.get('provider') != 'luks':
-            messages.tell_user(volume)
-            raise exception.EncryptionRefused(
-                volume=volume.id, provider=encryption.get('provider'))
-
-    def _refuse_if_gone(self, context, volume, action):
-        """Read a volume's row again, and refuse it if it is not here.
-
-        :param action: a translated verb
-        :raises: NotHere, IsPlaceholder
-        """
-        # Cinder's copy of a placeholder's row stays as Cinder has written it.
-        self._refuse_placeholder(volume, action)
-        volume.refresh()
-        self._backend.correct(context, volume)
-        self._refuse_placeholder(volume, action)
-        if not self._backend.holds(volume):
-            raise exception.NotHere(action=action, volume=volume.id,
-                                    host=volume.host)
-
-    def _refuse_unusable(self, volume, action):
-        """Refuse what holds other data than the volume's.
-
-        :raises: PartlyDeleted, MovedAway
-        """
-        try:
-            self._home.refuse_by_tags(
-                volume, action, self._backend.logical_volume(_names(volume)))
-        except (exception.PartlyDeleted, exception.MovedAway):
-            messages.tell_user(volume)
-            raise
-
-    def _move(self, context, volume, peer, connector, deadline):
-        try:
-            return self._home.move(context, volume, peer,
-                                   connector.get('host'), deadline)
-        except Exception:
-            messages.tell_user(volume)
-            raise
-
-    def _connect_at_home(self, volume):
-        names = _names(volume)
-        if not devices.exists(names):
-            messages.tell_user(volume)
-            raise exception.HandleMissing(
-                volume=volume.id, host=volume.host, path=names.path())
-        return self._connect_local(volume, names.path())
-
-    @staticmethod
-    def _connect_local(volume, path):
-        return {'driver_volume_type': 'local',
-                'data': {'device_path': path, 'volume_id': volume.id}}
-
-    def _connect_internal(self, context, volume, connector):
-        """Serve Cinder's own tasks where the volume is."""
-        if attachments.attached_on(connector, self._backend.node) or (
-                connector.get('initiator') ==
-                self._backend.initiator.name()):
-            return self._connect_at_home(volume)
-        self._home.refuse_while_moving(context, volume, _('copy'))
-        return self._connect_remote(context, volume, connector)
-
-    def _connect_remote(self, context, volume, connector):
-        # Cinder copies the location of a volume that it migrates.
-        if self.configuration.target_prefix + volume.name not in (
-                volume.provider_location or ''):
-            export = self.target_driver.create_export(
-                context, volume, _names(volume).path())
-            records.set_export(context, volume, export['location'],
-                               export['auth'])
-            volume.refresh()
-        return self.target_driver.initialize_connection(volume, connector)
+        return self._connections.begin(volume, connector)
 
     def terminate_connection(self, volume, connector, **kwargs):
         """End a connection; a move that waited for that goes on.
 
         :returns: whether the volume's export, if any, is still needed
         """
-        context = backend_module.context_of(volume)
-        with self._backend.lock(volume.id):
-            volume.refresh()
-            self._backend.correct(context, volume)
-            if records.is_placeholder(volume):
-                return True
-            if not self._backend.holds(volume):
-                LOG.info('Volume %(volume)s has moved to %(host)s.',
-                         {'volume': volume.id, 'host': volume.host})
-                return True
-            if records.prepared_move(volume):
-                return self._home.end_attachment(context, volume,
-                                                 connector)
-            if self._remote(volume) and connector:
-                self._end_remote(context, volume, connector)
-            return len(volume.volume_attachment) > 1
-
-    def _end_remote(self, context, volume, connector):
-        """End a remote connection, and with the last one the export."""
-        self.target_driver.terminate_connection(volume, connector)
-        if all(attachments.attached_on(record.connector,
-                                       connector.get('host'))
-               for record in attachments.elsewhere(volume,
-                                                   self._backend.node)):
-            self._end_export(context, volume)
+        return self._connections.end(volume, connector)

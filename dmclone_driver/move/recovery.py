@@ -16,6 +16,7 @@ from oslo_utils import units
 from dmclone_driver import exception
 from dmclone_driver.move import messages
 from dmclone_driver.move import peer_requests
+from dmclone_driver.move import preflight
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
@@ -262,7 +263,7 @@ class Recovery:
                 self._requests.remember(row, peer_requests.RELEASE)
             elif state == records.ABORTED:
                 self._requests.remember(row, peer_requests.DELETE)
-            elif row.id == volume.name_id and self._home.is_complete(
+            elif row.id == volume.name_id and preflight.is_complete(
                     volume, row, self._backend.logical_volume(
                         Names(row.id))):
                 # A restored database has brought it back.

@@ -36,6 +36,7 @@ class DriverTestCase(base.CloudTestCase):
         self.here.close()
         self.here.enter_context(self.cloud.on(node))
         self.driver = node.driver
+        self.connections = node.driver._connections
 
     def handle(self, node=None):
         return (node or self.a).kernel.get(
@@ -473,34 +474,36 @@ class ConnectionTestCase(DriverTestCase):
         self.assertIdle(self.a)
 
     def test_internal_from_elsewhere(self):
-        self.driver.target_driver = Remote()
+        self.connections._target_driver = Remote()
         data = self.connect()
         self.assertEqual('iscsi', data['driver_volume_type'])
-        self.assertEqual(self.names.path(), self.driver.target_driver.path)
+        self.assertEqual(self.names.path(),
+                         self.connections._target_driver.path)
         self.assertEqual(Remote.location(self.volume),
                          self.row().provider_location)
         self.assertEqual(self.a.pool, self.row().host)
         # And its end.
         self.driver.remove_export(self.context, self.row())
-        self.assertIsNone(self.driver.target_driver.path)
+        self.assertIsNone(self.connections._target_driver.path)
         self.assertIdle(self.a)
 
     def test_internal_with_the_location_of_another(self):
         """Cinder copies it when it migrates, and would copy onto that."""
-        self.driver.target_driver = Remote()
+        self.connections._target_driver = Remote()
         other = self.a.create()
         row = self.row()
         row.provider_location = Remote.location(other)
         row.provider_auth = 'CHAP user secret'
         row.save()
         self.connect()
-        self.assertEqual(self.names.path(), self.driver.target_driver.path)
+        self.assertEqual(self.names.path(),
+                         self.connections._target_driver.path)
         self.assertEqual(Remote.location(self.volume),
                          self.row().provider_location)
 
     def test_attachment_goes_while_its_request_waits(self):
         """It is not Cinder's own request then."""
-        self.driver.target_driver = Remote()
+        self.connections._target_driver = Remote()
         record = self.cloud.attachment(self.volume, self.b, connected=False)
         row = self.row()
         self.assertEqual(1, len(row.volume_attachment))
@@ -531,7 +534,7 @@ class ConnectionTestCase(DriverTestCase):
 
     def test_remote_attachment_where_it_is_allowed(self):
         self.override('dmclone_remote_attach', True)
-        self.driver.target_driver = Remote()
+        self.connections._target_driver = Remote()
         self.cloud.attachment(self.volume, self.b, connected=False)
         data = self.connect(host='laptop', ip='198.51.100.1')
         self.assertEqual('iscsi', data['driver_volume_type'])
@@ -540,36 +543,36 @@ class ConnectionTestCase(DriverTestCase):
     def test_remote_attachment_and_one_that_fails(self):
         """Cinder asks to end the export then; a guest still uses it."""
         self.override('dmclone_remote_attach', True)
-        self.driver.target_driver = Remote()
+        self.connections._target_driver = Remote()
         self.connect(host='laptop', ip='198.51.100.1')
         self.cloud.attachment(self.volume, self.b, host='laptop')
         self.assertRaises(exception.MoveRefused,
                           self.driver.initialize_connection, self.row(),
                           self.b.connector)
         self.driver.remove_export(self.context, self.row())
-        self.assertIsNotNone(self.driver.target_driver.path)
+        self.assertIsNotNone(self.connections._target_driver.path)
         self.assertEqual(Remote.location(self.volume),
                          self.row().provider_location)
 
     def test_last_remote_attachment_goes(self):
         """While the volume is attached at home, too."""
         self.override('dmclone_remote_attach', True)
-        self.driver.target_driver = Remote()
+        self.connections._target_driver = Remote()
         self.connect(host='laptop', ip='198.51.100.1')
         laptop = self.cloud.attachment(self.volume, self.b, host='laptop')
         self.cloud.attachment(self.volume, self.a)
         self.assertTrue(self.driver.terminate_connection(
             self.row(), self.a.connector))
-        self.assertIsNotNone(self.driver.target_driver.path)
+        self.assertIsNotNone(self.connections._target_driver.path)
         self.assertTrue(self.driver.terminate_connection(
             self.row(), laptop.connector))
-        self.assertIsNone(self.driver.target_driver.path)
+        self.assertIsNone(self.connections._target_driver.path)
         self.assertIsNone(self.row().provider_location)
 
     def test_remove_export_leaves_a_move_alone(self):
         self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b)
-        self.driver.target_driver = None
+        self.connections._target_driver = None
         self.driver.remove_export(self.context, self.row())
         self.assertEqual(1, len(self.a.target.exports))
         self.assertIsNotNone(self.row().provider_location)
@@ -597,13 +600,13 @@ class TerminateTestCase(DriverTestCase):
         self.assertEqual([records.SWITCHED], self.cloud.states())
 
     def test_remote(self):
-        self.driver.target_driver = Remote()
+        self.connections._target_driver = Remote()
         records.set_export(self.context, self.row(), 'where', 'x')
         self.cloud.attachment(self.volume, self.b)
         self.assertFalse(self.driver.terminate_connection(
             self.row(), self.b.connector))
         self.assertEqual([self.b.connector],
-                         self.driver.target_driver.ended)
+                         self.connections._target_driver.ended)
 
     def test_two_attachments(self):
         for _ in range(2):

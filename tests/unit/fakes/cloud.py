@@ -444,6 +444,10 @@ class Node:
         return self.jobs.left().get(kind, [])
 
     @property
+    def preflight(self):
+        return self.driver._preflight
+
+    @property
     def requests(self):
         return self.driver._requests
 

@@ -731,7 +731,7 @@ class WhileMovingTestCase(HomeTestCase):
         volume = self.row()
         node = self.cloud.by_host[records.backend_of(volume)]
         with self.cloud.on(node):
-            node.home_side.refuse_while_moving(self.context, volume, 'lift')
+            node.preflight.refuse_while_moving(self.context, volume, 'lift')
 
     def assertMoving(self):
         error = self.assertRaises(exception.NotWhileMoving, self.refuse)

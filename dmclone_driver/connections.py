@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections of instances, and of Cinder itself, to volumes."""
+
+from cinder.volume import volume_types
+from cinder.volume import volume_utils
+from oslo_log import log as logging
+
+from dmclone_driver import exception
+from dmclone_driver.i18n import _
+from dmclone_driver.move import attachments
+from dmclone_driver.move import backend as backend_module
+from dmclone_driver.move import deadline as deadline_module
+from dmclone_driver.move import messages
+from dmclone_driver.move import records
+from dmclone_driver.node import devices
+from dmclone_driver.node.names import Names
+
+LOG = logging.getLogger(__name__)
+
+
+class Connections:
+    """Local to an instance wherever it runs; over iSCSI for Cinder's tasks."""
+
+    def __init__(self, backend, home, preflight, peers, target_driver):
+        self._backend = backend
+        self._home = home
+        self._preflight = preflight
+        self._peers = peers
+        #: Cinder's own, for connections over iSCSI.
+        self._target_driver = target_driver
+
+    def begin(self, volume, connector):
+        """Make a volume usable on the connector's host.
+
+        :raises: NoPeer, MoveRefused, MoveFailed, HandleMissing,
+            EncryptionRefused
+        """
+        deadline = deadline_module.Deadline.of_request()
+        context = backend_module.context_of(volume)
+        asked_by_cinder = attachments.is_internal(volume)
+        with self._backend.lock(volume.id, deadline.left()):
+            self._preflight.refuse_if_gone(context, volume, _('attach'))
+            self._refuse_unusable(volume, _('attach'))
+            if attachments.is_internal(volume):
+                if not asked_by_cinder:
+                    raise exception.MoveRefused(
+                        volume=volume.id, host=connector.get('host'),
+                        reason=_('the attachment was deleted meanwhile'))
+                return self._connect_internal(context, volume, connector)
+            self._refuse_encryption(context, volume)
+            peer = self._find_peer(context, volume, connector)
+            if peer is None:
+                return self._connect_remote(context, volume, connector)
+            if peer.backend_host == self._backend.host:
+                return self._connect_at_home(volume)
+            return self._connect_local(volume, self._move(
+                context, volume, peer, connector, deadline))
+
+    def end(self, volume, connector):
+        """End a connection; a move that waited for that goes on.
+
+        :returns: whether the volume's export, if any, is still needed
+        """
+        context = backend_module.context_of(volume)
+        with self._backend.lock(volume.id):
+            volume.refresh()
+            self._backend.correct(context, volume)
+            if records.is_placeholder(volume):
+                return True
+            if not self._backend.holds(volume):
+                LOG.info('Volume %(volume)s has moved to %(host)s.',
+                         {'volume': volume.id, 'host': volume.host})
+                return True
+            if records.prepared_move(volume):
+                return self._home.end_attachment(context, volume,
+                                                 connector)
+            if self._remote(volume) and connector:
+                self._end_remote(context, volume, connector)
+            return len(volume.volume_attachment) > 1
+
+    def find_server(self, context, volume, connector):
+        """Find who will serve a connector; nothing is exported here.
+
+        :raises: NoPeer
+        """
+        # A copy: initialize_connection looks whether its caller's row, read
+        # when the request was made, had an attachment.
+        row = records.get(context, volume.id)
+        if row is not None and not attachments.is_internal(row):
+            try:
+                self._find_peer(context, row, connector)
+            except exception.NoPeer:
+                messages.tell_user(row)
+                raise
+
+    def end_export(self, context, volume):
+        """End what nobody is connected to; moves look after their own.
+
+        Cinder also calls this when another attachment could not be made.
+        """
+        # Cinder passes its database's own row here and there.
+        volume = records.get(context, volume.id)
+        if volume is not None and not records.is_placeholder(volume) and (
+                self._backend.holds(volume) and self._remote(volume) and
+                not attachments.elsewhere(volume, self._backend.node)):
+            self._end_export(context, volume)
+
+    def _find_peer(self, context, volume, connector):
+        """Return the peer to serve a connector, None for a remote one."""
+        pool = volume_utils.extract_host(volume.host, 'pool')
+        try:
+            return self._peers.find(context, connector, pool)
+        except exception.NoPeer:
+            if self._backend.configuration.dmclone_remote_attach:
+                return None
+            raise
+
+    @staticmethod
+    def _refuse_encryption(context, volume):
+        """Refuse encryption that is not QEMU's own.
+
+        os-brick's LuksEncryptor and CryptsetupEncryptor lay a symbolic link
+        to the decrypted device over the path that they are given; with the
+        provider luks Nova leaves it to QEMU (os_brick/encryptors/luks.py;
+        nova/virt/libvirt/driver.py, _allow_native_luksv1).
+        """
+        if not volume.encryption_key_id:
+            return
+        encryption = volume_types.get_volume_type_encryption(
+            context, volume.volume_type_id) or {}
+        if encryption.get('provider') != 'luks':
+            messages.tell_user(volume)
+            raise exception.EncryptionRefused(
+                volume=volume.id, provider=encryption.get('provider'))
+
+    def _refuse_unusable(self, volume, action):
+        """Refuse what holds other data than the volume's.
+
+        :raises: PartlyDeleted, MovedAway
+        """
+        try:
+            self._preflight.refuse_by_tags(
+                volume, action,
+                self._backend.logical_volume(Names(volume.name_id)))
+        except (exception.PartlyDeleted, exception.MovedAway):
+            messages.tell_user(volume)
+            raise
+
+    def _move(self, context, volume, peer, connector, deadline):
+        try:
+            return self._home.move(context, volume, peer,
+                                   connector.get('host'), deadline)
+        except Exception:
+            messages.tell_user(volume)
+            raise
+
+    def _connect_at_home(self, volume):
+        names = Names(volume.name_id)
+        if not devices.exists(names):
+            messages.tell_user(volume)
+            raise exception.HandleMissing(
+                volume=volume.id, host=volume.host, path=names.path())
+        return self._connect_local(volume, names.path())
+
+    @staticmethod
+    def _connect_local(volume, path):
+        return {'driver_volume_type': 'local',
+                'data': {'device_path': path, 'volume_id': volume.id}}
+
+    def _connect_internal(self, context, volume, connector):
+        """Serve Cinder's own tasks where the volume is."""
+        if attachments.attached_on(connector, self._backend.node) or (
+                connector.get('initiator') ==
+                self._backend.initiator.name()):
+            return self._connect_at_home(volume)
+        self._preflight.refuse_while_moving(context, volume, _('copy'))
+        return self._connect_remote(context, volume, connector)
+
+    def _connect_remote(self, context, volume, connector):
+        # Cinder copies the location of a volume that it migrates.
+        if self._backend.configuration.target_prefix + volume.name not in (
+                volume.provider_location or ''):
+            export = self._target_driver.create_export(
+                context, volume, Names(volume.name_id).path())
+            records.set_export(context, volume, export['location'],
+                               export['auth'])
+            volume.refresh()
+        return self._target_driver.initialize_connection(volume, connector)
+
+    def _end_remote(self, context, volume, connector):
+        """End a remote connection, and with the last one the export."""
+        self._target_driver.terminate_connection(volume, connector)
+        if all(attachments.attached_on(record.connector,
+                                       connector.get('host'))
+               for record in attachments.elsewhere(volume,
+                                                   self._backend.node)):
+            self._end_export(context, volume)
+
+    def _end_export(self, context, volume):
+        self._target_driver.remove_export(context, volume)
+        records.set_export(context, volume, None, None)
+
+    def _remote(self, volume):
+        """Whether a volume is exported for use where it is."""
+        return (volume.provider_location and
+                not records.prepared_move(volume))

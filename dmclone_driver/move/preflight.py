@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is refused before anything is done, with the reason."""
+
+from cinder.scheduler.filters import extra_specs_ops
+from cinder.volume import volume_utils
+from oslo_utils import units
+
+from dmclone_driver import exception
+from dmclone_driver.i18n import _
+from dmclone_driver.move import attachments
+from dmclone_driver.move import records
+from dmclone_driver.move import rpcapi
+from dmclone_driver.node import devices
+from dmclone_driver.node.names import Names
+from dmclone_driver.privsep import block
+
+# Seconds that a peer has to describe itself.
+DESCRIBE_TIMEOUT = 10
+
+
+def refused(volume, peer, reason):
+    return exception.MoveRefused(volume=volume.id, host=peer.node,
+                                 reason=reason)
+
+
+def is_complete(volume, source, lv):
+    """Whether LVM says that a source is not needed any more.
+
+    :param source: the placeholder of a volume's source, or None
+    :param lv: the volume's logical volume here, or None
+    """
+    return (source is not None and lv is not None and
+            records.state(source) == records.SWITCHED and
+            not records.prepared_move(volume) and lv.complete)
+
+
+class Preflight:
+    """Looks at what a request needs; callers hold the volume's lock."""
+
+    def __init__(self, backend, requests):
+        self._backend = backend
+        self._requests = requests
+        #: Ids of volumes that this node writes to for Cinder.
+        self.staying = set()
+
+    def check(self, context, volume, peer, deadline):
+        """Refuse early what would fail late; returns the peer's answer."""
+        names = Names(volume.name_id)
+        if volume.group_id:
+            raise refused(volume, peer, _(
+                'it is in group %(group)s, whose volumes stay together on '
+                '%(node)s; remove it from the group, or attach it there') % {
+                    'group': volume.group_id, 'node': self._backend.node})
+        if volume.id in self.staying or records.is_being_made(
+                context, volume.id):
+            raise refused(volume, peer, _(
+                'it is still being filled, with an image for example; wait '
+                'for that to end'))
+        source = records.placeholder(context, volume.name_id)
+        if records.state(source) == records.LOST:
+            raise refused(volume, peer, _(
+                'part of its data was on %(lost)s, which is lost; copy what '
+                'can be read of it on %(node)s') % {
+                    'lost': source.host, 'node': self._backend.node})
+        if self._backend.group.lv_has_snapshot(volume.name):
+            raise refused(volume, peer, _(
+                'it has snapshots, which stay on %s; delete them, or attach '
+                'the volume there') % self._backend.node)
+        if volume.provider_location:
+            raise refused(volume, peer, _(
+                'it is in use over iSCSI, by an image, backup or migration '
+                'task; wait for that to end'))
+        if devices.is_sick(names):
+            raise refused(volume, peer, _(
+                'the metadata of the copy that it waits for has failed on '
+                '%s; mend its device and restart that node')
+                % self._backend.node)
+        if devices.is_open(names) and not attachments.elsewhere(
+                volume, peer.node):
+            raise refused(volume, peer, _(
+                'device %s is still open on its home') % names.path())
+        try:
+            description = self._backend.client.describe(
+                context, peer.backend_host, deadline.left(DESCRIBE_TIMEOUT))
+        except (rpcapi.PeerUnreachable, rpcapi.PeerFailed) as error:
+            raise refused(volume, peer, error.msg)
+        self._refuse_unwanted(volume, peer,
+                              description.get('capabilities', {}))
+        # What is left there of an earlier move has the same names.
+        self._requests.ask_again(context, volume.id, deadline,
+                                 peer.backend_host)
+        needed = block.size(names.path()) / units.Gi
+        if description['free_gb'] < needed:
+            raise refused(volume, peer, _(
+                'it needs %(needed)d GiB, and the volume group there has '
+                'only %(free).2f GiB left (reserved_percentage = '
+                '%(reserved)d)') % {
+                    'needed': needed, 'free': description['free_gb'],
+                    'reserved': description.get('reserved_percentage', 0)})
+        return description
+
+    def _refuse_unwanted(self, volume, peer, capabilities):
+        """Keep a volume from where its type would not let it be created.
+
+        Cinder's scheduler asks before a creation, not before an attach.
+        """
+        extra_specs = (volume.volume_type and
+                       volume.volume_type.extra_specs or {})
+        zones = volume_utils.extract_availability_zones_from_volume_type(
+            {'extra_specs': extra_specs})
+        if zones is not None and peer.availability_zone not in zones:
+            raise refused(volume, peer, _(
+                'its type is for the availability zones %(zones)s, and that '
+                'node is in %(zone)s') % {'zones': ', '.join(zones),
+                                          'zone': peer.availability_zone})
+        for key, wanted in extra_specs.items():
+            name = key.removeprefix('capabilities:')
+            if name in capabilities and not extra_specs_ops.match(
+                    str(capabilities[name]), wanted):
+                raise refused(volume, peer, _(
+                    'its type wants %(key)s %(wanted)s, and there it is '
+                    '%(there)s') % {'key': name, 'wanted': wanted,
+                                    'there': capabilities[name]})
+
+    def refuse_while_moving(self, context, volume, action):
+        """Refuse an operation on a volume that is not all in one place.
+
+        What LVM says outranks the database, which may have been restored.
+
+        :param action: a translated verb
+        :raises: NotWhileMoving, PartlyDeleted, MovedAway, StillClone,
+            NotOnNode
+        """
+        other = records.placeholder(
+            context, records.prepared_move(volume) or volume.name_id)
+        lv = self._backend.logical_volume(Names(volume.name_id))
+        if lv is None:
+            raise exception.NotOnNode(
+                action=action, volume=volume.id, lv=volume.name,
+                host=self._backend.node)
+        self.refuse_by_tags(volume, action, lv)
+        if is_complete(volume, other, lv):
+            # The database was put back to before that was known.
+            self._requests.release(context, other)
+            return
+        if other is None or records.state(other) == records.RELEASED:
+            if lv.clone:
+                raise exception.StillClone(
+                    action=action, volume=volume.id,
+                    lv='%s/%s' % (lv.group, lv.name))
+            # The volume does not need its source any more.
+            return
+        if records.state(other) == records.LOST:
+            raise exception.DataLost(action=action, volume=volume.id,
+                                     host=other.host)
+        ends = [other.host.partition('@')[0], volume.host.partition('@')[0]]
+        if records.prepared_move(volume):
+            ends.reverse()
+        raise exception.NotWhileMoving(action=action, volume=volume.id,
+                                       source=ends[0], destination=ends[1])
+
+    def refuse_by_tags(self, volume, action, lv):
+        """Refuse what holds other data than the volume's.
+
+        :param lv: the volume's logical volume here, or None
+        :raises: PartlyDeleted, MovedAway
+        """
+        if lv is not None and lv.deleted:
+            raise exception.PartlyDeleted(volume=volume.id)
+        self.refuse_if_moved_away(volume, action, lv)
+
+    def refuse_if_moved_away(self, volume, action, lv):
+        """Refuse an operation on what a volume has left behind.
+
+        :param lv: the volume's logical volume here, or None
+        :raises: MovedAway
+        """
+        if lv is not None and lv.sealed:
+            raise exception.MovedAway(
+                action=action, volume=volume.id, host=self._backend.node,
+                lv='%s/%s' % (lv.group, lv.name))
+
+    @staticmethod
+    def refuse_placeholder(volume, action):
+        if records.is_placeholder(volume):
+            raise exception.IsPlaceholder(
+                action=action, placeholder=volume.id, host=volume.host,
+                volume=records.volume_of(volume))
+
+    def refuse_if_gone(self, context, volume, action):
+        """Read a volume's row again, and refuse it if it is not here.
+
+        :param action: a translated verb
+        :raises: NotHere, IsPlaceholder
+        """
+        # Cinder's copy of a placeholder's row stays as Cinder has written it.
+        self.refuse_placeholder(volume, action)
+        volume.refresh()
+        self._backend.correct(context, volume)
+        self.refuse_placeholder(volume, action)
+        if not self._backend.holds(volume):
+            raise exception.NotHere(action=action, volume=volume.id,
+                                    host=volume.host)
