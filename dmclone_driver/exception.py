@@ -175,3 +175,20 @@ class BadConfiguration(exception.VolumeBackendAPIException):
 
     message = _("Option %(option)s = %(value)s in section [%(section)s]: "
                 "%(reason)s.")
+
+
+class PeerError(exception.VolumeDriverException):
+    """A peer has not done what it was asked."""
+
+
+class PeerUnreachable(PeerError):
+    """A peer did not answer in time, or nobody serves its queue."""
+
+    message = _("backend %(host)s did not answer %(call)s within %(seconds)s "
+                "seconds")
+
+
+class PeerFailed(PeerError):
+    """A peer answered that it could not do what it was asked."""
+
+    message = _("backend %(host)s says: %(reason)s")

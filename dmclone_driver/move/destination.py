@@ -15,7 +15,6 @@ from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import attachments
 from dmclone_driver.move import records
-from dmclone_driver.move import rpcapi
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devicemapper import table
@@ -244,7 +243,7 @@ class Destination:
                 self._backend.client.seal_source(context, host, source.id,
                                                  timeout=SEAL_TIMEOUT)
                 answers.append(None)
-            except (rpcapi.PeerUnreachable, rpcapi.PeerFailed) as error:
+            except exception.PeerError as error:
                 answers.append(error.msg)
 
         thread = threading.Thread(target=ask, daemon=True)
@@ -330,7 +329,7 @@ class Destination:
                 self.reconnect(context, names, source)
             sealed = self._backend.client.seal_source(
                 context, records.backend_of(source), source.id)
-        except (rpcapi.PeerUnreachable, rpcapi.PeerFailed) as error:
+        except exception.PeerError as error:
             LOG.warning('Hydration of %(name)s waits: %(error)s.',
                         {'name': names.name_id, 'error': error.msg})
             return False

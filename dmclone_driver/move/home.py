@@ -26,7 +26,6 @@ from dmclone_driver.move import attachments
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move import preflight
 from dmclone_driver.move import records
-from dmclone_driver.move import rpcapi
 from dmclone_driver.node import devices
 from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
@@ -250,7 +249,7 @@ class Home:
             gone = placeholder is None or self._delete_destination(
                 context, placeholder, deadline.left(DELETE_TIMEOUT)
                 if deadline else DELETE_TIMEOUT)
-        except rpcapi.PeerFailed as error:
+        except exception.PeerFailed as error:
             self._log_not_removed(placeholder, error)
             if deleting:
                 # It may be the volume's home, and need this source.
@@ -303,7 +302,7 @@ class Home:
             return self._backend.client.delete_destination(
                 context, records.backend_of(placeholder), placeholder.id,
                 timeout)
-        except rpcapi.PeerUnreachable as error:
+        except exception.PeerUnreachable as error:
             self._log_not_removed(placeholder, error)
             return None
 

@@ -12,12 +12,12 @@ from cinder.message import message_field
 from cinder.volume import volume_utils
 from oslo_log import log as logging
 
+from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import acts
 from dmclone_driver.move import messages
 from dmclone_driver.move import peers
 from dmclone_driver.move import records
-from dmclone_driver.move import rpcapi
 from dmclone_driver.node.names import Names
 
 LOG = logging.getLogger(__name__)
@@ -88,9 +88,9 @@ class LostNode:
     def _answers(self, context):
         try:
             self._client.describe(context, self.host, timeout=5)
-        except rpcapi.PeerUnreachable:
+        except exception.PeerUnreachable:
             return False
-        except rpcapi.PeerFailed:
+        except exception.PeerFailed:
             pass
         return True
 
@@ -205,7 +205,7 @@ class LostNode:
             if not self._client.delete_destination(
                     context, records.backend_of(other), other.id):
                 return _('it has been written; its log says more')
-        except (rpcapi.PeerUnreachable, rpcapi.PeerFailed) as error:
+        except exception.PeerError as error:
             return _('%s. It does that as soon as it can') % error.msg
         records.destroy(context, other.id)
         return None
@@ -256,7 +256,7 @@ class LostNode:
         if there != self.host:
             try:
                 progress = self._client.progress(context, there, row.id)
-            except (rpcapi.PeerUnreachable, rpcapi.PeerFailed) as error:
+            except exception.PeerError as error:
                 yield acts.Act(self._what(row), _(
                     'see whether the volume is complete'), _(
                     '%s. Run this command again when it answers, or forget '
@@ -309,7 +309,7 @@ class LostNode:
         try:
             # It also sees that by itself, some minutes later.
             self._client.activate(context, there, row.id, True)
-        except (rpcapi.PeerUnreachable, rpcapi.PeerFailed) as error:
+        except exception.PeerError as error:
             LOG.warning('Requests for volume %(volume)s may wait for some '
                         'minutes until they fail: %(error)s.',
                         {'volume': volume_id, 'error': error.msg})

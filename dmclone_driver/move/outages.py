@@ -13,9 +13,9 @@ import time
 from cinder import context as cinder_context
 from oslo_log import log as logging
 
+from dmclone_driver import exception
 from dmclone_driver.move import jobs
 from dmclone_driver.move import records
-from dmclone_driver.move import rpcapi
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node import names as names_module
@@ -131,10 +131,10 @@ class Outages:
             try:
                 self._backend.client.export_source(context, host,
                                                    names.name_id)
-            except rpcapi.PeerUnreachable as error:
+            except exception.PeerUnreachable as error:
                 silent.add(host)
                 self._waits(names, error)
-            except rpcapi.PeerFailed as error:
+            except exception.PeerFailed as error:
                 self._waits(names, error)
 
     @staticmethod

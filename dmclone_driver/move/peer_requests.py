@@ -5,8 +5,8 @@ import dataclasses
 
 from oslo_log import log as logging
 
+from dmclone_driver import exception
 from dmclone_driver.move import records
-from dmclone_driver.move import rpcapi
 
 LOG = logging.getLogger(__name__)
 
@@ -148,14 +148,14 @@ class PeerRequests:
             if self._do_ask(context, placeholder_id, wanted, sealed,
                             TIMEOUT if timeout is None else timeout):
                 records.destroy(context, placeholder_id)
-        except (rpcapi.PeerUnreachable, rpcapi.PeerFailed) as error:
+        except exception.PeerError as error:
             LOG.warning('%(host)s was asked to %(what)s %(id)s of volume '
                         '%(volume)s: %(error)s. It does that when it is back, '
                         'or is asked again.',
                         {'host': wanted.host, 'what': wanted.what,
                          'id': placeholder_id, 'volume': wanted.volume_id,
                          'error': error.msg})
-            return not isinstance(error, rpcapi.PeerUnreachable)
+            return not isinstance(error, exception.PeerUnreachable)
         self.pending.pop(placeholder_id, None)
         return True
 

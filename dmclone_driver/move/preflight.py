@@ -9,7 +9,6 @@ from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import attachments
 from dmclone_driver.move import records
-from dmclone_driver.move import rpcapi
 from dmclone_driver.node import devices
 from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
@@ -82,7 +81,7 @@ class Preflight:
         try:
             description = self._backend.client.describe(
                 context, peer.backend_host, deadline.left(DESCRIBE_TIMEOUT))
-        except (rpcapi.PeerUnreachable, rpcapi.PeerFailed) as error:
+        except exception.PeerError as error:
             raise refused(volume, peer, error.msg)
         self._refuse_unwanted(volume, peer,
                               description.get('capabilities', {}))

@@ -9,11 +9,11 @@ database no more, since it was restored, or lost its last transactions.
 from cinder.volume import volume_utils
 from oslo_log import log as logging
 
+from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import acts
 from dmclone_driver.move import peers
 from dmclone_driver.move import records
-from dmclone_driver.move import rpcapi
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import Names
@@ -117,7 +117,7 @@ class Restorer:
         try:
             return self._backend.client.seal_of(
                 context, host, volume.name_id), _('it is not there')
-        except (rpcapi.PeerUnreachable, rpcapi.PeerFailed) as error:
+        except exception.PeerError as error:
             return None, error.msg
 
     def _refuse_rows(self, context, volume, names):

@@ -12,25 +12,12 @@ from cinder import rpc
 from oslo_log import log as logging
 import oslo_messaging as messaging
 
-from dmclone_driver.i18n import _
+from dmclone_driver import exception
 
 LOG = logging.getLogger(__name__)
 
 TOPIC = 'dmclone_driver'
 VERSION = '1.0'
-
-
-class PeerUnreachable(cinder_exception.VolumeDriverException):
-    """A peer did not answer in time, or nobody serves its queue."""
-
-    message = _("backend %(host)s did not answer %(call)s within %(seconds)s "
-                "seconds")
-
-
-class PeerFailed(cinder_exception.VolumeDriverException):
-    """A peer answered that it could not do what it was asked."""
-
-    message = _("backend %(host)s says: %(reason)s")
 
 
 class PeerClient:
@@ -47,18 +34,19 @@ class PeerClient:
         :raises: PeerUnreachable, PeerFailed
         """
         if not timeout:
-            raise PeerUnreachable(host=backend_host, call=method, seconds=0)
+            raise exception.PeerUnreachable(host=backend_host, call=method,
+                                            seconds=0)
         try:
             return self._client.prepare(
                 server=backend_host, timeout=timeout).call(
                     context, method, **arguments)
         except messaging.MessagingTimeout:
-            raise PeerUnreachable(host=backend_host, call=method,
-                                  seconds=timeout)
+            raise exception.PeerUnreachable(host=backend_host, call=method,
+                                            seconds=timeout)
         except messaging.MessagingException as error:
-            raise PeerFailed(host=backend_host, reason=error)
+            raise exception.PeerFailed(host=backend_host, reason=error)
         except cinder_exception.CinderException as error:
-            raise PeerFailed(host=backend_host, reason=error.msg)
+            raise exception.PeerFailed(host=backend_host, reason=error.msg)
 
     def describe(self, context, backend_host, timeout=10):
         """Ask a peer what :meth:`Destination.describe` tells.

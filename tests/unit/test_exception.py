@@ -4,7 +4,6 @@
 import ddt
 
 from dmclone_driver import exception
-from dmclone_driver.move import rpcapi
 from tests.unit import base
 
 VALUES = {key: 'the-' + key for key in (
@@ -27,8 +26,8 @@ class ExceptionTestCase(base.PlainTestCase):
         (exception.HandleMissing, 'volume host path'),
         (exception.MetadataUnusable, 'volume lv source reason'),
         (exception.BadConfiguration, 'option value section reason'),
-        (rpcapi.PeerUnreachable, 'host call seconds'),
-        (rpcapi.PeerFailed, 'host reason'))
+        (exception.PeerUnreachable, 'host call seconds'),
+        (exception.PeerFailed, 'host reason'))
     @ddt.unpack
     def test_text(self, error, names):
         values = {name: VALUES[name] for name in names.split()}

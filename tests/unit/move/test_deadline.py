@@ -9,7 +9,6 @@ from dmclone_driver import exception
 from dmclone_driver.move import deadline
 from dmclone_driver.move import home
 from dmclone_driver.move import records
-from dmclone_driver.move import rpcapi
 from dmclone_driver.node.names import Names
 from tests.unit import base
 
@@ -95,7 +94,7 @@ class MoveTestCase(RequestTestCase):
 
         def prepare(context, host, timeout, **kwargs):
             given.append(timeout)
-            raise rpcapi.PeerFailed(host=host, reason='enough')
+            raise exception.PeerFailed(host=host, reason='enough')
         self.patch('dmclone_driver.move.rpcapi.PeerClient.prepare',
                    side_effect=prepare)
         self.slow('to describe', 30)

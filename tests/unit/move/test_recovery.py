@@ -8,8 +8,8 @@ import uuid
 from cinder.db import api as db_api
 import ddt
 
+from dmclone_driver import exception
 from dmclone_driver.move import records
-from dmclone_driver.move import rpcapi
 from dmclone_driver.node import devices
 from dmclone_driver.node.names import Names
 from tests.unit import base
@@ -411,7 +411,7 @@ class HydratingTestCase(RecoveryTestCase):
         self.restart(self.b, reboot=True, settle=False)
         self.assertIsNone(self.b.kernel.get(path))
         with mock.patch('dmclone_driver.move.rpcapi.PeerClient.activate',
-                        side_effect=rpcapi.PeerUnreachable(
+                        side_effect=exception.PeerUnreachable(
                             host='b', call='activate', seconds=1)):
             self.cloud.detach(other, self.a)
         self.cloud.settle()
@@ -424,7 +424,7 @@ class HydratingTestCase(RecoveryTestCase):
         other, path = self.prepare_another()
         self.restart(self.b, reboot=True)
         with mock.patch('dmclone_driver.move.rpcapi.PeerClient.activate',
-                        side_effect=rpcapi.PeerFailed(
+                        side_effect=exception.PeerFailed(
                             host='b', reason='no memory')):
             self.cloud.detach(other, self.a)
         self.assertIsNone(self.b.kernel.get(path))

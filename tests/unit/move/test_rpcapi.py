@@ -84,7 +84,7 @@ class RpcApiTestCase(base.DatabaseTestCase):
     def fail(self, error):
         self.destination.error = error
         return self.assertRaises(
-            rpcapi.PeerFailed, self.client.delete_destination, self.context,
+            exception.PeerFailed, self.client.delete_destination, self.context,
             HOST, 'p')
 
     def test_errors_say_who_and_why(self):
@@ -103,7 +103,7 @@ class RpcApiTestCase(base.DatabaseTestCase):
         self.client._client = types.SimpleNamespace(
             prepare=lambda server, timeout: client.prepare(
                 server=server, timeout=0.1))
-        error = self.assertRaises(rpcapi.PeerUnreachable,
+        error = self.assertRaises(exception.PeerUnreachable,
                                   self.client.delete_destination, self.context,
                                   'node9@dmclone', 'p')
         for part in ('node9@dmclone', 'delete_destination', '20'):
