@@ -81,6 +81,8 @@ class Jobs:
             kind, and discards those that are done
         :param last: the longest pause between two tries, in seconds
         """
+        if name in self._kinds:
+            raise ValueError(name)
         self._kinds[name] = Kind(name, run, last)
         return self._kinds[name]
 

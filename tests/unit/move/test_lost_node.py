@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node that never comes back: each case, said first and done then."""
 
+import copy
+
 from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.tests.unit import utils as cinder_utils
 import ddt
 
 from dmclone_driver.move import acts
+from dmclone_driver.move import jobs
 from dmclone_driver.move import lost_node
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move import records
@@ -25,11 +28,13 @@ class LostNodeTestCase(base.CloudTestCase):
     def forget(self, lost=None, on=None, do_it=True):
         """Run the command; returns its lines."""
         lost, on = lost or self.a, on or self.b
+        # It is a process of its own.
+        backend = copy.copy(on.backend)
+        backend.jobs = jobs.Jobs()
         with self.cloud.on(on):
             return [act.line(do_it) for act in lost_node.LostNode(
-                on.backend, peer_requests.PeerRequests(on.backend),
-                lost.name).run(
-                    self.context, do_it)]
+                backend, peer_requests.PeerRequests(backend),
+                lost.name).run(self.context, do_it)]
 
     def picture(self):
         """Return all that the database says about volumes."""

@@ -174,7 +174,7 @@ class AgainTestCase(RecoveryTestCase):
                          self.a.left('recover'))
 
     def test_ever_less_often(self):
-        again = self.a.jobs.kind('recover', mock.Mock()).run
+        again = self.a.jobs._kinds['recover'].run = mock.Mock()
         self.a.jobs.add('recover', 'x')
         for _ in range(100):
             self.cloud.pass_time(1)
