@@ -87,8 +87,8 @@ class Arrival:
         try:
             records.switch_over(context, volume_id, placeholder.id)
         except exception.MoveGone as error:
-            LOG.error('A write waits for clone %(name)s, but %(error)s',
-                      {'name': placeholder.id, 'error': error.msg})
+            LOG.error('A write to %(names)s waits, but %(error)s',
+                      {'names': names, 'error': error.msg})
             return records.PREPARED
         return records.SWITCHED
 
@@ -101,10 +101,10 @@ class Arrival:
         :returns: the state of the move afterwards
         """
         volume_id = records.volume_of(placeholder)
-        LOG.error('Somebody writes to %(device)s, the destination of volume '
-                  '%(volume)s, before it is attached here: that is no '
-                  'instance. The write fails, the move is aborted, and '
-                  'the volume stays where it is.',
+        LOG.error('Unexpected write to %(device)s before the attachment of '
+                  'volume %(volume)s to this node was completed: it is not '
+                  'from the instance. The write fails, the move is aborted, '
+                  'and the volume stays where it is.',
                   {'device': names.path(), 'volume': volume_id})
         if not records.abort(context, volume_id, placeholder.id):
             return records.SWITCHED

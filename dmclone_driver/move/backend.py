@@ -95,8 +95,8 @@ class Backend:
                 if row is not None:
                     self.correct(context, row)
             except Exception:
-                LOG.exception('What was changed of volume %s could not be '
-                              'taken back yet.', row_id)
+                LOG.exception('Correcting the row of volume %s failed; it is '
+                              'tried again.', row_id)
 
     def is_up(self, context, host):
         """Whether the service of a backend has been heard of lately."""

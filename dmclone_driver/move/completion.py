@@ -100,8 +100,8 @@ class Completion:
                     if names in self.unfinished:
                         self.finish(context, names)
             except Exception:
-                LOG.exception('What clone %s needed is still there.',
-                              names.name_id)
+                LOG.exception('Cleanup after hydration of %s failed; it is '
+                              'tried again.', names)
 
     def finish(self, context, names):
         """Remove what a volume that has become complete does not need.

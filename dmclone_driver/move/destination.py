@@ -145,9 +145,8 @@ class Destination:
             if self._throw_away(context, volume_id, names):
                 self._backend.initiator.disconnect(location, auth)
         except Exception:
-            LOG.exception('Destination %s was only half made and could not '
-                          'be removed; the home will ask for it again.',
-                          names.name_id)
+            LOG.exception('Removing the incomplete destination of %s failed. '
+                          'Its home will ask for that again.', names)
 
     def _throw_away(self, context, volume_id, names):
         """Discard a destination, if it is proven that nobody has written it.
@@ -226,6 +225,8 @@ class Destination:
         steps.reached(Step.OPENING, names.name_id)
         devices.open_gate(names, writable)
         steps.reached(Step.OPENED, names.name_id)
+        LOG.info('Volume %(volume)s is open on %(host)s.',
+                 {'volume': volume_id, 'host': self._backend.host})
 
     def _ask_to_seal(self, context, source):
         """Let the old home refuse writes before the gate opens here.
@@ -251,9 +252,9 @@ class Destination:
         thread.join(SEAL_TIMEOUT)
         error, = answers or ['no answer']
         if error:
-            LOG.warning('Volume %(volume)s is opened here, where it lives by '
-                        'the database, although its old home %(host)s has '
-                        'not sealed its copy: %(error)s.',
+            LOG.warning('Opening volume %(volume)s although its old home '
+                        '%(host)s has not confirmed that it refuses writes: '
+                        '%(error)s. By the database the volume lives here.',
                         {'volume': records.volume_of(source), 'host': host,
                          'error': error})
         return not error
@@ -283,7 +284,7 @@ class Destination:
         lv = self._backend.logical_volume(names)
         if lv is None:
             # Its home is lost, and it is here only to be deleted.
-            LOG.error('Logical volume %s is not here.', names.name_id)
+            LOG.error('There is no logical volume of %s on this node.', names)
             return
         found = self._backend.metadata.find(names)
         if found is None:
@@ -330,17 +331,18 @@ class Destination:
             sealed = self._backend.client.seal_source(
                 context, records.backend_of(source), source.id)
         except exception.PeerError as error:
-            LOG.warning('Hydration of %(name)s waits: %(error)s.',
-                        {'name': names.name_id, 'error': error.msg})
+            LOG.warning('Hydration of %(names)s waits: %(error)s.',
+                        {'names': names, 'error': error.msg})
             return False
         if not sealed:
             LOG.info('Hydration of %s waits: its source is still open on '
-                     'the old home.', names.name_id)
+                     'the old home.', names)
             return False
         with self._backend.lock(records.volume_of(source)):
             # Not in the middle of a deletion, which has just stopped it.
             devices.start_hydration(names)
             steps.reached(Step.HYDRATING, names.name_id)
+            LOG.info('Hydration of %s has started.', names)
         return True
 
     def end_source(self, context, names, source):
@@ -428,9 +430,9 @@ class Destination:
         """
         self._teardown.refuse_opened(names, placeholder)
         if not devices.never_acknowledged(names):
-            LOG.error('%(device)s was aborted, but has been written. It is '
-                      'kept: it may hold the only copy of what was written.',
-                      {'device': names.path()})
+            LOG.error('Keeping %(device)s of %(names)s: its move was aborted, '
+                      'but it has been written and may hold the only copy of '
+                      'that.', {'device': names.path(), 'names': names})
             return False
         self._backend.initiator.cut(placeholder.provider_location)
         lv = self._backend.logical_volume(names)

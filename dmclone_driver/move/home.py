@@ -83,6 +83,10 @@ class Home:
         self.prepared[volume.id] = placeholder_id
         records.begin(context, volume, placeholder_id, peer,
                       description['initiator'], node)
+        LOG.info('Moving volume %(volume)s from %(old)s to %(new)s, to '
+                 'logical volume %(id)s.',
+                 {'volume': volume.id, 'old': volume.host, 'new': peer.host,
+                  'id': placeholder_id})
         try:
             # It says that it is moving now, which the export is held against.
             volume.refresh()
@@ -97,6 +101,8 @@ class Home:
                 size=block.size(names.path()),
                 location=volume.provider_location,
                 auth=volume.provider_auth)
+            LOG.info('Volume %(volume)s is prepared on %(new)s.',
+                     {'volume': volume.id, 'new': peer.host})
             volume.refresh()
             if asked_for - {record.id for record in
                             attachments.live(volume, node)}:
@@ -116,6 +122,10 @@ class Home:
                 self.switch_over(context, volume, deadline)
         except Exception as error:
             with excutils.save_and_reraise_exception() as reraise:
+                LOG.warning('Moving volume %(volume)s to %(new)s failed and '
+                            'is taken back: %(error)s',
+                            {'volume': volume.id, 'new': peer.host,
+                             'error': error})
                 volume.refresh()
                 stays = self._take_back(context, volume, placeholder_id,
                                         peer, deadline)
@@ -210,9 +220,8 @@ class Home:
             self._source.close(names, placeholder_id)
             sealed = True
         except (processutils.ProcessExecutionError, OSError):
-            LOG.exception('Source %(name_id)s of volume %(volume)s could not '
-                          'be sealed yet.',
-                          {'name_id': names.name_id, 'volume': volume.id})
+            LOG.exception('Sealing the source of %s failed; its new home '
+                          'asks for it again.', names)
         self._requests.ask(
             context, placeholder, peer_requests.ACTIVATE, sealed,
             timeout=deadline and deadline.left(ACTIVATE_TIMEOUT))
@@ -334,8 +343,8 @@ class Home:
                     self._abort_if_orphan(context, volume_id,
                                           placeholder_id)
             except Exception:
-                LOG.exception('Move %(id)s of volume %(volume)s needs '
-                              'another look.',
+                LOG.exception('Checking move %(id)s of volume %(volume)s '
+                              'failed; it is tried again.',
                               {'id': placeholder_id, 'volume': volume_id})
 
     def _abort_if_orphan(self, context, volume_id, placeholder_id):
@@ -350,7 +359,7 @@ class Home:
         elif placeholder is None or self._is_old(placeholder_id) or (
                 not attachments.live(volume,
                                      records.record(placeholder).node)):
-            LOG.info('Move %(id)s of volume %(volume)s is taken back: its '
+            LOG.info('Aborting move %(id)s of volume %(volume)s: its '
                      'attachment is gone.',
                      {'id': placeholder_id, 'volume': volume_id})
             self.roll_back(context, volume)
@@ -406,8 +415,8 @@ class Home:
                     connector)) > 1:
             # An instance may still run here. If it is the one that has moved,
             # its first write at the new home switches over the move.
-            LOG.info('Volume %(volume)s stays on %(node)s for now: although '
-                     'an attachment there is deleted, it is still in use.',
+            LOG.info('Volume %(volume)s stays on %(node)s for now: an '
+                     'attachment there was deleted, but it is still in use.',
                      {'volume': volume.id, 'node': self._backend.node})
             return True
         self.switch_over(context, volume)

@@ -55,7 +55,7 @@ class Hydration:
             return 'waiting'
         source = records.placeholder(context, names.name_id)
         if source is None:
-            LOG.error('Clone %s has no source on record.', names.name_id)
+            LOG.error('The database has no source of %s.', names)
             return 'sick'
         self._jobs.start(names.name_id, self._start_hydration, context,
                          names, source)
@@ -108,8 +108,8 @@ class Hydration:
             self._jobs.start('s' + names.name_id, self._stalled, context,
                              names, status)
         else:
-            LOG.debug('Clone %s has copied nothing: its guest is busy.',
-                      names.name_id)
+            LOG.debug('Hydration of %s made no progress: its guest is busy.',
+                      names)
 
     def _see_batches(self, names, status):
         """Copy in batches again where single regions have been copied."""

@@ -69,8 +69,8 @@ class Outages:
                 # It has just been removed.
                 continue
             except Exception:
-                LOG.exception('The session of clone %s needs another look.',
-                              names.name_id)
+                LOG.exception('Checking the iSCSI session of %s failed; it '
+                              'is tried again.', names)
         for names in self.lost - present:
             self._forget(names)
         self._ask()
@@ -86,14 +86,14 @@ class Outages:
             dmsetup.resume(shim)
         if not any(map(self._backend.initiator.is_lost, disks)):
             if names in self.lost:
-                LOG.info('The iSCSI session of clone %s has ended or is back.',
-                         names.name_id)
+                LOG.info('The iSCSI session of %s is back, or has ended.',
+                         names)
                 self._forget(names)
             return
         if names not in self.lost:
             self.lost.add(names)
-            LOG.warning('The iSCSI session of clone %s to its source is '
-                        'lost. What needs the source waits.', names.name_id)
+            LOG.warning('The iSCSI session of %s to its source is lost. '
+                        'Requests that need the source wait.', names)
         if sysfs.in_flight(shim):
             dmsetup.hold(shim)
 
@@ -139,5 +139,5 @@ class Outages:
 
     @staticmethod
     def _waits(names, error):
-        LOG.warning('Clone %(name)s waits for its source: %(error)s.',
-                    {'name': names.name_id, 'error': error.msg})
+        LOG.warning('The source of %(names)s is not served: %(error)s.',
+                    {'names': names, 'error': error.msg})

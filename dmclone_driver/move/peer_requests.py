@@ -149,9 +149,8 @@ class PeerRequests:
                             TIMEOUT if timeout is None else timeout):
                 records.destroy(context, placeholder_id)
         except exception.PeerError as error:
-            LOG.warning('%(host)s was asked to %(what)s %(id)s of volume '
-                        '%(volume)s: %(error)s. It does that when it is back, '
-                        'or is asked again.',
+            LOG.warning('Request to %(host)s to %(what)s %(id)s of volume '
+                        '%(volume)s failed: %(error)s. It is repeated.',
                         {'host': wanted.host, 'what': wanted.what,
                          'id': placeholder_id, 'volume': wanted.volume_id,
                          'error': error.msg})

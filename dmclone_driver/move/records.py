@@ -36,6 +36,7 @@ import sqlalchemy
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
+from dmclone_driver.node import names
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
 
@@ -140,7 +141,9 @@ def get(context, volume_id):
     :raises: ReadLagsBehind if it is there, but not where it is read
     """
     try:
-        return objects.Volume.get_by_id(context.elevated(), volume_id)
+        row = objects.Volume.get_by_id(context.elevated(), volume_id)
+        names.belongs_to(row.name_id, guarding_id(row))
+        return row
     except cinder_exception.VolumeNotFound:
         if volume_id and _is_there(context, volume_id):
             raise exception.ReadLagsBehind(volume=volume_id)
@@ -174,7 +177,10 @@ def guarding_id(row):
 
 def on_host(context, host):
     """Return all rows, users' and placeholders, of a backend."""
-    return objects.VolumeList.get_all_by_host(context.elevated(), host)
+    rows = objects.VolumeList.get_all_by_host(context.elevated(), host)
+    for row in rows:
+        names.belongs_to(row.name_id, guarding_id(row))
+    return rows
 
 
 def source_row(context, name_id):
@@ -566,6 +572,8 @@ def _abort(volume, placeholder, placeholder_id=None):
         placeholder.provider_auth = volume.provider_auth
     volume.replication_driver_data = None
     volume.provider_location = volume.provider_auth = None
+    LOG.info('Move %(id)s of volume %(volume)s is aborted.',
+             {'id': placeholder_id, 'volume': volume.id})
 
 
 @_transaction(Step.RELEASED)

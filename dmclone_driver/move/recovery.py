@@ -76,9 +76,8 @@ class Recovery:
                 self._recover(context, row, volumes.get(row.name))
             except Exception:
                 self.failed[row.id] = row
-                LOG.exception('Volume %s could not be recovered; the others '
-                              'are not affected, and it is tried again.',
-                              row.id)
+                LOG.exception('Recovering volume %s failed; it is tried '
+                              'again.', records.guarding_id(row))
         self._rows = list(rows)
         self._jobs.start('start', self._go_on_alone, context)
 
@@ -92,8 +91,8 @@ class Recovery:
             try:
                 self._backend.correct(context, row)
             except Exception:
-                LOG.exception('Volume %s may be on another node than the '
-                              'database says.', row.id)
+                LOG.exception('Correcting the host of volume %s failed; it '
+                              'is tried again.', records.guarding_id(row))
             rows.append(row)
         known = {row.name for row in rows}
         for name, lv in volumes.items():
@@ -237,7 +236,7 @@ class Recovery:
         try:
             self._end_exports(context)
         except Exception:
-            LOG.exception('What nobody needs could not be removed.')
+            LOG.exception('Removing stale exports failed.')
         self._go_on(context, self._rows)
         if self._copies:
             self._jobs.start(self._copies.name, self._end_copies, context)
@@ -302,8 +301,8 @@ class Recovery:
                 self.failed.pop(row.id, None)
             except Exception:
                 self.failed[row.id] = row
-                LOG.exception('Volume %s, or its move, could not be '
-                              'recovered yet; it is tried again.', row.id)
+                LOG.exception('Recovering volume %s, or its move, failed; it '
+                              'is tried again.', records.guarding_id(row))
 
     def _end_copies(self, context):
         """Remove the snapshots that Cinder copies volumes from.
@@ -313,16 +312,16 @@ class Recovery:
         (cinder/volume/drivers/lvm.py, create_cloned_volume).
         """
         for name, lv in list(self._copies.items()):
-            LOG.warning('Removing %s: the copy of a volume was cut off.',
-                        name)
+            LOG.warning('Removing snapshot %s: the copy of a volume was '
+                        'interrupted.', name)
             size = lv.size // units.Gi
             try:
                 self._backend.delete_snapshot({
                     'name': name, 'id': name, 'size': size,
                     'volume_size': size})
             except Exception:
-                LOG.exception('Snapshot %s could not be removed yet; that is '
-                              'tried again.', name)
+                LOG.exception('Removing snapshot %s failed; it is tried '
+                              'again.', name)
             else:
                 self._copies.discard(name)
 
@@ -340,8 +339,8 @@ class Recovery:
             try:
                 self._end_export(context, names)
             except Exception:
-                LOG.exception('Whether anybody needs the export of %s could '
-                              'not be found out.', names.name_id)
+                LOG.exception('Checking whether the export of %s is in use '
+                              'failed; it is kept.', names)
 
     def _end_export(self, context, names):
         """End an export, unless its volume or source still needs it."""

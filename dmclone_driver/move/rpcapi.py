@@ -11,6 +11,7 @@ from cinder import exception as cinder_exception
 from cinder import rpc
 from oslo_log import log as logging
 import oslo_messaging as messaging
+from oslo_utils import uuidutils
 
 from dmclone_driver import exception
 
@@ -152,7 +153,10 @@ def _answer(function, *args, **kwargs):
     try:
         return function(*args, **kwargs)
     except Exception as error:
-        LOG.exception('A request of a peer failed.')
+        LOG.exception('RPC %(method)s for %(ids)s failed.', {
+            'method': function.__name__,
+            'ids': [each for each in (*args, *kwargs.values())
+                    if uuidutils.is_uuid_like(each)]})
         raise cinder_exception.VolumeDriverException(
             message=getattr(error, 'msg', None) or str(error))
 

@@ -74,8 +74,8 @@ class Source:
             self._backend.target.unexport(names.target)
             devices.remove(names, EXPORT)
         except Exception:
-            LOG.exception('The export of %s could not be ended yet.',
-                          names.name_id)
+            LOG.exception('Removing the export of %s failed; it is tried '
+                          'again.', names)
         else:
             self.to_unexport.discard(names)
             steps.reached(Step.UNEXPORTED, names.name_id)
@@ -149,7 +149,7 @@ class Source:
             self._release(context, placeholder_id)
         except Exception:
             self.to_release.add(placeholder_id)
-            LOG.exception('Source %s could not be deleted yet.',
+            LOG.exception('Deleting source %s failed; it is tried again.',
                           placeholder_id)
         else:
             self.to_release.discard(placeholder_id)
@@ -173,7 +173,7 @@ class Source:
                 return
             self._teardown.delete_data(context, row)
             records.destroy(context, row.id)
-        LOG.info('Source %(name_id)s of volume %(volume)s is gone.',
+        LOG.info('Deleted source %(name_id)s of volume %(volume)s.',
                  {'name_id': row.name_id,
                   'volume': records.volume_of(row)})
 

@@ -81,7 +81,8 @@ class Watcher:
             try:
                 state = self._look_at(context, parsed[0], status)
             except Exception:
-                LOG.exception('Clone %s needs another look.', device)
+                LOG.exception('Checking clone %s failed; it is tried again.',
+                              parsed[0])
                 state = 'waiting'
             passive |= state == 'passive'
             waiting |= state == 'waiting'

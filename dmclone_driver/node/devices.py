@@ -269,9 +269,8 @@ def make_linear(names, lv):
     """
     found = _become_linear(names, lv, swap.COMPLETE_CLONE)
     if found is not None:
-        LOG.error('The clone %(handle)s is not complete: %(status)s. Nothing '
-                  'was changed.',
-                  {'handle': names.of(HANDLE), 'status': found.strip()})
+        LOG.error('%(names)s is not complete: %(status)s. It stays a clone.',
+                  {'names': names, 'status': found.strip()})
         return False
     return True
 
@@ -393,8 +392,8 @@ def seal(names, flush=True):
             make_durable(names)
         except OSError:
             # Nothing would become better by waiting: the source is sealed.
-            LOG.exception('What %s has acknowledged may not be durable.',
-                          names.path())
+            LOG.exception('Flushing %s failed: acknowledged writes may not '
+                          'be durable.', names)
     return not is_open(names)
 
 

@@ -18,12 +18,24 @@ _VOLUME = re.compile('(?:volume|dmclone-metadata)-(?P<name_id>%s)' % UUID)
 
 HANDLE, GATE, SOURCE, EXPORT = 'handle', 'gate', 'source', 'export'
 
+# Which volume a logical volume belongs to, for log lines and nothing else:
+# {name id: volume id}. The kernel's devices know only the former.
+_volumes = {}
+
 
 @dataclasses.dataclass(frozen=True)
 class Names:
     """The device-mapper names of one logical volume's devices."""
 
     name_id: str
+
+    def __str__(self):
+        """For log lines: with the id that the volume's user knows."""
+        volume_id = _volumes.get(self.name_id)
+        if volume_id == self.name_id:
+            return 'volume ' + volume_id
+        return 'volume %s (logical volume %s)' % (volume_id or 'unknown',
+                                                  self.name_id)
 
     def of(self, role):
         """Return the device-mapper name for a role."""
@@ -47,6 +59,11 @@ class Names:
     def target(self):
         """The last part of the iSCSI name under which a source is seen."""
         return 'dmclone-' + self.name_id
+
+
+def belongs_to(name_id, volume_id):
+    """Let log lines about a logical volume name its volume."""
+    _volumes[name_id] = volume_id
 
 
 def parse(device):
