@@ -19,14 +19,14 @@ LOG = logging.getLogger(__name__)
 
 
 class Connections:
-    """Local to an instance wherever it runs; over iSCSI for Cinder's tasks."""
+    """Connects instances locally, and Cinder's own tasks over iSCSI."""
 
     def __init__(self, backend, home, preflight, peers, target_driver):
         self._backend = backend
         self._home = home
         self._preflight = preflight
         self._peers = peers
-        #: Cinder's own, for connections over iSCSI.
+        #: Cinder's target driver, for connections over iSCSI.
         self._target_driver = target_driver
 
     def begin(self, volume, connector):
@@ -57,7 +57,7 @@ class Connections:
                 context, volume, peer, connector, deadline))
 
     def end(self, volume, connector):
-        """End a connection; a move that waited for that goes on.
+        """End a connection, and continue a move that waited for its end.
 
         :returns: whether the volume's export, if any, is still needed
         """
@@ -79,11 +79,11 @@ class Connections:
             return len(volume.volume_attachment) > 1
 
     def find_server(self, context, volume, connector):
-        """Find who will serve a connector; nothing is exported here.
+        """Verify that a peer can serve a connector; export nothing.
 
         :raises: NoPeer
         """
-        # A copy: initialize_connection looks whether its caller's row, read
+        # A copy: initialize_connection checks whether its caller's row, read
         # when the request was made, had an attachment.
         row = records.get(context, volume.id)
         if row is not None and not attachments.is_internal(row):
@@ -94,11 +94,11 @@ class Connections:
                 raise
 
     def end_export(self, context, volume):
-        """End what nobody is connected to; moves look after their own.
+        """Remove an export without connections; keep the export of a move.
 
-        Cinder also calls this when another attachment could not be made.
+        Cinder also calls this when another attachment failed.
         """
-        # Cinder passes its database's own row here and there.
+        # Some callers in Cinder pass the database's own row.
         volume = records.get(context, volume.id)
         if volume is not None and not records.is_placeholder(volume) and (
                 self._backend.holds(volume) and self._remote(volume) and
@@ -106,7 +106,7 @@ class Connections:
             self._end_export(context, volume)
 
     def _find_peer(self, context, volume, connector):
-        """Return the peer to serve a connector, None for a remote one."""
+        """Return a connector's peer, or None for a remote attachment."""
         pool = volume_utils.extract_host(volume.host, 'pool')
         try:
             return self._peers.find(context, connector, pool)
@@ -117,12 +117,13 @@ class Connections:
 
     @staticmethod
     def _refuse_encryption(context, volume):
-        """Refuse encryption that is not QEMU's own.
+        """Refuse encryption that is not done by QEMU.
 
-        os-brick's LuksEncryptor and CryptsetupEncryptor lay a symbolic link
-        to the decrypted device over the path that they are given; with the
-        provider luks Nova leaves it to QEMU (os_brick/encryptors/luks.py;
-        nova/virt/libvirt/driver.py, _allow_native_luksv1).
+        os-brick's LuksEncryptor and CryptsetupEncryptor replace the path that
+        they are given with a symbolic link to the decrypted device. With the
+        provider luks, Nova leaves decryption to QEMU
+        (os_brick/encryptors/luks.py; nova/virt/libvirt/driver.py,
+        _allow_native_luksv1).
         """
         if not volume.encryption_key_id:
             return
@@ -134,7 +135,7 @@ class Connections:
                 volume=volume.id, provider=encryption.get('provider'))
 
     def _refuse_unusable(self, volume, action):
-        """Refuse what holds other data than the volume's.
+        """Refuse a volume whose logical volume here has other data.
 
         :raises: PartlyDeleted, MovedAway
         """
@@ -168,7 +169,7 @@ class Connections:
                 'data': {'device_path': path, 'volume_id': volume.id}}
 
     def _connect_internal(self, context, volume, connector):
-        """Serve Cinder's own tasks where the volume is."""
+        """Connect one of Cinder's own tasks without moving the volume."""
         if attachments.attached_on(connector, self._backend.node) or (
                 connector.get('initiator') ==
                 self._backend.initiator.name()):
@@ -177,7 +178,7 @@ class Connections:
         return self._connect_remote(context, volume, connector)
 
     def _connect_remote(self, context, volume, connector):
-        # Cinder copies the location of a volume that it migrates.
+        # Cinder copies provider_location from the volume that it migrates.
         if self._backend.configuration.target_prefix + volume.name not in (
                 volume.provider_location or ''):
             export = self._target_driver.create_export(
@@ -188,7 +189,7 @@ class Connections:
         return self._target_driver.initialize_connection(volume, connector)
 
     def _end_remote(self, context, volume, connector):
-        """End a remote connection, and with the last one the export."""
+        """End a remote connection; remove the export after the last one."""
         self._target_driver.terminate_connection(volume, connector)
         if all(attachments.attached_on(record.connector,
                                        connector.get('host'))
@@ -201,6 +202,6 @@ class Connections:
         records.set_export(context, volume, None, None)
 
     def _remote(self, volume):
-        """Whether a volume is exported for use where it is."""
+        """Whether a volume is exported for a connection, not for a move."""
         return (volume.provider_location and
                 not records.prepared_move(volume))

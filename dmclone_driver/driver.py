@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The volume driver: what Cinder calls.
+"""The volume driver class that Cinder loads and calls.
 
-Cinder's LVM driver does what concerns one node; this adds the handles that
-users open and the moves between nodes.
+Cinder's LVM driver handles the logical volumes of one node. This driver adds
+the handles that users of a volume open, and the moves between nodes.
 """
 
 import contextlib
@@ -54,11 +54,11 @@ from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
-# What a new row has to say about exports and moves: Cinder copies these
-# fields of the volume that it migrates, or clones for images
+# Fields about exports and moves that are cleared in a new row. Cinder copies
+# them from the volume that it migrates, or clones for images
 # (cinder/volume/manager.py, _migrate_volume_generic, _clone_image_volume).
-_OF_ANOTHER = ('provider_location', 'provider_auth',
-               'replication_driver_data')
+_CLEARED_EXPORT_FIELDS = ('provider_location', 'provider_auth',
+                          'replication_driver_data')
 
 
 def _names(volume):
@@ -81,7 +81,7 @@ def _in_one_place(action):
 
 @interface.volumedriver
 class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
-    """LVM volumes that follow the instances which use them."""
+    """LVM volumes that move to the nodes of the instances that use them."""
 
     VERSION = '0.1.0'
     CI_WIKI_NAME = 'dmclone_driver_CI'
@@ -95,19 +95,19 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     @classmethod
     def get_driver_options(cls):
-        """Return the options of this driver and of those below it."""
+        """Return the options of this driver and of its base classes."""
         return opts.MOVE_OPTS + super().get_driver_options()
 
     # Start-up
 
     def check_for_setup_error(self):
-        """Verify the configuration, rebuild handles, meet the peers.
+        """Verify the configuration, rebuild handles, start to serve peers.
 
         Cinder calls this again if it fails.
 
         :raises: BadConfiguration
         """
-        # First, whatever else is not there: guests wait for these.
+        # Before any check that can fail: guests wait for these handles.
         devices.resume_left()
         if self.configuration.lvm_type == 'auto':
             self.configuration.lvm_type = 'default'
@@ -118,7 +118,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             self._assemble()
 
     def open_backend(self):
-        """Make what sees this node, without recovery and without peers.
+        """Open this node's backend, without recovery and without peers.
 
         :returns: :class:`dmclone_driver.move.backend.Backend`
         :raises: BadConfiguration
@@ -140,7 +140,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             super().delete_snapshot)
 
     def _assemble(self):
-        """Make the parts, recover, and only then answer peers."""
+        """Create the parts, run the recovery, then start to answer peers."""
         self._requests = peer_requests.PeerRequests(self._backend)
         self._teardown = teardown.Teardown(self._backend, self._requests)
         self._source = source.Source(self._backend, self._teardown)
@@ -172,14 +172,14 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         watch.start()
         self._server = rpcapi.serve(self.host, rpcapi.PeerEndpoint(
             self._destination, self._source))
-        start.peers_are_answered(context)
+        start.start_peer_sync(context)
 
     def _update_volume_stats(self):
-        """Report capacities as LVM does, and what this driver can do.
+        """Report LVM's capacities and this driver's capabilities.
 
-        Cinder asks for that each minute: what its commands have changed is
-        taken back then, and moves are found of which a start has read
-        too early.
+        Cinder calls this each minute. It also reverts changes that Cinder's
+        commands made to rows, and finds the prepared moves that were not yet
+        in the database as the start read it.
         """
         super()._update_volume_stats()
         context = cinder_context.get_admin_context()
@@ -200,30 +200,31 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     # Volumes
 
     def create_volume(self, volume):
-        """Make an empty volume; returns what its row has to say."""
+        """Create an empty volume; return the update of its row."""
         super().create_volume(volume)
-        return self._about_new(volume)
+        return self._model_update(volume)
 
     def create_volume_from_snapshot(self, volume, snapshot):
-        """Make a volume from a snapshot; returns what its row has to say."""
+        """Create a volume from a snapshot; return the update of its row."""
         super().create_volume_from_snapshot(volume, snapshot)
-        return self._about_new(volume)
+        return self._model_update(volume)
 
-    def _about_new(self, volume):
-        """Return what Cinder has to change in a new row.
+    def _model_update(self, volume):
+        """Return the fields that Cinder has to change in a new row.
 
-        No more than that: Cinder saves it once more when an image has been
-        copied, which may be after a move has begun.
+        Unchanged fields are left out: Cinder saves the update again after it
+        has copied an image, when a move may already have begun.
         """
-        update = {field: None for field in _OF_ANOTHER if volume[field]}
+        update = {field: None for field in _CLEARED_EXPORT_FIELDS
+                  if volume[field]}
         return dict(update, provider_id=volume_utils.append_host(
             self.host, self.get_pool(volume)))
 
     def local_path(self, volume, vg=None):
         """Return the handle of a volume, or the device of a snapshot.
 
-        Nothing but the handle is ever opened: the logical volume below it
-        is another device to the kernel, with another cache.
+        Only the handle is ever opened. To the kernel the logical volume below
+        it is another device, with another cache.
         """
         if isinstance(volume, objects.Volume):
             return _names(volume).path()
@@ -234,7 +235,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                               self._backend.logical_volume(_names(volume)))
 
     def _create_volume(self, name, size, lvm_type, mirror_count, vg=None):
-        """Make a logical volume with its handle, for whatever creates it."""
+        """Create a logical volume and its handle; all creations use this."""
         super()._create_volume(name, size, lvm_type, mirror_count, vg)
         names = Names(volume_utils.extract_id_from_volume_name(name))
         devices.ensure_linear(names, self._backend.logical_volume(names))
@@ -251,11 +252,12 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self.vg.delete(volume.name)
 
     def delete_volume(self, volume):
-        """Delete a volume, hydrated or not; what is gone is fine.
+        """Delete a volume, hydrated or not; succeed if it is already gone.
 
-        :raises: VolumeIsBusy, after which Cinder keeps the row; in a group
-            it would not (VolumeManager._delete_group_generic in
-            cinder/volume/manager.py): InvalidVolume there
+        :raises: VolumeIsBusy, after which Cinder keeps the row; InvalidVolume
+            for a volume in a group, whose row Cinder would not keep after
+            VolumeIsBusy (VolumeManager._delete_group_generic in
+            cinder/volume/manager.py)
         """
         try:
             self._delete_if_here(backend_module.context_of(volume), volume)
@@ -275,7 +277,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             self._teardown.remove(context, volume)
 
     def _may_be_deleted(self, context, volume):
-        """Whether a row is that of a volume, and its data is here."""
+        """Whether a row is a user's volume whose data is on this node."""
         lv = self._backend.logical_volume(_names(volume))
         try:
             self._preflight.refuse_placeholder(volume, _('delete'))
@@ -299,19 +301,19 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     @_in_one_place(_('extend'))
     def extend_volume(self, volume, new_size):
-        """Extend a volume that is in one place."""
+        """Extend a volume that is not moving."""
         names = _names(volume)
         if self.vg.lv_has_snapshot(volume.name):
-            # LVM has to deactivate the origin for that.
+            # LVM has to deactivate the origin of a snapshot to extend it.
             devices.remove(names, HANDLE)
         try:
             self.vg.extend_volume(volume.name, self._sizestr(new_size))
         except processutils.ProcessExecutionError as error:
-            # Since an extension that was cut off.
+            # An interrupted extension has already set this size.
             if 'matches existing size' not in error.stderr:
                 raise
         finally:
-            # Cinder leaves it inactive if that fails.
+            # Cinder leaves the origin inactive if the extension fails.
             lv = self._backend.logical_volume(names)
             logical_volumes.activate(lv)
             devices.ensure_linear(names, lv)
@@ -320,20 +322,20 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         steps.reached(Step.SHOWN, names.name_id)
 
     def create_cloned_volume(self, volume, src_vref):
-        """Copy a volume that is in one place; returns what its row says.
+        """Copy a volume that is not moving; return the update of its row.
 
-        What is copied is a snapshot. While that exists the volume stays, so
+        The copy reads a snapshot. A volume with a snapshot does not move, so
         it need not be locked: it can be attached and detached meanwhile.
         """
         super().create_cloned_volume(volume, src_vref)
-        return self._about_new(volume)
+        return self._model_update(volume)
 
     def create_snapshot(self, snapshot):
-        """Make a snapshot of a volume that is in one place."""
+        """Create a snapshot of a volume that is not moving."""
         if isinstance(snapshot, objects.Snapshot):
             self._snapshot_of(snapshot.volume, snapshot)
             return
-        # The temporary one that Cinder's LVM driver clones from.
+        # The temporary snapshot from which Cinder's LVM driver copies.
         names = names_module.of_logical_volume(snapshot['volume_name'])
         self._start_of_clone(records.owner_row(
             cinder_context.get_admin_context(), names.name_id), snapshot)
@@ -357,17 +359,17 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             self.vg.revert(self._escape_snapshot(snapshot.name))
             self.vg.deactivate_lv(volume.name)
             self.vg.activate_lv(volume.name)
-            # The merge has used the snapshot up.
+            # The merge has removed the snapshot.
             super().create_snapshot(snapshot)
         finally:
             self._ensure_handle(volume)
 
     def revert_to_snapshot(self, context, volume, snapshot):
-        """Revert a volume that is in one place, and not in use."""
+        """Revert a volume that is not moving and not in use."""
         self._revert(volume, context, snapshot)
 
     def manage_existing(self, volume, existing_ref):
-        """Take over a logical volume; returns what its row has to say.
+        """Take over a logical volume; return the update of its row.
 
         :raises: ManageExistingInvalidReference if it is part of a move,
             or has a handle
@@ -384,25 +386,25 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         super().manage_existing(volume, existing_ref)
         if isinstance(volume, objects.Volume):
             self._ensure_handle(volume)
-            return self._about_new(volume)
+            return self._model_update(volume)
 
     @_in_one_place(_('unmanage'))
     def unmanage(self, volume):
-        """Leave the logical volume to somebody else."""
+        """Remove the handle, and keep the logical volume."""
         devices.remove(_names(volume), HANDLE)
 
     def migrate_volume(self, context, volume, host):
-        """Leave a migration that is asked for to Cinder's own copy."""
+        """Leave a migration to Cinder's generic copy."""
         self._preflight.refuse_if_gone(context, volume, _('migrate'))
         self._preflight.refuse_while_moving(context, volume, _('migrate'))
         return False, None
 
     def retype(self, context, volume, new_type, diff, host):
-        """Change the type of a volume, wherever that is by now.
+        """Change a volume's type, and return the host that it is on now.
 
-        Cinder saves the host that the scheduler has answered, perhaps long
-        ago, unless it is told of another one. An error would make it copy
-        the volume, if that is allowed (VolumeManager.retype in
+        Cinder saves the scheduler's host, which may be outdated, unless the
+        driver returns another one. An error would make Cinder copy the
+        volume, if that is allowed (VolumeManager.retype in
         cinder/volume/manager.py).
         """
         volume.refresh()
@@ -419,26 +421,27 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def copy_image_to_volume(self, context, volume, image_service, image_id,
                              disable_sparse=False):
-        """Copy an image to a volume, which stays here meanwhile."""
+        """Copy an image to a volume, which must not move meanwhile."""
         with self._staying(context, volume):
             super().copy_image_to_volume(context, volume, image_service,
                                          image_id, disable_sparse)
 
     def copy_image_to_encrypted_volume(self, context, volume, image_service,
                                        image_id, disable_sparse=False):
-        """Copy an image to an encrypted volume, which stays here."""
+        """Copy an image to an encrypted volume, which must not move."""
         with self._staying(context, volume):
             super().copy_image_to_encrypted_volume(
                 context, volume, image_service, image_id, disable_sparse)
 
     def copy_volume_to_image(self, context, volume, image_service,
                              image_meta):
-        """Copy a volume to an image from where it is.
+        """Copy a volume to an image without moving the volume.
 
         :raises: NotHere, IsPlaceholder, PartlyDeleted, MovedAway
         """
         self._preflight.refuse_if_gone(context, volume, _('upload'))
-        self._refuse_unusable(volume, _('upload'))
+        self._preflight.refuse_by_tags(
+            volume, _('upload'), self._backend.logical_volume(_names(volume)))
         super().copy_volume_to_image(context, volume, image_service,
                                      image_meta)
 
@@ -446,7 +449,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def _staying(self, context, volume):
         """Refuse to move a volume while this node writes to it.
 
-        Cinder lets a volume be attached while an image is copied to it.
+        Cinder allows a volume to be attached while an image is copied to it.
         """
         with self._backend.lock(volume.id):
             self._preflight.refuse_if_gone(context, volume,
@@ -461,22 +464,22 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def update_migrated_volume(self, context, volume, new_volume,
                                original_volume_status):
-        """Keep the name that the logical volume was made with."""
-        # Cinder's copies may be hours old, and it goes on with these.
+        """Keep the names of both logical volumes after a migration."""
+        # Cinder's objects may be hours old, and Cinder uses them afterwards.
         volume.refresh()
         new_volume.refresh()
         records.exchange_owners(context, volume, new_volume)
-        # Not provider_id: Cinder exchanges that by itself, once.
+        # Without provider_id, which Cinder itself exchanges, once.
         return {'_name_id': new_volume.name_id,
                 'provider_location': new_volume.provider_location}
 
     # Connections
 
     def validate_connector(self, connector):
-        """Verify that a connector says who it is.
+        """Verify that a connector has a host and an initiator.
 
-        Which peer it belongs to is found where the volume is known too, in
-        :meth:`create_export`: so its user gets a message.
+        Its peer is looked up in :meth:`create_export`, where the volume is
+        known, too, so that the volume's user gets a message.
         """
         for key in ('host', 'initiator'):
             if not connector.get(key):
@@ -484,7 +487,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         return True
 
     def create_export(self, context, volume, connector, vg=None):
-        """Find who will serve a connector; nothing is exported here.
+        """Verify that a peer can serve a connector; export nothing.
 
         :raises: NoPeer
         """
@@ -492,16 +495,16 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     @classmethod
     def clean_volume_file_locks(cls, volume_id):
-        """Remove the files of a lock that nobody needs any more."""
+        """Remove the files of a lock that is no longer needed."""
         coordination.synchronized_remove('dmclone-*-%s' % volume_id)
 
     def ensure_export(self, context, volume):
         """Do nothing: :mod:`recovery` has rebuilt all handles."""
 
     def remove_export(self, context, volume):
-        """End what nobody is connected to; moves look after their own.
+        """Remove an export without connections; keep the export of a move.
 
-        Cinder also calls this when another attachment could not be made.
+        Cinder also calls this when another attachment failed.
         """
         self._connections.end_export(context, volume)
 
@@ -516,7 +519,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         return self._connections.begin(volume, connector)
 
     def terminate_connection(self, volume, connector, **kwargs):
-        """End a connection; a move that waited for that goes on.
+        """End a connection, and continue a move that waited for its end.
 
         :returns: whether the volume's export, if any, is still needed
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong, in words for the person who has to act on it."""
+"""Exceptions whose messages say what failed, why, and what to do."""
 
 from cinder import exception
 
@@ -24,27 +24,27 @@ class MoveRefused(exception.VolumeDriverException):
 class MoveFailed(exception.VolumeDriverException):
     """A move failed before its switchover and was rolled back."""
 
-    message = _("Volume %(volume)s could not be brought to %(host)s: "
+    message = _("Volume %(volume)s could not be moved to %(host)s: "
                 "%(reason)s. It stays where it was.")
 
 
 class MoveGone(exception.VolumeDriverException):
     """The move was aborted, or another one has taken its place."""
 
-    message = _("Move %(placeholder)s of volume %(volume)s is not "
-                "prepared any more: %(reason)s.")
+    message = _("Move %(placeholder)s of volume %(volume)s is no longer "
+                "prepared: %(reason)s.")
 
 
 class LockNotAcquired(exception.VolumeDriverException):
     """A volume's lock can't be taken now; nothing was done."""
 
     message = _("Nothing was done to volume %(volume)s: %(reason)s. Try "
-                "again later; if that does not help, the log of cinder-volume "
-                "tells the operator more.")
+                "again later; if that does not help, ask the operator to "
+                "check the log of cinder-volume.")
 
 
 class NotWhileMoving(exception.InvalidVolume):
-    """An operation that has to wait until a volume is in one place."""
+    """An operation that has to wait until a volume's move is complete."""
 
     message = _("Can't %(action)s volume %(volume)s while its data is moving "
                 "from %(source)s to %(destination)s. Wait until the move "
@@ -52,7 +52,7 @@ class NotWhileMoving(exception.InvalidVolume):
 
 
 class NotHere(exception.InvalidVolume):
-    """A request that came to a node which the volume has left."""
+    """A request to a node from which the volume has moved away."""
 
     message = _("Can't %(action)s volume %(volume)s: it has just moved to "
                 "%(host)s. Try again.")
@@ -63,42 +63,44 @@ class IsPlaceholder(exception.InvalidVolume):
 
     message = _("Can't %(action)s volume %(placeholder)s: it stands for data "
                 "of volume %(volume)s on %(host)s while that moves, and the "
-                "driver removes it when it is not needed any more. To move or "
+                "driver removes it when it is no longer needed. To move or "
                 "delete data, use volume %(volume)s.")
 
 
 class MovedAway(exception.InvalidVolume):
-    """The database points to a source, so it has forgotten the move."""
+    """The database points to a source, so it has lost the move."""
 
     message = _("Can't %(action)s volume %(volume)s on %(host)s: logical "
-                "volume %(lv)s was left behind when the volume moved to "
-                "another node, and the database does not know of that. It "
-                "was restored, or has lost its last transactions. Nothing is "
-                "changed on any node. Ask the operator to bring the database "
-                "up to date (dmclone-reconcile names what the nodes have).")
+                "volume %(lv)s is the source of the volume's move to another "
+                "node, and the database does not know of that move. The "
+                "database was restored, or has lost its last transactions. "
+                "Nothing is changed on any node. Ask the operator to bring "
+                "the database up to date (dmclone-reconcile shows what each "
+                "node has).")
 
 
 class NotOnNode(exception.InvalidVolume):
-    """LVM does not have what the database says is there."""
+    """The logical volume is not on the node that the database names."""
 
     message = _("Can't %(action)s volume %(volume)s: there is no logical "
                 "volume %(lv)s on %(host)s. If the database was restored, or "
-                "has lost its last transactions, dmclone-reconcile on the "
-                "other nodes names what they have.")
+                "has lost its last transactions, ask the operator to run "
+                "dmclone-reconcile on the other nodes: it shows what they "
+                "have.")
 
 
 class StillClone(exception.InvalidVolume):
-    """LVM says that data is elsewhere, and the database does not."""
+    """By LVM's tags a volume is a clone, but the database has no source."""
 
     message = _("Can't %(action)s volume %(volume)s: logical volume %(lv)s "
                 "does not have all of its data yet, and the database does "
                 "not know where the rest is. Ask the operator to bring the "
-                "database up to date (dmclone-reconcile names what the "
-                "nodes have).")
+                "database up to date (dmclone-reconcile shows what each "
+                "node has).")
 
 
 class DataLost(exception.InvalidVolume):
-    """An operation that needs what was on a node that never comes back."""
+    """An operation that needs data of a lost source."""
 
     message = _("Can't %(action)s volume %(volume)s: part of its data was on "
                 "%(host)s, which is lost. Copy what can be read of it to "
@@ -106,11 +108,11 @@ class DataLost(exception.InvalidVolume):
 
 
 class DatabaseBehind(exception.VolumeDriverException):
-    """A destination that was in use, and by the database never was."""
+    """A destination was in use, but the database says that it never was."""
 
     message = _("Logical volume %(lv)s is kept: it has been the home of "
-                "volume %(volume)s, and by the database, which was restored "
-                "or has lost its last transactions, its move is "
+                "volume %(volume)s, but the database, which was restored "
+                "or has lost its last transactions, says that its move is "
                 "%(state)s")
 
 
@@ -118,28 +120,29 @@ class ReadLagsBehind(exception.VolumeDriverException):
     """One of several database servers does not have the last transactions."""
 
     message = _("The database as it is read on this node does not have the "
-                "last changes of volume %(volume)s yet. Try again; if that "
-                "stays so, ask the operator to look at the database's "
+                "last changes of volume %(volume)s yet. Try again; if it "
+                "fails again, ask the operator to check the database's "
                 "replication.")
 
 
 class HandleMissing(exception.VolumeDriverException):
-    """A volume that could not be brought back after a start."""
+    """A volume's handle could not be rebuilt at the start."""
 
     message = _("Volume %(volume)s can't be attached on %(host)s: its device "
-                "%(path)s could not be made there. The log of cinder-volume "
-                "says why, and it is tried again until it works.")
+                "%(path)s could not be created there. The driver retries "
+                "that until it succeeds. Try again later; if that does not "
+                "help, the log of cinder-volume says why.")
 
 
 class PartlyDeleted(exception.VolumeDriverException):
-    """A volume whose deletion has begun and was cut off."""
+    """A volume whose deletion was interrupted."""
 
     message = _("Volume %(volume)s can't be used: its deletion has begun, "
-                "and what it held is lost. Delete it again.")
+                "and its data is lost. Delete it again.")
 
 
 class EncryptionRefused(exception.VolumeDriverException):
-    """os-brick would lay a link to the decrypted device over the handle."""
+    """os-brick would replace the handle by a link to the decrypted device."""
 
     message = _("Volume %(volume)s can't be attached: its type is encrypted "
                 "with the provider %(provider)s, and only luks works with "
@@ -147,11 +150,11 @@ class EncryptionRefused(exception.VolumeDriverException):
 
 
 class UnexpectedTable(exception.VolumeDriverException):
-    """A device that is not what it has to be to become linear."""
+    """A device whose present table may not be replaced by a linear one."""
 
-    message = _("Device %(device)s was left as it is: it is not %(expected)s, "
+    message = _("Device %(device)s was not changed: it is not %(expected)s, "
                 "the kernel says: %(status)s. Wait until all of the volume's "
-                "data is in one place, then try again.")
+                "data is on one node, then try again.")
 
 
 class MetadataUnusable(exception.VolumeDriverException):
@@ -163,11 +166,11 @@ class MetadataUnusable(exception.VolumeDriverException):
 
 
 class NoRoomForMetadata(exception.VolumeDriverException):
-    """A clone can't be made, since its bitmap would have no place."""
+    """A clone can't be created: there is no room for its metadata."""
 
     message = _("Metadata of volume %(volume)s needs %(needed)d MiB in "
                 "volume group %(group)s: %(reason)s. Wait until other "
-                "volumes have hydrated, or ask the operator for more room.")
+                "volumes have hydrated, or ask the operator for more space.")
 
 
 class BadConfiguration(exception.VolumeBackendAPIException):
@@ -178,17 +181,17 @@ class BadConfiguration(exception.VolumeBackendAPIException):
 
 
 class PeerError(exception.VolumeDriverException):
-    """A peer has not done what it was asked."""
+    """A request to a peer failed."""
 
 
 class PeerUnreachable(PeerError):
-    """A peer did not answer in time, or nobody serves its queue."""
+    """A peer did not answer in time, or its queue has no consumer."""
 
     message = _("backend %(host)s did not answer %(call)s within %(seconds)s "
                 "seconds")
 
 
 class PeerFailed(PeerError):
-    """A peer answered that it could not do what it was asked."""
+    """A peer answered that the request failed."""
 
     message = _("backend %(host)s says: %(reason)s")

@@ -14,82 +14,82 @@ MOVE_OPTS = [
             ('brd', "memory, as the kernel's RAM disk"),
             ('zram', 'compressed memory'),
             ('tmpfs', 'memory that can be swapped out')],
-        help='Where a clone records which blocks it has. Memory is lost when '
-             'the node goes down: see dmclone_volatile_metadata. Holds for '
-             'moves that begin after a change.'),
+        help='Where a clone records which blocks it has. Metadata in memory '
+             'is lost when the node goes down: see '
+             'dmclone_volatile_metadata. A change applies to moves that '
+             'begin after it.'),
     cfg.StrOpt(
         'dmclone_metadata_volume_group',
         help='LVM volume group for metadata with the backend "lvm", for '
              'example on an NVMe disk. It must survive a power cut. Default: '
-             'the group of the volumes themselves.'),
+             'the volume group of the volumes.'),
     cfg.StrOpt(
         'dmclone_metadata_device',
         help='Disk or partition for metadata with the backend "device", such '
-             'as an NVMe namespace, with a name that stays: '
-             '/dev/disk/by-id/... If it is blank, a volume group is made of '
-             'it.'),
+             'as an NVMe namespace, by its persistent name: '
+             '/dev/disk/by-id/... If the device is blank, the driver creates '
+             'a volume group on it.'),
     cfg.BoolOpt(
         'dmclone_volatile_metadata',
         default=False,
         help='Allow the backends brd, zram and tmpfs. If a node goes down '
-             'while a volume hydrates on it, nobody can tell any more which '
-             'blocks were written there: ALL DATA OF THAT VOLUME IS LOST, '
-             'what was synced included. Volumes that have hydrated are '
-             'safe.'),
+             'while a volume hydrates on it, the record of which blocks were '
+             'written there is gone: ALL DATA OF THAT VOLUME IS LOST, synced '
+             'writes included. Volumes that have hydrated are safe.'),
     cfg.IntOpt(
         'dmclone_metadata_memory',
         default=256, min=8,
-        help='Memory in MiB that metadata may take on this node at most, '
-             'with the backends brd, zram and tmpfs. A volume takes 4 MiB '
-             'or less (more with a small dmclone_region_size); a move '
-             'that finds no room is refused.'),
+        help='Maximum memory in MiB for metadata on this node, with the '
+             'backends brd, zram and tmpfs. A volume takes 4 MiB or less '
+             '(more with a small dmclone_region_size); a move whose metadata '
+             'does not fit is refused.'),
     cfg.IntOpt(
         'dmclone_region_size',
         default=0, min=0, max=1048576,
         help='Size in KiB of the regions that a clone tracks and copies; a '
              'power of two from 4 to 1048576, or 0 to choose by the size of '
-             'the volume and the kind of metadata. A first write to a part '
-             'of a region waits for the rest from the source; with 4 KiB '
-             'hardly any does, but each changes metadata. Larger regions '
-             'need less metadata and memory.'),
+             'the volume and the kind of metadata. The first write to a part '
+             'of a region waits for the rest of it from the source. With '
+             '4 KiB hardly any write waits, but each changes metadata. Larger '
+             'regions need less metadata and memory.'),
     cfg.IntOpt(
         'dmclone_hydration_threshold',
         default=8192, min=4,
-        help='How much may be on its way from the source at a time, in KiB '
-             '(hydration_threshold of dm-clone, which counts regions).'),
+        help='Maximum amount of data in KiB that is being copied from the '
+             'source at a time (hydration_threshold of dm-clone, which '
+             'counts regions).'),
     cfg.IntOpt(
         'dmclone_hydration_batch_size',
         default=1024, min=4,
-        help='How much of adjacent regions is copied as one, in KiB '
-             '(hydration_batch_size of dm-clone, which counts regions). '
-             'Keep it well below dmclone_hydration_threshold, so that one is '
-             'read while another is written.'),
+        help='Maximum amount of adjacent data in KiB that is copied as one '
+             'batch (hydration_batch_size of dm-clone, which counts '
+             'regions). Keep it well below dmclone_hydration_threshold, so '
+             'that one batch is read while another is written.'),
     cfg.IntOpt(
         'dmclone_check_interval',
         default=10, min=1,
-        help='Seconds between two looks at the kernel for clones that are '
-             'complete or in trouble, beside the events that the kernel '
-             'sends.'),
+        help='Seconds between two checks for clones that are complete or in '
+             'trouble. An event from the kernel starts a check, too.'),
     cfg.IntOpt(
         'dmclone_prepare_timeout',
         default=40, min=5,
-        help='Seconds that a peer has to prepare a volume. It has less if '
-             'less is left of rpc_response_timeout, which limits the whole '
-             'request.'),
+        help='Seconds that a peer has to prepare a destination. It has less '
+             'if less is left of rpc_response_timeout, which limits the '
+             'whole request.'),
     cfg.IntOpt(
         'dmclone_source_timeout',
         default=-1, min=-1,
         help='Seconds after which a request for data that is not copied yet '
              'gets an I/O error, while the node of the source does not '
-             'answer. With -1 it waits until that node is back: the guest '
-             'may hang, but nothing fails. Holds for sessions that begin '
-             'after a change.'),
+             'answer. With -1 the request waits until that node is back: the '
+             'guest may hang, but no request fails. A change applies to '
+             'iSCSI sessions that begin after it.'),
     cfg.BoolOpt(
         'dmclone_remote_attach',
         default=False,
-        help='Let a host without this backend use a volume over iSCSI '
-             'where it is, instead of refusing. Such an instance has no '
-             'local storage and depends on both hosts.'),
+        help='Allow a host without this backend to attach a volume over '
+             'iSCSI, without a move. By default that is refused. Such an '
+             'instance has no local storage and depends on both hosts.'),
 ]
 
 CONF = cfg.CONF
@@ -97,6 +97,6 @@ CONF.register_opts(MOVE_OPTS, group=configuration.SHARED_CONF_GROUP)
 
 
 def list_opts():
-    """Return the options for the sample file, as oslo.config wants them."""
+    """Return the options for the sample file, as oslo.config expects them."""
     return [(configuration.SHARED_CONF_GROUP,
              MOVE_OPTS)]

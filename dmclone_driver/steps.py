@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps of all that is done to a volume, and the flows of steps.
+"""The steps of each operation on a volume, and the flows of steps.
 
-A unit test lets the driver go through each flow and compares. After each step
-the process may die, or its node, or the network: what that leaves behind, and
-who goes on from there, is a page of its own in the documentation, "When
-something dies".
+A unit test runs each flow and compares its steps. After each step the process,
+its node or the network may fail. The page "When something dies" of the
+documentation says what each failure leaves behind, and who continues.
 """
 
 import enum
@@ -15,9 +14,9 @@ LOG = logging.getLogger(__name__)
 
 
 class Step(enum.Enum):
-    """What is true once the step is done."""
+    """A step, described by what is true once it is done."""
 
-    #: A move is in the database: nobody else moves the volume.
+    #: A move is in the database: no other move of the volume can begin.
     BEGUN = 'begun'
     #: The home serves the volume, read-only, to the peer.
     EXPORTED = 'exported'
@@ -27,21 +26,21 @@ class Step(enum.Enum):
     FORMATTED = 'formatted'
     #: ... and a session to the home.
     CONNECTED = 'connected'
-    #: ... and a clone whose gate is shut.
+    #: ... and a clone whose gate is closed.
     PASSIVE = 'passive'
     #: The peer is the volume's home.
     SWITCHED = 'switched'
-    #: The old home refuses writes, which LVM there knows, too.
+    #: The old home refuses writes, and a tag of LVM there says so.
     SEALED = 'sealed'
-    #: LVM on the new home says that the gate may be open.
+    #: A tag of LVM on the new home says that the gate may be open.
     OPENING = 'opening'
     #: The new home lets writes through.
     OPENED = 'opened'
-    #: It copies what it does not have yet.
+    #: The new home copies the regions that it does not have yet.
     HYDRATING = 'hydrating'
-    #: It has all, in a linear handle.
+    #: The new home has all regions, and the handle is linear.
     LINEAR = 'linear'
-    #: ... which LVM knows, too.
+    #: ... and a tag of LVM says so.
     COMPLETE = 'complete'
     #: A clone's gate and source shim are gone.
     DISMANTLED = 'dismantled'
@@ -49,15 +48,15 @@ class Step(enum.Enum):
     DISCONNECTED = 'disconnected'
     #: ... and its metadata.
     FORGOTTEN = 'forgotten'
-    #: The database says that nobody needs the source.
+    #: The database says that nothing needs the source.
     RELEASED = 'released'
-    #: The database says that the move will never be switched.
+    #: The database says that the move will never switch over.
     ABORTED = 'aborted'
-    #: A volume that is deleted is nothing but a linear handle any more.
+    #: Of a volume to delete, only its data and a linear handle are left.
     CUT_LOOSE = 'cut loose'
-    #: Its data is gone, or that of a destination which was thrown away.
+    #: The logical volume of a volume, source or destination is deleted.
     DELETED = 'deleted'
-    #: The home does not serve it any more.
+    #: The home does not export the volume any longer.
     UNEXPORTED = 'unexported'
     #: The placeholder is gone from the database.
     GONE = 'gone'
@@ -67,10 +66,10 @@ class Step(enum.Enum):
     SHOWN = 'shown'
 
 
-# On which side a step is done.
+# The side on which a step is done.
 HOME, PEER = 'home', 'peer'
 
-#: Up to the switchover, however the volume is attached.
+#: Up to the switchover, for every kind of attachment.
 PREPARE = (
     (HOME, Step.BEGUN), (HOME, Step.EXPORTED), (PEER, Step.ALLOCATED),
     (PEER, Step.FORMATTED), (PEER, Step.CONNECTED), (PEER, Step.PASSIVE))
@@ -81,20 +80,20 @@ _FORGET = ((PEER, Step.FORGOTTEN),)
 _REMOVE_SOURCE = ((PEER, Step.RELEASED), (HOME, Step.CUT_LOOSE),
                   (HOME, Step.DELETED), (HOME, Step.GONE))
 
-#: The old attachment of a live migration goes.
+#: The old attachment of a live migration is deleted.
 MOVE = ((HOME, Step.SWITCHED), *_START)
-#: Attached on a peer.
+#: A volume is attached on a peer.
 ATTACH_AWAY = (*PREPARE, *MOVE)
 #: The guest of a live migration writes on the peer.
 MIGRATE = (*PREPARE, (PEER, Step.SWITCHED), *_START)
-#: All is copied.
+#: All regions are hydrated.
 COMPLETE = ((PEER, Step.LINEAR), (PEER, Step.COMPLETE), *_DISMANTLE,
             *_FORGET, *_REMOVE_SOURCE)
-#: A live migration is aborted: the new attachment goes.
+#: A live migration is aborted: the new attachment is deleted.
 ROLL_BACK = (
     (PEER, Step.ABORTED), *_DISMANTLE, (PEER, Step.DELETED), *_FORGET,
     (HOME, Step.ABORTED), (HOME, Step.UNEXPORTED), (HOME, Step.GONE))
-#: A volume is deleted, before or after all of it is copied.
+#: A volume is deleted, before or after it is complete.
 DELETE_CLONE = (
     *_DISMANTLE, *_FORGET, (PEER, Step.CUT_LOOSE), (PEER, Step.DELETED),
     *_REMOVE_SOURCE)
@@ -109,7 +108,7 @@ FLOWS = {'attach away': ATTACH_AWAY, 'live migration': MIGRATE,
 
 
 def reached(step, row_id):
-    """Say that a step is done.
+    """Log that a step is done.
 
     :param row_id: of the volume or placeholder, or the name of its logical
         volume

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dmclone-forget-node: deal with what waits for a node that is lost."""
+"""dmclone-forget-node: finish or give up what depends on a lost node."""
 
 import sys
 
@@ -14,8 +14,8 @@ CONF = cfg.CONF
 OPTIONS = [
     program.BACKEND,
     cfg.StrOpt('node', positional=True, required=True,
-               help='The node that never comes back, by its name before the '
-                    '@ in "openstack volume service list".'),
+               help='Name of the node that is lost for good: the part before '
+                    'the @ in "openstack volume service list".'),
     program.DO_IT,
 ]
 
@@ -27,7 +27,7 @@ def _forget(context, backend):
 
 
 def main():
-    """Print a line for each thing to do; the exit code is 1 if any is."""
+    """Print one line per action; return 1 if any is not done."""
     return program.run(OPTIONS, _forget)
 
 

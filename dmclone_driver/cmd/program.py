@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands share: Cinder's configuration, and a backend's."""
+"""Shared by the commands: reads the configuration and opens a backend."""
 
 import shlex
 import sys
@@ -18,20 +18,23 @@ from oslo_log import log as logging
 from oslo_privsep import priv_context
 
 from dmclone_driver import exception
-from dmclone_driver.move import acts
+from dmclone_driver.move import plan
 
 CONF = cfg.CONF
 
 BACKEND = cfg.StrOpt('backend', positional=True, required=True,
-                     help='The section of cinder.conf with the backend.')
+                     help='Section of cinder.conf that configures the '
+                          'backend.')
 DO_IT = cfg.BoolOpt('do-it', default=False,
-                    help='Do what is said. Without it nothing is changed.')
+                    help='Do what the lines say. Without it nothing is '
+                         'changed.')
 
 
 def load_driver():
     """Return the driver's module, and Cinder's options of a backend.
 
-    Both name Cinder's objects as soon as they are imported.
+    Cinder's objects have to be registered first: both modules use them when
+    they are imported.
     """
     objects.register_all()
     from cinder.volume import manager
@@ -61,7 +64,7 @@ def run(options, function):
     CONF.register_cli_opts(options)
     logging.register_options(CONF)
     CONF(sys.argv[1:], project='cinder', version=version.version_string())
-    # To whom has called this, not into the service's log.
+    # Log to the caller's terminal, not to the service's log.
     CONF.set_override('log_file', None)
     CONF.set_override('log_dir', None)
     CONF.set_override('use_stderr', True)
@@ -72,18 +75,18 @@ def run(options, function):
                         _open_backend(CONF.backend))
     except exception.BadConfiguration as error:
         return error.msg
-    except acts.Refused as error:
+    except plan.Refused as error:
         return str(error)
 
 
 def tell(found, done):
-    """Print a line for each act; the exit code is 1 if anything is left.
+    """Print one line per action; return 1 if any is not done.
 
-    :param found: iterator of :class:`dmclone_driver.move.acts.Act`
+    :param found: iterator of :class:`dmclone_driver.move.plan.Action`
     :param done: whether they were done
     """
     code = 0
-    for act in found:
-        print(act.line(done), flush=True)
-        code |= bool(act.kept or not done)
+    for action in found:
+        print(action.line(done), flush=True)
+        code |= bool(action.obstacle or not done)
     return code

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dmclone-reconcile: show, or remove, what belongs to nobody on this node."""
+"""dmclone-reconcile: show, or remove, the leftovers on this node."""
 
 import sys
 
@@ -14,12 +14,13 @@ CONF = cfg.CONF
 OPTIONS = [
     program.BACKEND,
     cfg.BoolOpt('remove', default=False,
-                help='Remove what can be removed. Without it nothing is '
-                     'changed.'),
+                help='Remove the leftovers that can be removed. Without it '
+                     'nothing is changed.'),
     cfg.StrOpt('restore', metavar='VOLUME',
-               help='Instead of that, let the database point to the logical '
-                    'volume on this node that is the home of a volume. '
-                    'Without --do-it it only says what it would do.'),
+               help='Instead of showing leftovers, change the database to '
+                    'point to the logical volume on this node that is the '
+                    'home of a volume. Without --do-it the change is only '
+                    'printed.'),
     program.DO_IT,
 ]
 
@@ -35,7 +36,7 @@ def _reconcile(context, backend):
 
 
 def main():
-    """Print a line for each leftover; the exit code is 1 if any stays."""
+    """Print one line per leftover; return 1 if any is not removed."""
     return program.run(OPTIONS, _reconcile)
 
 

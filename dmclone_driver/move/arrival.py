@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The switchover without a request: a guest has arrived and writes.
+"""Switchover by the peer, triggered by the first write of a guest.
 
-A passive clone's gate holds back what a guest writes, which is the sign that
-it runs here. Then this node makes itself the volume's home, whatever has
-become of the old one.
+The gate of a passive clone holds back writes. A pending write shows that the
+guest runs on this node. Then this node makes itself the volume's home, in
+whatever state the old home is.
 """
 
 from oslo_log import log as logging
@@ -17,12 +17,13 @@ from dmclone_driver.node import names as names_module
 
 LOG = logging.getLogger(__name__)
 
-# The longest pause between two looks at a gate at which a write waits.
+# The longest pause, in seconds, between two checks of a passive clone with a
+# pending write.
 RETRY_WRITE = 2
 
 
 class Arrival:
-    """Passive clones of this node: opened, or thrown away."""
+    """Activate or delete the passive clones of this node."""
 
     def __init__(self, backend, destination, requests, troubles):
         self._jobs = backend.jobs
@@ -32,7 +33,7 @@ class Arrival:
         self._troubles = troubles
 
     def look(self, context, names, status):
-        """See whether a passive clone has to be opened or thrown away."""
+        """Activate or delete a passive clone according to its move."""
         due = (self._pauses.due('w' + names.name_id, RETRY_WRITE)
                if status.written else
                self._pauses.due(names.name_id, jobs.RETRY_WAITING))
@@ -65,38 +66,40 @@ class Arrival:
         self.forget(names)
 
     def forget(self, names):
-        """Keep nothing about what is no passive clone any more."""
+        """Forget a clone that is not passive any longer."""
         self._pauses.forget(names.name_id)
         self._pauses.forget('w' + names.name_id)
 
     def _take_write(self, context, names, placeholder):
-        """Take a write that waits for the sign that the guest has come.
+        """Switch over for a pending write, or abort if it is too early.
 
         :returns: the state of the move afterwards
         """
         status = dmsetup.clone(names.of(names_module.HANDLE))
         if status is None or not status.written:
-            # The kernel counts its own idle looks, too, for a moment
-            # (do_hydration in drivers/md/dm-clone-target.c).
+            # There was no write: do_hydration in the kernel
+            # (drivers/md/dm-clone-target.c) briefly raises the number of
+            # hydrating regions even if it copies none.
             return records.PREPARED
         volume_id = records.volume_of(placeholder)
         volume = records.get(context, volume_id)
-        if volume is not None and attachments.under_way(
+        if volume is not None and attachments.attaching(
                 volume, records.record(placeholder).node):
             return self._refuse_write(context, names, placeholder)
         try:
             records.switch_over(context, volume_id, placeholder.id)
         except exception.MoveGone as error:
-            LOG.error('A write to %(names)s waits, but %(error)s',
+            LOG.error('A write to %(names)s is pending, but %(error)s',
                       {'names': names, 'error': error.msg})
             return records.PREPARED
         return records.SWITCHED
 
     def _refuse_write(self, context, names, placeholder):
-        """End a move whose destination was written too early.
+        """Abort a move whose destination was written too early.
 
-        Even if the guest comes: it may have changed since, on the old home,
-        what dm-clone has read from there for this write.
+        The move can't be kept for the guest. dm-clone may have read blocks
+        from the source for this write, and the guest may have changed them
+        on the old home since.
 
         :returns: the state of the move afterwards
         """
@@ -104,7 +107,7 @@ class Arrival:
         LOG.error('Unexpected write to %(device)s before the attachment of '
                   'volume %(volume)s to this node was completed: it is not '
                   'from the instance. The write fails, the move is aborted, '
-                  'and the volume stays where it is.',
+                  'and the volume stays on its home.',
                   {'device': names.path(), 'volume': volume_id})
         if not records.abort(context, volume_id, placeholder.id):
             return records.SWITCHED

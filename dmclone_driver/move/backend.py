@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parts of the driver share: this node's backend."""
+"""This node's backend: the objects that the parts of the driver share."""
 
 from cinder import context as cinder_context
 from cinder import exception as cinder_exception
@@ -27,7 +27,8 @@ class Backend:
     :ivar client: :class:`dmclone_driver.move.rpcapi.PeerClient`
     :ivar delete_volume: function that clears and deletes the logical volume
         of a row, with its handle
-    :ivar delete_snapshot: the same of a snapshot, by ``name`` and ``size``
+    :ivar delete_snapshot: function that clears and deletes a snapshot, by
+        its ``name`` and ``size``
     :ivar locks: :class:`dmclone_driver.move.locks.Locks`
     :ivar jobs: :class:`dmclone_driver.move.jobs.Jobs`
     """
@@ -48,17 +49,17 @@ class Backend:
 
     @property
     def node(self):
-        """The node's name, as its cinder-volume knows it."""
+        """The node's name, as in the host of its cinder-volume."""
         return self.host.partition('@')[0]
 
     def capabilities(self):
-        """Return what volume types can ask for, beside Cinder's own."""
+        """Return the driver's own capabilities for volume types."""
         return {'dmclone_metadata_backend': self.metadata.kind,
                 'dmclone_metadata_persistent': self.metadata.persistent}
 
     @property
     def tuning(self):
-        """How clones of this backend copy."""
+        """The hydration settings for clones of this backend."""
         return devices.Tuning(
             self.configuration.dmclone_hydration_threshold,
             self.configuration.dmclone_hydration_batch_size)
@@ -68,11 +69,11 @@ class Backend:
         return records.backend_of(row) == self.host
 
     def correct(self, context, row):
-        """Take back what something other than this driver made of a row.
+        """Correct a row whose host was changed by another program.
 
-        An operator's command, or an answer that Cinder has waited for, may
-        have changed the host of a volume that this driver has moved
-        meanwhile. What LVM has on this node outranks the row.
+        An operator's command, or Cinder after it has waited for an answer,
+        may have changed the host of a volume that this driver has moved
+        meanwhile. A logical volume on this node outranks the row.
         """
         there = records.recorded_backend(row)
         if not (row.host and there and records.is_altered(row)) or (
@@ -80,7 +81,7 @@ class Backend:
             return
         if there != row.host.partition('#')[0] == self.host and (
                 self.logical_volume(Names(row.name_id)) is not None):
-            # The node has another name now.
+            # The node was renamed.
             records.set_owner(context, row)
         elif records.is_placeholder(row) or self.service(
                 context, there) is not None:
@@ -88,7 +89,7 @@ class Backend:
         row.refresh()
 
     def correct_all(self, context):
-        """Take back what was made of rows of this backend, with one query."""
+        """Correct all altered rows of this backend; find them in one query."""
         for row_id in records.altered(context, self.host):
             try:
                 row = records.get(context, row_id)
@@ -99,7 +100,7 @@ class Backend:
                               'tried again.', row_id)
 
     def is_up(self, context, host):
-        """Whether the service of a backend has been heard of lately."""
+        """Whether the service of a backend has reported recently."""
         service = self.service(context, host)
         return service is not None and service.is_up
 
@@ -120,25 +121,25 @@ class Backend:
     def warm_up(self):
         """Start the privileged daemons of Cinder and os-brick.
 
-        They take seconds, which the first user would wait for.
+        They need seconds to start, and the first request would wait.
         """
         try:
             self.initiator.name()
             self.target.unexport('dmclone-warm-up')
         except Exception:
-            LOG.exception('The iSCSI tools do not answer.')
+            LOG.exception('Starting the iSCSI tools in advance failed.')
 
     def lock(self, volume_id, timeout=None):
-        """Serialise what this node does with a volume.
+        """Serialise this node's operations on a volume.
 
-        Between nodes the database decides, see :mod:`records`. Whoever
-        holds this lock may call a peer, which takes its own; a peer's call
-        that takes it must not call back.
+        Between nodes the database decides, see :mod:`records`. The holder of
+        this lock may call a peer, which takes the peer's own lock. The
+        handler of a peer's call that takes this lock must not call the peer.
 
         :param timeout: seconds to wait; a coordination service that does not
             answer can take longer, by its own timeout (30 seconds with etcd)
-        :returns: context manager, which raises LockNotAcquired before
-            anything is done, and nothing of its own afterwards
+        :returns: context manager, which raises LockNotAcquired before its
+            body runs, and no exception of its own afterwards
         """
         return self.locks.hold(volume_id, timeout)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the last region to the end: a linear handle, and no source."""
+"""Turn a complete clone into a linear handle and release its source."""
 
 from oslo_log import log as logging
 from oslo_utils import excutils
@@ -18,7 +18,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Completion:
-    """Clones of this node that have all that they need."""
+    """Complete clones of this node."""
 
     def __init__(self, backend, teardown, requests, troubles):
         self._backend = backend
@@ -26,12 +26,12 @@ class Completion:
         self._teardown = teardown
         self._requests = requests
         self._troubles = troubles
-        #: Volumes that are complete, but whose clone is not yet cleared up.
+        #: Names of complete clones whose cleanup has not finished.
         self.unfinished = backend.jobs.kind('clear up clone',
                                             self.finish_again)
 
     def complete(self, context, names):
-        """Turn a complete clone into a linear handle; its source goes."""
+        """Turn a complete clone into a linear handle; release its source."""
         volume_id = self._volume_id(context, names)
         with self._backend.lock(volume_id):
             status = dmsetup.clones().get(names.of(names_module.HANDLE))
@@ -45,7 +45,8 @@ class Completion:
                     return
             except Exception:
                 with excutils.save_and_reraise_exception():
-                    # It may be linear all the same, and is no clone then.
+                    # The handle may be linear in spite of the error, and
+                    # the volume then has no clone any longer.
                     row = records.owner_row(context, names.name_id)
                     self._jobs.add('recover', row.id, row)
             steps.reached(Step.LINEAR, names.name_id)
@@ -56,16 +57,16 @@ class Completion:
 
     @staticmethod
     def _volume_id(context, names):
-        """Return the id of the volume whose lock guards a clone."""
+        """Return the id of the volume whose lock protects a clone."""
         source = records.placeholder(context, names.name_id)
         return names.name_id if source is None else records.volume_of(source)
 
     def _is_known(self, context, names, lv):
-        """Whether the database knows the move that a clone has come from.
+        """Whether the database knows the switchover of a clone's move.
 
-        If not it has been restored, or has lost its last transactions, and
-        all that the clone needed is kept until it knows. A row that is gone
-        is nothing unusual where nothing else is left.
+        If not, the database was restored or has lost its last transactions.
+        The clone's source and metadata are kept until it is up to date. A
+        missing row is normal once the clone is cleaned up.
 
         :param lv: the clone's logical volume
         """
@@ -79,21 +80,21 @@ class Completion:
             context, names, 'unknown', 'Volume %(volume)s is complete in '
             'logical volume %(lv)s, but its move %(name)s is %(state)s '
             'in the database, which was restored or has lost its last '
-            'transactions. What the clone needed is kept until the database '
-            'is up to date; dmclone-reconcile says more.',
+            'transactions. The source and the metadata are kept until the '
+            'database is up to date; run dmclone-reconcile for details.',
             {'volume': lv.tagged(logical_volumes.OPENED_TAG), 'lv': lv.path,
              'name': names.name_id, 'state': state or 'unknown'})
         return False
 
     def _is_cleared_up(self, names, lv):
-        """Whether a clone has got as far as the release of its source."""
+        """Whether a clone's devices and metadata are removed already."""
         return not (lv.clone or
                     dmsetup.device(names.of(GATE)) or
                     dmsetup.device(names.of(names_module.SOURCE)) or
                     self._backend.metadata.find(names))
 
     def finish_again(self, context):
-        """Clear up after the clones for which that has failed."""
+        """Repeat the cleanup of the clones for which it has failed."""
         for names in list(self.unfinished):
             try:
                 with self._backend.lock(self._volume_id(context, names)):
@@ -104,10 +105,10 @@ class Completion:
                               'tried again.', names)
 
     def finish(self, context, names):
-        """Remove what a volume that has become complete does not need.
+        """Remove the devices, metadata and source of a complete clone.
 
-        Can be repeated after a crash at any point: the tag says that it
-        has begun, and goes last.
+        Can be repeated after a crash at any point: a tag is set before the
+        first removal and removed after the last.
         """
         lv = self._backend.logical_volume(names)
         source = records.placeholder(context, names.name_id)
@@ -117,7 +118,7 @@ class Completion:
         if not self._is_known(context, names, lv):
             self.unfinished.add(names)
             return
-        # Nothing that could still be needed goes before this.
+        # Flush before the source and the metadata are removed.
         block.flush_disk(names.path())
         logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                               logical_volumes.COMPLETE_TAG)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a request may take: no longer than its caller waits."""
+"""The deadline of a request: the time that its caller waits."""
 
 import time
 
@@ -7,13 +7,13 @@ from oslo_config import cfg
 
 CONF = cfg.CONF
 
-# Of the seconds that Cinder's API waits, what is left to Cinder itself, before
-# and after the driver is called.
+# Seconds of the API's waiting time that are reserved for Cinder itself, before
+# and after it calls the driver.
 MARGIN = 10
 
 
 class Deadline:
-    """The time by which a request has to be over."""
+    """The time by which a request has to end."""
 
     def __init__(self, seconds, clock=time.monotonic):
         self._clock = clock
@@ -21,15 +21,15 @@ class Deadline:
 
     @classmethod
     def of_request(cls):
-        """Return the deadline of a request that the API waits for."""
+        """Return the deadline of a request for which the API waits."""
         return cls(max(CONF.rpc_response_timeout - MARGIN, 1))
 
     def left(self, at_most=None):
-        """Return the seconds that are left, not less than zero."""
+        """Return the remaining seconds, zero or more."""
         left = max(self._end - self._clock(), 0)
         return left if at_most is None else min(left, at_most)
 
     @property
     def passed(self):
-        """Whether the caller may not wait for an answer any more."""
+        """Whether the caller may have stopped waiting for an answer."""
         return not self.left()

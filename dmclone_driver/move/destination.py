@@ -31,10 +31,10 @@ from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
-# How often, a second apart, to look whether a handle has been closed.
+# Number of checks, one second apart, whether a handle has been closed.
 CLOSE_ATTEMPTS = 5
 
-# Seconds that an old home has to seal its copy before a gate opens.
+# Seconds to wait for the old home to seal its copy before a gate opens.
 SEAL_TIMEOUT = 3
 
 
@@ -44,12 +44,12 @@ class Destination:
     def __init__(self, backend, teardown):
         self._backend = backend
         self._teardown = teardown
-        #: Names of clones that requests work on, once for each request: the
-        #: watcher waits.
+        #: Names of clones in use by requests, once per request. The watcher
+        #: leaves these clones alone.
         self.busy = []
 
     def describe(self):
-        """Tell a home what it needs to know before it begins."""
+        """Return the facts that a home checks before it begins a move."""
         reserved = self._backend.configuration.reserved_percentage
         return {'initiator': self._backend.initiator.name(),
                 'free_gb': self._free_gb(reserved),
@@ -57,7 +57,7 @@ class Destination:
                 'capabilities': self._backend.capabilities()}
 
     def _free_gb(self, reserved):
-        """Return what Cinder's scheduler would have room for, in GiB."""
+        """Return the free space as Cinder's scheduler computes it, in GiB."""
         group, = volume_utils.get_all_volume_groups(
             self._backend.group.vg_name)
         total, free = float(group['size']), float(group['available'])
@@ -74,10 +74,10 @@ class Destination:
         :param location: provider_location of the source's export
         :param auth: provider_auth of the source's export
         :returns: the handle's path
-        :raises: MoveGone if the home has given up meanwhile
+        :raises: MoveGone if the home has aborted the move meanwhile
         """
         names = Names(placeholder_id)
-        with self._working(names), self._backend.lock(volume_id):
+        with self._mark_busy(names), self._backend.lock(volume_id):
             records.check_prepared(context, volume_id, placeholder_id)
             try:
                 self._build(names, size, location, auth)
@@ -125,7 +125,7 @@ class Destination:
 
     @staticmethod
     def _compare(names, lv, disk):
-        """Refuse what would change the disk that a guest sees."""
+        """Refuse a disk whose size or block size is not the volume's."""
         margins = 2 * devices.MARGIN * table.SECTOR
         if block.size(disk) != lv.size + margins:
             raise cinder_exception.VolumeDriverException(message=_(
@@ -142,17 +142,19 @@ class Destination:
 
     def _undo(self, context, volume_id, names, location, auth):
         try:
-            if self._throw_away(context, volume_id, names):
+            if self._delete_unwritten(context, volume_id, names):
                 self._backend.initiator.disconnect(location, auth)
         except Exception:
             LOG.exception('Removing the incomplete destination of %s failed. '
-                          'Its home will ask for that again.', names)
+                          'The home will request the removal again.', names)
 
-    def _throw_away(self, context, volume_id, names):
-        """Discard a destination, if it is proven that nobody has written it.
+    def _delete_unwritten(self, context, volume_id, names):
+        """Delete a destination if it is proven that it was not written.
 
-        First the database says that it will never be switched: whoever
-        dies in the middle of the removal leaves nothing to come back to.
+        The move is aborted in the database first. After a crash in the
+        middle of the removal it can't be switched over.
+
+        :returns: whether the destination is deleted
         """
         self._teardown.refuse_opened(names, records.placeholder(
             context, names.name_id))
@@ -164,15 +166,15 @@ class Destination:
         placeholder = records.get(context, names.name_id)
         if placeholder is not None and (
                 records.state(placeholder) != records.ABORTED):
-            # Only the newest row knows the session.
+            # Only the newest version of the row has the session's data.
             raise exception.ReadLagsBehind(volume=names.name_id)
         self._teardown.delete_destination(names, placeholder)
         return True
 
     def activate(self, context, placeholder_id, sealed=False):
-        """Open the gate of a destination that is the volume's home now.
+        """Open the gate of a destination after the switchover.
 
-        :param sealed: the old home, which asks for this, has sealed its copy
+        :param sealed: whether the old home has sealed its copy already
         :raises: MoveGone if there was no switchover
         """
         placeholder = records.placeholder(context, placeholder_id)
@@ -181,13 +183,13 @@ class Destination:
         volume_id, state = (records.volume_of(placeholder),
                             records.state(placeholder))
         if state == records.RELEASED:
-            # All of it is here already.
+            # The volume is complete on this node already.
             return
         if state not in (records.SWITCHED, records.LOST):
             raise exception.MoveGone(
                 volume=volume_id, placeholder=placeholder_id, reason=state)
         names = Names(placeholder_id)
-        with self._working(names):
+        with self._mark_busy(names):
             lost = state == records.LOST
             answers = not lost and (
                 sealed or self._ask_to_seal(context, placeholder))
@@ -207,16 +209,16 @@ class Destination:
     @staticmethod
     def _unknown(placeholder_id):
         return cinder_exception.VolumeDriverException(message=_(
-            'move %s is not in the database as it is read here')
+            'move %s is not in the database that this node reads')
             % placeholder_id)
 
     def open(self, names, volume_id, writable=True):
-        """Open the gate of a volume's home, once its disk says so.
+        """Tag the logical volume as opened, then open its gate.
 
-        Whatever becomes of the database, what is written from now on is not
-        taken for a destination that was never used.
+        The tag survives a loss of the database. It keeps the driver from
+        deleting the logical volume as an unused destination.
 
-        :param writable: not if the volume has moved on
+        :param writable: False if the volume has moved to another node since
         """
         lv = self._backend.logical_volume(names)
         if not lv.opened:
@@ -229,11 +231,11 @@ class Destination:
                  {'volume': volume_id, 'host': self._backend.host})
 
     def _ask_to_seal(self, context, source):
-        """Let the old home refuse writes before the gate opens here.
+        """Ask the old home to refuse writes before the gate opens here.
 
-        Best effort: its node may be dead, and a guest waits at the gate. In
-        a thread, since a call waits for a message bus that is down, whatever
-        its limit.
+        Best effort: its node may be dead, and a guest waits at the gate. Use
+        a thread, because a call to a message bus that is down exceeds its
+        timeout.
 
         :returns: whether the old home has answered
         """
@@ -254,13 +256,13 @@ class Destination:
         if error:
             LOG.warning('Opening volume %(volume)s although its old home '
                         '%(host)s has not confirmed that it refuses writes: '
-                        '%(error)s. By the database the volume lives here.',
+                        '%(error)s. By the database this node is the home.',
                         {'volume': records.volume_of(source), 'host': host,
                          'error': error})
         return not error
 
     @contextlib.contextmanager
-    def _working(self, names):
+    def _mark_busy(self, names):
         self.busy.append(names)
         try:
             yield
@@ -268,35 +270,36 @@ class Destination:
             self.busy.remove(names)
 
     def rebuild(self, names, passive=False):
-        """Make the devices of a clone that lost them, with its own bitmap.
+        """Recreate the missing devices of a clone, with its own metadata.
 
-        What exists stays. Its source is connected later, see
-        :meth:`reconnect`; what it has is served at once.
+        Existing devices are kept. The hydrated regions are served at once.
+        The source is connected later, see :meth:`reconnect`.
 
-        :param passive: make it with its gate shut
+        :param passive: whether to keep the gate closed
         :raises: MetadataUnusable
         """
         if devices.exists(names):
             if names.of(HANDLE) in dmsetup.clones():
-                # A crash may have come before it was forbidden.
+                # A crash may have prevented the driver from doing so.
                 block.forbid_discard(names.path())
             return
         lv = self._backend.logical_volume(names)
         if lv is None:
-            # Its home is lost, and it is here only to be deleted.
+            # The volume's home is lost, and its row is on this node only
+            # for the deletion.
             LOG.error('There is no logical volume of %s on this node.', names)
             return
         found = self._backend.metadata.find(names)
         if found is None:
             raise exception.MetadataUnusable(
                 volume=names.name_id, lv='%s/%s' % (lv.group, lv.name),
-                source=names.of(SOURCE), reason=_('it is not there'))
+                source=names.of(SOURCE), reason=_('it is missing'))
         path, region = found
         devices.build_clone(names, lv, path, region, self._backend.tuning,
                             passive=passive)
 
     def ask_for_source(self, context, source):
-        """Have the old home serve a source, if it does not.
+        """Ask the old home to export a source, if it does not yet.
 
         :raises: PeerUnreachable, PeerFailed
         """
@@ -304,13 +307,13 @@ class Destination:
             context, records.backend_of(source), source.id)
 
     def reconnect(self, context, names, source):
-        """Connect a clone whose source shim points nowhere.
+        """Connect a clone whose source shim has no disk.
 
         :param source: the placeholder, which points to the source
         """
         self.ask_for_source(context, source)
         source.refresh()
-        # A deletion in the middle would leave the session behind.
+        # Without the lock a concurrent deletion could leave the session.
         with self._backend.lock(records.volume_of(source)):
             if devices.is_connected(names):
                 return
@@ -321,7 +324,7 @@ class Destination:
             devices.connect_source(names, disk, table.sectors(lv.size))
 
     def hydrate(self, context, names, source):
-        """Start the background copy as soon as nobody can write the source.
+        """Start the hydration once the old home has sealed the source.
 
         :returns: whether it runs; the watcher tries again if not
         """
@@ -339,18 +342,20 @@ class Destination:
                      'the old home.', names)
             return False
         with self._backend.lock(records.volume_of(source)):
-            # Not in the middle of a deletion, which has just stopped it.
+            # Without the lock this could restart a hydration that a
+            # concurrent deletion has just stopped.
             devices.start_hydration(names)
             steps.reached(Step.HYDRATING, names.name_id)
             LOG.info('Hydration of %s has started.', names)
         return True
 
     def end_source(self, context, names, source):
-        """Let nothing wait any more for a source whose node is lost.
+        """Fail all requests that wait for a source whose node is lost.
 
-        What was copied or written here can be read; the rest gives errors.
+        Regions that were copied or written here can be read. Reads of the
+        others fail.
 
-        :param source: the placeholder, whose volume gets an error, too
+        :param source: the placeholder, whose volume is also set to error
         """
         volume_id = records.volume_of(source)
         with self._backend.lock(volume_id):
@@ -361,11 +366,11 @@ class Destination:
         records.fail(context, volume_id)
 
     def progress(self, placeholder_id):
-        """Tell how much of a volume is here, for one whose source is lost.
+        """Return the progress of a volume whose source is lost.
 
-        :returns: dict with ``complete`` (nothing of its source is needed any
-            more), ``completing``, ``hydrated`` and ``total`` (regions); None
-            if nothing is here
+        :returns: dict with ``complete`` (the source is not needed),
+            ``completing``, ``hydrated`` and ``total`` (regions); None if the
+            logical volume is not on this node
         """
         names = Names(placeholder_id)
         lv = self._backend.logical_volume(names)
@@ -379,12 +384,12 @@ class Destination:
                 'total': status.total if status else 0}
 
     def delete(self, context, placeholder_id):
-        """Throw away a destination, on evidence that nobody has written it.
+        """Delete a destination if it is proven that it was not written.
 
         :returns: False if it was written, or is the volume's home now
         :raises: VolumeDriverException if it is not written but in use: the
-            home aborts the move, so that the gate stays shut, and
-            this is tried again
+            home aborts the move, so that the gate stays closed, and
+            repeats this request
         """
         placeholder = records.placeholder(context, placeholder_id)
         names = Names(placeholder_id)
@@ -393,19 +398,19 @@ class Destination:
                 raise self._unknown(placeholder_id)
             return True
         volume_id = records.volume_of(placeholder)
-        with self._working(names), self._backend.lock(volume_id):
+        with self._mark_busy(names), self._backend.lock(volume_id):
             self._abort_if_early(context, placeholder, names)
             placeholder = records.placeholder(context, placeholder_id)
             if placeholder is None:
-                # Another request has just done it.
+                # Another request has just deleted it.
                 return True
             if records.state(placeholder) in (records.SWITCHED,
                                               records.RELEASED):
                 return False
             if records.state(placeholder) == records.ABORTED:
-                return self._clear_away(names, placeholder)
+                return self._delete_aborted(names, placeholder)
             for attempt in range(CLOSE_ATTEMPTS):
-                if self._throw_away(context, volume_id, names):
+                if self._delete_unwritten(context, volume_id, names):
                     return True
                 if devices.maybe_written(names):
                     return False
@@ -413,31 +418,33 @@ class Destination:
         raise self._still_open(names)
 
     def _abort_if_early(self, context, placeholder, names):
-        """Abort what was written before an instance could have done it."""
+        """Abort a move whose destination was written before its attachment."""
         volume_id = records.volume_of(placeholder)
         volume = records.get(context, volume_id)
-        if (volume is not None and attachments.under_way(
+        if (volume is not None and attachments.attaching(
                 volume, records.record(placeholder).node) and
                 devices.maybe_written(names) and
                 devices.never_acknowledged(names)):
             records.abort(context, volume_id, placeholder.id)
 
-    def _clear_away(self, names, placeholder):
-        """Throw away what can never be switched, written or not.
+    def _delete_aborted(self, names, placeholder):
+        """Delete the destination of an aborted move, written or not.
 
         Its gate was never open, so no write was ever acknowledged. That is
-        looked at all the same: the database may have been restored.
+        checked nevertheless, because the database may have been restored.
+
+        :returns: whether the destination is deleted
         """
         self._teardown.refuse_opened(names, placeholder)
         if not devices.never_acknowledged(names):
             LOG.error('Keeping %(device)s of %(names)s: its move was aborted, '
                       'but it has been written and may hold the only copy of '
-                      'that.', {'device': names.path(), 'names': names})
+                      'data.', {'device': names.path(), 'names': names})
             return False
         self._backend.initiator.cut(placeholder.provider_location)
         lv = self._backend.logical_volume(names)
         with (contextlib.nullcontext() if lv is None else
-              devices.waiting_fails(names, table.sectors(lv.size))):
+              devices.fail_writes(names, table.sectors(lv.size))):
             for attempt in range(CLOSE_ATTEMPTS):
                 if not devices.is_open(names):
                     self._teardown.delete_destination(names, placeholder)
@@ -448,5 +455,5 @@ class Destination:
     @staticmethod
     def _still_open(names):
         return cinder_exception.VolumeDriverException(message=_(
-            'device %s will not be the volume, but is still open') %
+            'device %s cannot be deleted: it is still open') %
             names.path())

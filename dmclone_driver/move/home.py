@@ -5,9 +5,9 @@
 
     attach on a peer      begin -> export -> prepare
                           [-> switch over -> activate]
-    another attachment    ... stays prepared until one of the two goes:
-      the home's goes     switch over -> activate
-      the peer's goes     delete (the peer aborts) -> unexport -> destroy
+    another attachment    ... stays prepared until one of these events:
+      the home's deleted  switch over -> activate
+      the peer's deleted  delete (the peer aborts) -> unexport -> destroy
       a guest writes      the peer switches over by itself
 
 See the documentation, "When something dies".
@@ -33,17 +33,17 @@ from dmclone_driver.privsep import block
 LOG = logging.getLogger(__name__)
 
 ACTIVATE_TIMEOUT = DELETE_TIMEOUT = 20
-# Seconds of a request that are kept to take a move back.
+# Seconds of a request that are reserved to abort a failed move.
 TIME_TO_TAKE_BACK = 5
-# Seconds after which an attachment that is not complete, and is not deleted
-# either, counts as forgotten.
+# Seconds after which an attachment that is neither complete nor deleted counts
+# as forgotten.
 LEAKED = 1800
-# The longest pause between two looks at what is prepared, in seconds.
+# The longest pause between two checks of the prepared moves, in seconds.
 RETRY_ORPHANS = 60
 
 
 class Home:
-    """Volumes whose home is this node, on their way to a peer.
+    """Moves of volumes from this node, their home, to a peer.
 
     Callers hold the volume's lock and have just read its row.
     """
@@ -53,25 +53,25 @@ class Home:
         self._source = source
         self._requests = requests
         self._preflight = checks
-        #: Volumes with a prepared move, {volume id: placeholder id}:
-        #: where to look for orphans, found again at start.
+        #: Volumes with a prepared move, {volume id: placeholder id}, to be
+        #: checked for orphans. A start reads them from the database.
         self.prepared = backend.jobs.kind(
             'watch prepared move', self.abort_orphans, RETRY_ORPHANS)
-        #: When they were first looked at, {placeholder id: time}.
+        #: Times of the first checks, {placeholder id: time}.
         self._since = {}
-        #: Ids of volumes of which LVM contradicts the database.
+        #: Ids of volumes whose LVM tags contradict the database.
         self._contradicted = set()
 
     def move(self, context, volume, peer, node, deadline):
-        """Make a volume usable on a peer; returns its handle's path there.
+        """Make a volume usable on a peer; return its handle's path there.
 
         :param node: the connector's host
         :param deadline: :class:`~dmclone_driver.move.deadline.Deadline`; past
-            it the move is taken back
+            it the move is aborted
         :raises: MoveRefused, MoveFailed
         """
         asked_for = {record.id for record in attachments.live(volume, node)}
-        self._make_way(context, volume, peer, node, deadline)
+        self._abort_unused_move(context, volume, peer, node, deadline)
         names = Names(volume.name_id)
         try:
             description = self._preflight.check(context, volume, peer,
@@ -79,7 +79,8 @@ class Home:
         except (processutils.ProcessExecutionError, OSError) as error:
             raise preflight.refused(volume, peer, str(error))
         placeholder_id = str(uuid.uuid4())
-        # First: the database's answer may be lost, and it is an orphan then.
+        # Added first: the database's answer may be lost, and then the move
+        # is an orphan.
         self.prepared[volume.id] = placeholder_id
         records.begin(context, volume, placeholder_id, peer,
                       description['initiator'], node)
@@ -88,12 +89,12 @@ class Home:
                  {'volume': volume.id, 'old': volume.host, 'new': peer.host,
                   'id': placeholder_id})
         try:
-            # It says that it is moving now, which the export is held against.
+            # The row now has the prepared move, which the export checks.
             volume.refresh()
             if records.prepared_move(volume) != placeholder_id:
                 raise preflight.refused(volume, peer, _(
-                    'the database as it is read on %s does not have the last '
-                    'transactions; try again') % self._backend.node)
+                    'the database that %s reads does not have the last '
+                    'transactions yet; try again') % self._backend.node)
             self._source.export(context, volume, description['initiator'])
             path = self._backend.client.prepare(
                 context, peer.backend_host, self._time_to_prepare(deadline),
@@ -111,24 +112,24 @@ class Home:
                     reason=_('the attachment was deleted meanwhile'))
             moves = not attachments.elsewhere(volume, node)
             if moves:
-                # As long as there is a way back if that fails.
+                # Flush while the move can still be aborted if that fails.
                 devices.make_durable(names)
             if deadline.passed:
                 raise exception.MoveRefused(
                     volume=volume.id, host=node,
-                    reason=_('that has taken longer than Cinder waits '
-                             '(rpc_response_timeout); try again'))
+                    reason=_('its preparation has taken longer than Cinder '
+                             'waits (rpc_response_timeout); try again'))
             if moves:
                 self.switch_over(context, volume, deadline)
         except Exception as error:
             with excutils.save_and_reraise_exception() as reraise:
                 LOG.warning('Moving volume %(volume)s to %(new)s failed and '
-                            'is taken back: %(error)s',
+                            'is aborted: %(error)s',
                             {'volume': volume.id, 'new': peer.host,
                              'error': error})
                 volume.refresh()
-                stays = self._take_back(context, volume, placeholder_id,
-                                        peer, deadline)
+                stays = self._abort_failed(context, volume, placeholder_id,
+                                           peer, deadline)
                 if not isinstance(error, exception.MoveRefused):
                     reraise.reraise = False
             if not stays:
@@ -139,18 +140,18 @@ class Home:
         return path
 
     def _time_to_prepare(self, deadline):
-        """Return the seconds that a peer has, with time left to take back."""
+        """Return a peer's seconds, less the time reserved for an abort."""
         return max(1, min(
             self._backend.configuration.dmclone_prepare_timeout,
             deadline.left() - TIME_TO_TAKE_BACK))
 
-    def _take_back(self, context, volume, placeholder_id, peer, deadline):
-        """Undo a move whose preparation has failed, within its time.
+    def _abort_failed(self, context, volume, placeholder_id, peer, deadline):
+        """Abort a move whose preparation has failed, before its deadline.
 
-        What the peer does not do by then is left to the background: it never
-        opens the gate of a move that is aborted.
+        If the peer has not deleted its destination by then, a job repeats
+        the request. The peer never opens the gate of an aborted move.
 
-        :returns: False if the peer has switched the move instead
+        :returns: False if the peer has switched over instead
         """
         if not records.abort(context, volume.id, placeholder_id):
             self.prepared.pop(volume.id, None)
@@ -164,10 +165,11 @@ class Home:
         volume.refresh()
         return True
 
-    def _make_way(self, context, volume, peer, node, deadline):
-        """Take back a prepared move that nobody waits for.
+    def _abort_unused_move(self, context, volume, peer, node, deadline):
+        """Abort a prepared move whose attachment is not complete.
 
-        :raises: MoveRefused if somebody does
+        :raises: MoveRefused if the attachment is complete, or the volume has
+            just moved
         """
         placeholder_id = records.prepared_move(volume)
         if placeholder_id is None:
@@ -177,7 +179,7 @@ class Home:
             raise exception.MoveRefused(
                 volume=volume.id, host=node,
                 reason=_('it is already prepared on %s for a migration that '
-                         'has not ended; finish or abort that first')
+                         'has not ended; finish or abort the migration first')
                 % placeholder.host)
         if not self.roll_back(context, volume, deadline=deadline):
             raise self._has_moved(volume, node, placeholder.host)
@@ -191,10 +193,10 @@ class Home:
 
     @staticmethod
     def _wanted(volume, placeholder):
-        """Whether an instance uses what a move has prepared, or will.
+        """Whether an instance uses a prepared destination or is about to.
 
-        An attachment that is not complete may have been forgotten: that of
-        an attempt whose answer came too late, for example.
+        An incomplete attachment does not count. It may be a forgotten one,
+        for example of an attempt whose answer was too late.
         """
         return placeholder is not None and attachments.complete(
             volume, records.record(placeholder).node)
@@ -202,8 +204,8 @@ class Home:
     def switch_over(self, context, volume, deadline=None):
         """Make the prepared destination the volume's home.
 
-        From here on the only way is forward: a peer that does not answer
-        finds the switchover in the database when it is back.
+        A switchover can't be undone. A peer that does not answer finds it in
+        the database later.
         """
         placeholder_id = records.prepared_move(volume)
         placeholder = records.get(context, placeholder_id)
@@ -212,16 +214,18 @@ class Home:
         self.prepared.pop(volume.id, None)
         volume.refresh()
         if not first:
-            # The peer has, since its guest writes, and goes on by itself.
+            # The peer has switched over at its guest's first write, and
+            # activates the destination by itself.
             return
         sealed = False
         try:
-            # Before the other gate opens: there is only one writer.
+            # Seal before the gate on the peer opens, so that there is only
+            # one writer.
             self._source.close(names, placeholder_id)
             sealed = True
         except (processutils.ProcessExecutionError, OSError):
             LOG.exception('Sealing the source of %s failed; its new home '
-                          'asks for it again.', names)
+                          'requests it again.', names)
         self._requests.ask(
             context, placeholder, peer_requests.ACTIVATE, sealed,
             timeout=deadline and deadline.left(ACTIVATE_TIMEOUT))
@@ -232,11 +236,12 @@ class Home:
 
         :param placeholder_id: of the move, if the peer may have
             aborted it already
-        :param deadline: that of the request
-        :param deleting: the volume is deleted afterwards
-        :returns: False if the move was switched instead, since the
-            destination was written, or before, as LVM says; when deleting
-            also if the peer answers that it cannot delete it
+        :param deadline: of the request
+        :param deleting: whether the volume is deleted afterwards
+        :returns: False if the move was switched over, either now because the
+            destination was written, or earlier by the evidence of LVM; when
+            deleting also if the peer answers that it cannot delete the
+            destination
         """
         placeholder_id = placeholder_id or records.prepared_move(volume)
         if placeholder_id is None:
@@ -244,11 +249,12 @@ class Home:
         placeholder = records.get(context, placeholder_id)
         if (placeholder is not None and
                 records.volume_of(placeholder) != volume.id):
-            # The row is Cinder's copy of that of a volume that is moving.
+            # Cinder has copied this row from that of a moving volume.
             return True
         if placeholder is not None and records.state(placeholder) in (
                 records.SWITCHED, records.RELEASED):
-            # The answer was lost: it stands for the source by now.
+            # The answer to the switchover was lost. The placeholder stands
+            # for the source by now.
             self.prepared.pop(volume.id, None)
             volume.refresh()
             return False
@@ -261,7 +267,7 @@ class Home:
         except exception.PeerFailed as error:
             self._log_not_removed(placeholder, error)
             if deleting:
-                # It may be the volume's home, and need this source.
+                # The peer may be the volume's home and need this source.
                 return False
             gone = None
         if gone is False:
@@ -281,9 +287,10 @@ class Home:
         return True
 
     def _has_moved_away(self, volume):
-        """Whether LVM says that a prepared move was switched before.
+        """Whether the logical volume is sealed although a move is prepared.
 
-        Or another one, in a time of which the database knows nothing.
+        Then this move, or another one that the database does not know, was
+        switched over before.
         """
         lv = self._backend.logical_volume(Names(volume.name_id))
         if lv is None or not lv.sealed:
@@ -294,17 +301,19 @@ class Home:
                       'the database, but the volume has moved away from '
                       'logical volume %(lv)s. Nothing is changed. The '
                       'database was restored, or has lost its last '
-                      'transactions; dmclone-reconcile says more.',
+                      'transactions; run dmclone-reconcile for details.',
                       {'id': records.prepared_move(volume),
                        'volume': volume.id, 'lv': lv.path})
         return True
 
     def _delete_destination(self, context, placeholder, timeout):
-        """Have the peer delete it; None if it does not answer.
+        """Ask the peer to delete its destination.
 
-        Then the placeholder stays, aborted: no switchover can follow, so the
-        gate will never be opened, and the peer cleans up when it is back.
+        If the peer does not answer, the placeholder is kept as aborted. It
+        can't be switched over, so its gate stays closed, and the peer deletes
+        the destination when it runs again.
 
+        :returns: the peer's answer, or None if it does not answer
         :raises: PeerFailed if it answers that it cannot
         """
         try:
@@ -318,15 +327,16 @@ class Home:
     @staticmethod
     def _log_not_removed(placeholder, error):
         LOG.warning('Destination %(id)s of volume %(volume)s on %(host)s is '
-                    'not removed: %(error)s.',
+                    'not deleted: %(error)s.',
                     {'id': placeholder.id, 'host': placeholder.host,
                      'volume': records.volume_of(placeholder),
                      'error': error.msg})
 
     def find_prepared(self, context):
-        """Find the moves to watch that this service does not know of.
+        """Watch the prepared moves that this service does not know yet.
 
-        A start may have read a database that had not seen them yet.
+        A start may have read a database server without the last
+        transactions.
         """
         for item in records.prepared_on(context,
                                         self._backend.host).items():
@@ -335,7 +345,7 @@ class Home:
     def abort_orphans(self, context):
         """Roll back prepared moves whose attachment is gone.
 
-        Asks the database nothing while none is prepared.
+        It sends no query while no move is prepared.
         """
         for volume_id, placeholder_id in list(self.prepared.items()):
             try:
@@ -355,7 +365,7 @@ class Home:
             return
         placeholder = records.get(context, placeholder_id)
         if self._wanted(volume, placeholder):
-            self._switch_if_left(context, volume, placeholder)
+            self._switch_if_unused(context, volume, placeholder)
         elif placeholder is None or self._is_old(placeholder_id) or (
                 not attachments.live(volume,
                                      records.record(placeholder).node)):
@@ -365,18 +375,18 @@ class Home:
             self.roll_back(context, volume)
 
     def _is_old(self, placeholder_id):
-        """Whether a move waits too long for its attachment.
+        """Whether a move has waited too long for its attachment.
 
-        Then the answer of the request that has made the attachment came too
-        late, and no service completes or deletes it.
+        If so, the answer to the request that made the attachment was too
+        late, and no service completes or deletes the attachment.
         """
         now = time.monotonic()
         self._since = {each: self._since.get(each, now)
                        for each in self.prepared.values()}
         return now - self._since.get(placeholder_id, now) > LEAKED
 
-    def _switch_if_left(self, context, volume, placeholder):
-        """Switch over a move whose volume is not used here any more."""
+    def _switch_if_unused(self, context, volume, placeholder):
+        """Switch over a move whose volume is no longer used on this node."""
         if not (attachments.used_elsewhere(
                 volume, records.record(placeholder).node) or
                 devices.is_open(Names(volume.name_id)) or
@@ -384,7 +394,7 @@ class Home:
             self.switch_over(context, volume)
 
     def _forget(self, context, volume_id, placeholder_id, volume):
-        """Forget a move that the peer has switched or aborted."""
+        """Forget a move that is not prepared in the database any longer."""
         placeholder = records.get(context, placeholder_id)
         if (placeholder is not None and
                 records.state(placeholder) == records.ABORTED):
@@ -396,9 +406,9 @@ class Home:
             self._source.unexport(Names(volume.name_id))
 
     def end_attachment(self, context, volume, connector):
-        """One of two attachments goes while a move is prepared.
+        """Handle the end of one of two attachments during a prepared move.
 
-        :param connector: of the attachment that goes; None when forced
+        :param connector: of the attachment that ends; None when forced
         :returns: whether the volume has moved away
         """
         if self._has_moved_away(volume):
@@ -413,8 +423,8 @@ class Home:
                 attachments.used_elsewhere(
                     volume, records.record(placeholder).node,
                     connector)) > 1:
-            # An instance may still run here. If it is the one that has moved,
-            # its first write at the new home switches over the move.
+            # An instance may still run here. If it has migrated to the peer,
+            # its first write there switches over the move.
             LOG.info('Volume %(volume)s stays on %(node)s for now: an '
                      'attachment there was deleted, but it is still in use.',
                      {'volume': volume.id, 'node': self._backend.node})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The background copy: started, looked after, and started again."""
+"""Hydration of clones: start, monitor and restart it."""
 
 import dataclasses
 
@@ -14,24 +14,24 @@ from dmclone_driver.node import names as names_module
 
 LOG = logging.getLogger(__name__)
 
-# Seconds without any progress after which a clone's source is asked for.
+# Seconds without progress after which a clone counts as stalled.
 STALLED = 60
 
 
 @dataclasses.dataclass(frozen=True)
 class _Progress:
-    """What was seen of a clone since it has added no region."""
+    """The state of a clone when its number of regions last changed."""
 
     hydrated: int
     since: float
-    #: How many requests its guest had made until then.
+    #: Number of requests of its guest until then.
     requests: int
-    #: Whether copies were under way at each look.
+    #: Whether copies were in progress at each check since then.
     copying: bool = True
 
 
 class Hydration:
-    """Clones of this node that copy, or should."""
+    """Clones of this node that hydrate or have to."""
 
     def __init__(self, backend, destination, outages, troubles):
         self._backend = backend
@@ -40,14 +40,16 @@ class Hydration:
         self._destination = destination
         self._outages = outages
         self._troubles = troubles
-        #: How far clones have come: {names: _Progress}.
+        #: Progress of hydration, {names: _Progress}.
         self._progress = {}
-        #: The same of those that copy one by one: {names: (regions, time)}.
+        #: Progress of the clones that copy single regions,
+        #: {names: (hydrated regions, time)}.
         self._one_by_one = {}
 
     def start(self, context, names):
         if names in self._outages.lost:
-            # Copies would wait, and a guest's writes to the same regions.
+            # Copies would wait for the source, and a guest's writes to the
+            # same regions would wait for the copies.
             return 'waiting'
         last = (jobs.RETRY_LAST if devices.is_connected(names) else
                 jobs.RETRY_WAITING)
@@ -63,19 +65,20 @@ class Hydration:
 
     def _start_hydration(self, context, names, source):
         status = dmsetup.clone(names.of(names_module.HANDLE))
-        # Or a request has seen to it since the look at all clones.
         if status is None or status.hydration:
+            # A request has started it since the watcher's check.
             return
-        if not (self._may_be_asked(context, names, source) and
+        if not (self._may_call_node(context, names, source) and
                 self._destination.hydrate(context, names, source)):
-            # What can't be read then is not a matter of single regions.
+            # The whole source is unreachable, so copying single regions does
+            # not help.
             self._copy_in_batches(names, status)
 
-    def _may_be_asked(self, context, names, source):
-        """Whether the node of a source may answer.
+    def _may_call_node(self, context, names, source):
+        """Whether the node of a source is up and may be called.
 
-        One that is back has the hydration started by itself, see
-        Recovery. From one that is lost nothing waits any more afterwards.
+        A node that starts again triggers the hydration, see Recovery. If
+        the source is lost, fail the requests that wait for it.
         """
         if records.state(source) == records.LOST:
             self._destination.end_source(context, names, source)
@@ -83,13 +86,13 @@ class Hydration:
         return self._backend.is_up(context, records.backend_of(source))
 
     def look(self, context, names, status):
-        """See to a clone to which nothing has come for some time.
+        """Check a clone's progress, and handle a stall.
 
-        While a guest's request is under way the kernel begins no copy
-        (do_hydration in drivers/md/dm-clone-target.c): that alone is no
-        reason to do anything.
+        While a guest's request is in progress the kernel begins no copy
+        (do_hydration in drivers/md/dm-clone-target.c). A busy guest alone is
+        not a stall.
         """
-        self._see_batches(names, status)
+        self._restore_batches(names, status)
         now = self._pauses.now()
         requests = sysfs.requests(names.of(names_module.HANDLE))
         fresh = _Progress(status.hydrated, now, requests)
@@ -111,8 +114,8 @@ class Hydration:
             LOG.debug('Hydration of %s made no progress: its guest is busy.',
                       names)
 
-    def _see_batches(self, names, status):
-        """Copy in batches again where single regions have been copied."""
+    def _restore_batches(self, names, status):
+        """Copy in batches again once copying single regions has helped."""
         if status.batch == self._batch(status):
             self._one_by_one.pop(names, None)
             return
@@ -132,29 +135,30 @@ class Hydration:
         return self._backend.tuning.in_regions(status.region)[1]
 
     def _stalled(self, context, names, status):
-        """Have a source served again, and tell the user."""
+        """Ask the old home to serve a source again, and tell the user."""
         source = records.placeholder(context, names.name_id)
         if source is None:
             return
         self._troubles.say(
             context, names, 'stalled', 'Volume %(volume)s makes no progress: '
-            'what it needs from %(host)s does not come, or cannot be written '
-            'here.',
+            'its source on %(host)s cannot be read, or the data cannot be '
+            'written on this node.',
             {'volume': records.volume_of(source), 'host': source.host})
         if records.state(source) == records.LOST:
             self._destination.end_source(context, names, source)
         elif status.hydration:
-            # It is started again, ever less often: while it tries to copy
-            # what can't be read, a guest can't overwrite that either.
+            # It is restarted with growing pauses. While dm-clone tries to
+            # copy a region that can't be read, a guest can't overwrite the
+            # region either.
             devices.stop_hydration(names)
             self._pauses.due('h' + names.name_id)
             if self._backend.is_up(context, records.backend_of(source)):
                 self._destination.ask_for_source(context, source)
-                # It answers: perhaps some blocks can't be read.
+                # The node answers, so some blocks may be unreadable.
                 devices.copy_one_by_one(names)
 
     def forget(self, names):
-        """Keep nothing about what is no clone any more."""
+        """Forget a clone that is gone."""
         self._pauses.forget('h' + names.name_id)
         self._progress.pop(names, None)
         self._one_by_one.pop(names, None)

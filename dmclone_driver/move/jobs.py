@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this node has still to do: one queue, one clock, one back-off.
+"""Background jobs of this node, repeated with a back-off until done.
 
-The queue is a hint and may be lost: what has to be done is decided by the
-kernel, LVM and the database when it is tried, and a start finds it there.
+The queue is a hint and may be lost. When a job is tried, the kernel, LVM and
+the database decide what has to be done. A start of the service finds the jobs
+there.
 """
 
 import threading
@@ -12,25 +13,25 @@ from oslo_log import log as logging
 
 LOG = logging.getLogger(__name__)
 
-# Seconds before the first and the last repetition of what failed; the pause
-# doubles in between.
+# Seconds before the first repetition of a failed job, and the longest pause;
+# the pause doubles in between.
 RETRY_FIRST, RETRY_LAST = 1, 300
-# The last while requests may wait that nobody can see: flushes at a gate,
-# reads of a source that is not connected.
+# The longest pause while requests may wait that the driver can't detect:
+# flushes at a gate, reads of a source that is not connected.
 RETRY_WAITING = 10
 
 
 class Pauses:
-    """When to try something again that failed for a reason elsewhere."""
+    """When to try again what failed."""
 
     def __init__(self, clock=time.monotonic):
         self._clock = clock
         self._next = {}
 
     def due(self, key, last=RETRY_LAST):
-        """Whether the pause of a key is over; starts the next, longer one.
+        """Whether the pause of a key is over; if so, start a longer one.
 
-        :param last: the longest, in seconds
+        :param last: the longest pause, in seconds
         """
         now = self._clock()
         at, pause = self._next.get(key, (0, RETRY_FIRST))
@@ -40,16 +41,16 @@ class Pauses:
         return True
 
     def now(self):
-        """Return the time in seconds, from any beginning."""
+        """Return a monotonic time in seconds."""
         return self._clock()
 
     def forget(self, key):
-        """Start again with the shortest pause."""
+        """Reset a key to the shortest pause."""
         self._next.pop(key, None)
 
 
 class Kind(dict):
-    """All jobs of one kind: {id of what they are about: details}."""
+    """All jobs of one kind: {id of the job's object: details}."""
 
     def __init__(self, name, run, last):
         super().__init__()
@@ -58,16 +59,16 @@ class Kind(dict):
         self.last = last
 
     def add(self, key, details=None):
-        """Let something be done; fine if it is there already."""
+        """Add a job; one with the same key is replaced."""
         self[key] = details
 
     def discard(self, key):
-        """Forget what was done, or has not to be done any more."""
+        """Remove a job that is done or obsolete."""
         self.pop(key, None)
 
 
 class Jobs:
-    """Jobs of all kinds, each kind tried in the background by itself."""
+    """Jobs of all kinds; each kind has its own background thread."""
 
     def __init__(self, clock=time.monotonic):
         self.pauses = Pauses(clock)
@@ -75,10 +76,10 @@ class Jobs:
         self._working = set()
 
     def kind(self, name, run, last=RETRY_LAST):
-        """Make a kind of jobs known.
+        """Register a kind of jobs.
 
-        :param run: function of a request context that tries all jobs of the
-            kind, and discards those that are done
+        :param run: function that takes a request context, tries all jobs of
+            the kind, and discards those that are done
         :param last: the longest pause between two tries, in seconds
         """
         if name in self._kinds:
@@ -87,16 +88,16 @@ class Jobs:
         return self._kinds[name]
 
     def add(self, kind, key, details=None):
-        """Let something be done of a kind that is known elsewhere."""
+        """Add a job of a kind that another class has registered."""
         self._kinds[kind].add(key, details)
 
     def left(self):
-        """Return {name of a kind: ids of what its jobs are about}."""
+        """Return the pending jobs, {name of a kind: ids of their objects}."""
         return {name: [str(key) for key in list(kind)]
                 for name, kind in self._kinds.items() if kind}
 
     def look(self, context):
-        """Start what is due of each kind."""
+        """Start each kind that has jobs and is due."""
         for kind in self._kinds.values():
             if not kind:
                 self.pauses.forget(kind.name)
@@ -104,14 +105,14 @@ class Jobs:
                 self.start(kind.name, kind.run, context)
 
     def at_work(self, key):
-        """Whether what was started for a key has not ended yet."""
+        """Whether a function that was started for a key still runs."""
         return key in self._working
 
     def start(self, key, function, *args):
-        """Run what may take long in the background, once at a time a key.
+        """Run a function in the background, one at a time per key.
 
-        A peer may not answer, or a volume be cleared: the writes that wait
-        at gates do not wait for that.
+        It may wait for a peer or clear a volume. The caller's thread stays
+        free to handle writes that wait at gates.
         """
         if self.at_work(key):
             return
@@ -124,7 +125,7 @@ class Jobs:
             raise
 
     def run(self, key, function, *args):
-        """Run a job, and let nothing that fails out."""
+        """Run a job, and log all exceptions."""
         try:
             function(*args)
         except Exception:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is on a node and belongs to nobody: no row in the database knows it.
+"""Leftovers: devices, targets, sessions and volumes that no row knows.
 
-The service looks after everything that a row knows. This finds the rest,
-which only a restored database or work by hand can leave, and removes what
-cannot be the only copy of anybody's data.
+The service manages everything that a row knows. Leftovers come only from a
+restored database or from manual work. They are removed, except those that may
+be the only copy of data.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from dmclone_driver.node.names import SOURCE
 
 @dataclasses.dataclass(frozen=True)
 class Leftover:
-    """Something that belongs to nobody.
+    """A leftover, or a logical volume that contradicts the database.
 
     :ivar what: its kind and name
     :ivar kept: why it is not removed; None if it can be
@@ -32,7 +32,7 @@ class Leftover:
     kept: str = None
 
     def line(self, removed=False):
-        """Print it as an operator reads it."""
+        """Return the line that is printed for the operator."""
         if self.kept:
             return _('%(what)s: kept, %(why)s') % {'what': self.what,
                                                    'why': self.kept}
@@ -47,26 +47,26 @@ class Leftovers:
         self._backend = backend
 
     def run(self, context, remove=False):
-        """Look at the whole node.
+        """Find all leftovers on this node.
 
-        :param remove: remove what can be; otherwise nothing is changed
+        :param remove: remove those that can be; otherwise nothing is changed
         :returns: list of all :class:`Leftover`
         :raises: ProcessExecutionError if something cannot be removed
         """
         found = []
         for names in self._on_this_node():
-            # Nobody may be in the middle of making or removing it: a row is
-            # there before anything else is, and goes last.
+            # The lock excludes a creation or removal in progress. A row is
+            # the first thing to be created and the last to be removed.
             with self._backend.lock(self._guard(context, names)):
                 owner = records.owner_row(context, names.name_id)
-                tags = list(self._see_tags(context, names, owner))
+                tags = list(self._check_tags(context, names, owner))
                 found += tags
                 if owner is None:
-                    found += self._see_to(names, remove, bool(tags))
+                    found += self._leftovers(names, remove, bool(tags))
         return found
 
     def _on_this_node(self):
-        """Return the names of all that looks like this driver's."""
+        """Return all names on this node that have this driver's form."""
         found = {parsed[0] for parsed in map(
             names_module.parse, dmsetup.devices()) if parsed}
         found.update(names_module.of_logical_volume(lv.name)
@@ -81,8 +81,8 @@ class Leftovers:
         row = records.owner_row(context, names.name_id)
         return names.name_id if row is None else records.guarding_id(row)
 
-    def _see_tags(self, context, names, owner):
-        """See where LVM and the database differ about a volume."""
+    def _check_tags(self, context, names, owner):
+        """Report a logical volume whose tags contradict the database."""
         lv = self._backend.logical_volume(names)
         if lv is None or lv.deleted:
             return
@@ -98,7 +98,7 @@ class Leftovers:
                        'new': lv.tagged(logical_volumes.SEALED_TAG)})
 
     def _contradiction(self, lv, opened, owner):
-        """Return what an operator has to know about a logical volume."""
+        """Return how a logical volume contradicts the database, or None."""
         state = owner and records.state(owner)
         if lv.sealed and state not in (records.SWITCHED, records.RELEASED,
                                        records.LOST):
@@ -112,26 +112,27 @@ class Leftovers:
                      'says that the volume is on %(host)s, in %(name_id)s '
                      '(see --restore)')
         if owner is not None and not self._backend.holds(owner):
-            return _('by the database volume %(volume)s is on %(host)s')
+            return _('the database says that volume %(volume)s is on '
+                     '%(host)s')
         return None
 
-    def _see_to(self, names, remove, told):
-        """Return the leftovers of a name; remove what can be.
+    def _leftovers(self, names, remove, reported):
+        """Return the leftovers of a name; remove those that can be.
 
-        :param told: whether its logical volume has been named already
+        :param reported: whether its logical volume is already reported
         """
-        return [*self._see_target(names, remove),
-                *self._see_session(names, remove),
-                *self._see_devices(names, remove),
-                *self._see_logical_volumes(names, remove, told)]
+        return [*self._targets(names, remove),
+                *self._sessions(names, remove),
+                *self._devices(names, remove),
+                *self._logical_volumes(names, remove, reported)]
 
-    def _see_target(self, names, remove):
+    def _targets(self, names, remove):
         if names.target in self._backend.target.names():
             if remove:
                 self._backend.target.unexport(names.target)
             yield Leftover(_('target %s') % names.target)
 
-    def _see_session(self, names, remove):
+    def _sessions(self, names, remove):
         for iqn in self._backend.initiator.targets():
             if names_module.of_target(iqn) != names:
                 continue
@@ -142,8 +143,11 @@ class Leftovers:
                 self._backend.initiator.log_out(iqn)
             yield Leftover(_('session to %s') % iqn, kept)
 
-    def _see_devices(self, names, remove):
-        """See to devices: the data is below them, but for a clone's."""
+    def _devices(self, names, remove):
+        """Return leftover devices; keep clones, and handles in use.
+
+        The data of all devices but a clone is in the devices below.
+        """
         kept = None
         if devices.is_open(names):
             kept = _('the handle is open')
@@ -157,20 +161,21 @@ class Leftovers:
         for role in found:
             yield Leftover(_('device %s') % names.of(role), kept)
 
-    def _see_logical_volumes(self, names, remove, told):
-        """See to data, which always stays, and to a bitmap without data."""
+    def _logical_volumes(self, names, remove, reported):
+        """Return leftover logical volumes; remove metadata without data."""
         data = self._backend.logical_volume(names)
-        if data is not None and not told:
+        if data is not None and not reported:
             yield Leftover(
                 _('logical volume %(group)s/%(name)s') % {
                     'group': data.group, 'name': data.name},
-                _('it may hold the only copy of data; if nobody misses it, '
-                  'clear it and remove it with lvremove'))
-        bitmap = logical_volumes.find(names.metadata)
-        if bitmap is not None:
+                _('it may hold the only copy of data; if the data is not '
+                  'needed, clear it and remove it with lvremove'))
+        metadata = logical_volumes.find(names.metadata)
+        if metadata is not None:
             if remove and data is None:
                 self._backend.metadata.remove(names)
             yield Leftover(
                 _('logical volume %(group)s/%(name)s') % {
-                    'group': bitmap.group, 'name': bitmap.name},
-                data and _('it tells what of %s is valid') % data.name)
+                    'group': metadata.group, 'name': metadata.name},
+                data and _('it records which regions of %s are valid')
+                % data.name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The locks of volumes, with any backend of Cinder's coordination."""
+"""Locks of volumes, on any backend of Cinder's coordination."""
 
 import contextlib
 import threading
@@ -14,10 +14,10 @@ from dmclone_driver.i18n import _
 
 LOG = logging.getLogger(__name__)
 
-# Seconds that the end of a request waits for the release of its lock.
+# Seconds that a request waits at its end for the release of its lock.
 RELEASE_TIMEOUT = 2
 
-# Between the threads of this process; an unused one is not kept.
+# Semaphores between the threads of this process. Unused ones are not kept.
 _SEMAPHORES = lockutils.Semaphores()
 
 
@@ -26,12 +26,12 @@ class Locks:
 
     Each is a semaphore, and then a lock of Cinder's coordination. The latter
     can be lost while it is held: with etcd it is a lease of 30 seconds, which
-    tooz renews as long as etcd answers and the process runs. Only the answer
-    to the release tells that. The semaphore lets no second thread in. Between
-    cinder-volume and dmclone-reconcile on one node the database decides: a
-    row is there before anything else is and goes last, each change of it
-    compares before it sets, and dmclone-reconcile removes nothing that
-    belongs to a row.
+    tooz renews as long as etcd answers and the process runs. The holder
+    learns of the loss only from the answer to the release. The semaphore
+    still excludes other threads. Between cinder-volume and dmclone-reconcile
+    on one node the database decides: a row is created first and deleted
+    last, each change of it is a compare-and-set, and dmclone-reconcile
+    removes nothing that belongs to a row.
     """
 
     def __init__(self, host, jobs):
@@ -43,8 +43,8 @@ class Locks:
     @contextlib.contextmanager
     def hold(self, volume_id, timeout=None):
         """Hold the lock of a volume; see Backend.lock."""
-        # The host is part of the name since locks may be kept by a service
-        # that all nodes share.
+        # The name includes the host, because all nodes may share one
+        # coordination service.
         name = 'dmclone-%s-%s' % (self._host, volume_id)
         limit = None if timeout is None else max(0, timeout)
         watch = timeutils.StopWatch(limit).start()
@@ -61,20 +61,21 @@ class Locks:
             semaphore.release()
 
     def _acquire(self, volume_id, name, timeout, watch):
-        """Return tooz's lock, acquired; the semaphore is held."""
+        """Acquire and return tooz's lock; the caller holds the semaphore."""
         old = self.unreleased.get(volume_id)
         if old is not None and not self._release(volume_id, old):
             raise self._unreachable(volume_id)
         left = watch.leftover(return_none=True)
         try:
             lock = coordination.COORDINATOR.get_lock(name)
-            # A number is how long to wait. The argument timeout is that with
-            # some backends only; with etcd it is the length of the lease.
+            # A number is the time to wait. The argument timeout has that
+            # meaning only with some backends. With etcd it is the length of
+            # the lease.
             acquired = lock.acquire(True if left is None else left)
         except Exception as error:
             LOG.warning('The lock of volume %(volume)s could not be acquired: '
                         '%(error)r.', {'volume': volume_id, 'error': error})
-            # At the end of the time tooz raises with some backends.
+            # With some backends tooz raises if the time is over.
             if left is not None and watch.expired():
                 raise self._not_in_time(volume_id, timeout) from error
             raise self._unreachable(volume_id) from error
@@ -83,12 +84,12 @@ class Locks:
         return lock
 
     def _release(self, volume_id, lock):
-        """Release tooz's lock; what was done under it stays done.
+        """Release tooz's lock; a failure does not fail the request.
 
-        In a thread, since a service that can't be reached answers late, and
-        the caller of the request waits.
+        Use a thread, because an unreachable service answers late and the
+        caller of the request waits.
 
-        :returns: whether tooz's lock is not held any more
+        :returns: whether tooz's lock is released
         """
         self.unreleased[volume_id] = lock
         try:
@@ -97,7 +98,8 @@ class Locks:
             thread.start()
             thread.join(RELEASE_TIMEOUT)
         except Exception:
-            LOG.exception('The lock of volume %s is not released yet.',
+            LOG.exception('The lock of volume %s is not released yet; that is '
+                          'tried again.',
                           volume_id)
         return self.unreleased.get(volume_id) is not lock
 
@@ -119,7 +121,7 @@ class Locks:
         for volume_id in list(self.unreleased):
             try:
                 with self.hold(volume_id, timeout=0):
-                    LOG.info('The lock of volume %s is free again.',
+                    LOG.info('The lock of volume %s is released now.',
                              volume_id)
             except exception.LockNotAcquired as error:
                 LOG.debug(error.msg)
@@ -127,8 +129,8 @@ class Locks:
     @staticmethod
     def _not_in_time(volume_id, timeout):
         return exception.LockNotAcquired(volume=volume_id, reason=_(
-            'its lock was not free within %s seconds, since another request '
-            'works on it or the coordination service is slow') % timeout)
+            'its lock was not free within %s seconds, because another request '
+            'holds it or the coordination service is slow') % timeout)
 
     @staticmethod
     def _unreachable(volume_id):

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that never come back: finish, mark or remove what waits for them.
+"""Lost nodes: finish, mark or remove the moves and volumes that need them.
 
-Only rows are changed here, each in a transaction that finds it as expected,
-and the nodes that are left are asked to do their part. Everything can be
-repeated. On the node that is lost nothing is done: if it does come back, it
-keeps its logical volumes, says so, and serves none that a row does not place
-there.
+Only rows are changed here. A transaction changes nothing if its row is not as
+expected. The other nodes are asked to do their part. Everything can be
+repeated. Nothing is done on the lost node. If it does return, it keeps its
+logical volumes and logs that, and serves only those that a row places there.
 """
 
 from cinder.message import message_field
@@ -14,9 +13,9 @@ from oslo_log import log as logging
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
-from dmclone_driver.move import acts
 from dmclone_driver.move import messages
 from dmclone_driver.move import peers
+from dmclone_driver.move import plan
 from dmclone_driver.move import records
 from dmclone_driver.node.names import Names
 
@@ -36,10 +35,10 @@ class LostNode:
         self.host = '%s@%s' % (node, backend.host.partition('@')[2])
 
     def run(self, context, do_it=False):
-        """Deal with all that is or waits there.
+        """Finish, mark or remove the volumes and placeholders there.
 
         :param do_it: otherwise nothing is changed
-        :returns: iterator of :class:`dmclone_driver.move.acts.Act`
+        :returns: iterator of :class:`dmclone_driver.move.plan.Action`
         :raises: Refused
         """
         rows = records.on_host(context, self.host)
@@ -49,41 +48,40 @@ class LostNode:
                  if records.backend_of(row) == self.host]
         self._check(context, homes + there)
         yield from self._homes(context, homes, placeholders, do_it)
-        # A row may be needed to see whether one of these can go.
-        for state, see_to in ((records.PREPARED, self._prepared),
-                              (records.ABORTED, self._aborted),
-                              (records.SWITCHED, self._switched),
-                              (records.LOST, self._lost),
-                              (records.RELEASED, self._released)):
+        # A row may be needed to check whether another one can be removed.
+        for state, actions in ((records.PREPARED, self._prepared),
+                               (records.ABORTED, self._aborted),
+                               (records.SWITCHED, self._switched),
+                               (records.LOST, self._lost),
+                               (records.RELEASED, self._released)):
             for row in there:
                 if records.state(row) == state:
-                    yield from see_to(context, row, do_it)
+                    yield from actions(context, row, do_it)
 
     def _check(self, context, rows):
-        """Find out whether the node may be taken for lost.
+        """Verify that the node may be declared lost.
 
         :raises: Refused
         """
         if self.host == self._backend.host:
-            raise acts.Refused(_(
+            raise plan.Refused(_(
                 '%s is this node: run the command on another one with the '
                 'same backend') % self.host)
         known = self._backend.service(context, self.host)
         if known is None and not rows:
-            raise acts.Refused(_(
+            raise plan.Refused(_(
                 'no backend %(host)s is known; "openstack volume service '
                 'list" shows their names') % {'host': self.host})
         if known is not None and known.is_up or self._answers(context):
-            raise acts.Refused(_(
-                'cinder-volume of %(host)s runs, or has been heard of '
-                'lately: nothing there is lost. If the node is to be '
-                'forgotten all the same, make sure that it is off and stays '
-                'off, and run this command again a minute later') % {
-                    'host': self.host})
+            raise plan.Refused(_(
+                'cinder-volume of %(host)s runs, or has sent a heartbeat '
+                'lately: nothing there is lost. To forget the node anyway, '
+                'make sure that it is off and stays off, and run this '
+                'command again a minute later') % {'host': self.host})
         if self._here(context) is None:
-            raise acts.Refused(_(
+            raise plan.Refused(_(
                 'cinder-volume of %s has never run: run the command on a '
-                'node where it does') % self._backend.host)
+                'node where it has') % self._backend.host)
 
     def _answers(self, context):
         try:
@@ -97,15 +95,15 @@ class LostNode:
     def _here(self, context):
         return self._backend.service(context, self._backend.host)
 
-    def _act(self, do_it, what, deed, function=None):
-        """Do something, unless it is only to be said.
+    def _action(self, do_it, subject, change, function=None):
+        """Return an action; do it first if the operator has asked for that.
 
         :param function: returns False if it could not be done
         """
         done = not do_it or function() is not False
-        return acts.Act(what, deed, None if done else _CHANGED)
+        return plan.Action(subject, change, None if done else _CHANGED)
 
-    # Volumes whose home it was
+    # Volumes whose home was the lost node
 
     def _homes(self, context, homes, placeholders, do_it):
         ids = {row.id for row in homes}
@@ -113,7 +111,7 @@ class LostNode:
             row) in ids and records.backend_of(row) != self.host]
         for row in homes:
             if records.recorded_backend(row) not in (None, self.host):
-                yield self._act(
+                yield self._action(
                     do_it, _('volume %s') % row.id,
                     _('put it back to %s, which has its data')
                     % row.provider_id,
@@ -124,43 +122,45 @@ class LostNode:
             yield from self._home(context, row, mine, do_it)
 
     def _home(self, context, row, others, do_it):
-        """Deal with a volume whose home it was.
+        """Give up a volume whose home was the lost node.
 
         :param others: its placeholders on other nodes
         """
         prepared = records.prepared_move(row)
-        what, waits = _('volume %s') % row.id, False
+        subject, waits = _('volume %s') % row.id, False
         for other in others:
             if records.state(other) in (records.PREPARED,
                                         records.ABORTED):
-                act = self._delete_destination(context, row, other, do_it)
-                waits |= act.kept is not None
-                yield act
+                action = self._delete_destination(context, row, other, do_it)
+                waits |= action.obstacle is not None
+                yield action
             elif records.state(other) == records.RELEASED:
-                yield self._act(
+                yield self._action(
                     do_it, self._what(other),
                     _('ask %s to delete the source, which is not needed')
                     % records.backend_of(other),
                     lambda other=other: self._requests.release(context,
                                                                other))
-        deed = self._fate([other for other in others
-                           if records.state(other) == records.SWITCHED])
+        change = self._giving_up([
+            other for other in others
+            if records.state(other) == records.SWITCHED])
         if waits:
-            # What is there may be newer than the database.
-            yield acts.Act(what, deed, _(
-                'first its destinations have to be deleted; run this '
+            # A destination may have newer data than the database knows.
+            yield plan.Action(subject, change, _(
+                'its destinations have to be deleted first; run this '
                 'command again'))
         else:
-            yield self._act(do_it, what, deed, lambda: self._give_up(
+            yield self._action(do_it, subject, change, lambda: self._give_up(
                 context, row.id, prepared))
 
-    def _fate(self, kept):
-        text = _('mark it and its snapshots as error and let %(here)s delete '
-                 'them: what was written on %(host)s is lost') % {
+    def _giving_up(self, sources):
+        text = _('mark it and its snapshots as error and assign them to '
+                 '%(here)s, where they can be deleted: what was written on '
+                 '%(host)s is lost') % {
                      'host': self.host, 'here': self._backend.host}
-        for other in kept:
-            text += _('; until then %(host)s keeps, as %(path)s, what it was '
-                      'when it was moved away from there') % {
+        for other in sources:
+            text += _('; until then %(host)s keeps, as %(path)s, the data '
+                      'that the volume had when it moved away from there') % {
                           'host': records.backend_of(other),
                           'path': Names(other.name_id).path()}
         return text
@@ -179,7 +179,8 @@ class LostNode:
             service.uuid, service.availability_zone)
         if not records.give_up_home(context, row, peer):
             return False
-        LOG.error('Volume %(volume)s is lost with %(host)s.',
+        LOG.error('Volume %(volume)s is lost, because its home %(host)s is '
+                  'lost.',
                   {'volume': volume_id, 'host': self.host})
         self._tell(row)
         return True
@@ -190,12 +191,14 @@ class LostNode:
             row, detail=message_field.Detail.VOLUME_INVALID_STATE)
 
     def _delete_destination(self, context, row, other, do_it):
-        what = _('destination %(id)s of volume %(volume)s on %(host)s') % {
+        subject = _('destination %(id)s of volume %(volume)s on %(host)s') % {
             'id': other.id, 'volume': row.id,
             'host': records.backend_of(other)}
-        deed = _('delete it: the volume never arrived there')
-        kept = do_it and self._do_delete_destination(context, row.id, other)
-        return acts.Act(what, deed, kept or None)
+        obstacle = do_it and self._do_delete_destination(context, row.id,
+                                                         other)
+        return plan.Action(
+            subject, _('delete it: the volume was never switched over to it'),
+            obstacle or None)
 
     def _do_delete_destination(self, context, volume_id, other):
         """Return why a destination was not deleted, None if it was."""
@@ -204,45 +207,49 @@ class LostNode:
         try:
             if not self._client.delete_destination(
                     context, records.backend_of(other), other.id):
-                return _('it has been written; its log says more')
+                return _('it has been written; see the log of cinder-volume '
+                         'there')
         except exception.PeerError as error:
-            return _('%s. It does that as soon as it can') % error.msg
+            return _('%s. That backend deletes it as soon as it '
+                     'can') % error.msg
         records.destroy(context, other.id)
         return None
 
-    # Placeholders there
+    # Placeholders on the lost node
 
     def _what(self, row):
         return _('placeholder %(id)s of volume %(volume)s') % {
             'id': row.id, 'volume': records.volume_of(row)}
 
     def _prepared(self, context, row, do_it):
-        """The home, which has served it, sees that the row is gone."""
+        """Abort a move to the lost node, and delete its row.
+
+        The volume's home notices that the row is gone.
+        """
         def remove():
             if not records.abort(context, records.volume_of(row), row.id):
                 return False
             records.destroy(context, row.id)
-        yield self._act(
+        yield self._action(
             do_it, self._what(row),
-            _('take back its move to %s and remove the row: the volume '
+            _('abort its move to %s and remove the row: the volume '
               'stays where it is') % self.host,
             remove)
 
     def _aborted(self, context, row, do_it):
-        yield self._act(
+        yield self._action(
             do_it, self._what(row),
-            _('remove the row: its move to %s was taken back')
-            % self.host,
+            _('remove the row: its move to %s was aborted') % self.host,
             lambda: records.destroy(context, row.id))
 
     def _released(self, context, row, do_it):
-        yield self._act(
+        yield self._action(
             do_it, self._what(row),
             _('remove the row: nothing needs the source on %s') % self.host,
             lambda: self._requests.forget_source(context, row))
 
     def _lost(self, context, row, do_it):
-        """Has been seen to, unless nothing reads it any more."""
+        """Delete the row of a lost source whose volume is deleted."""
         if records.get(context, records.volume_of(row)) is None:
             yield from self._released(context, row, do_it)
 
@@ -257,30 +264,30 @@ class LostNode:
             try:
                 progress = self._client.progress(context, there, row.id)
             except exception.PeerError as error:
-                yield acts.Act(self._what(row), _(
-                    'see whether the volume is complete'), _(
+                yield plan.Action(self._what(row), _(
+                    'check whether the volume is complete'), _(
                     '%s. Run this command again when it answers, or forget '
                     'that node first') % error.msg)
                 return
         if progress and progress['complete']:
-            yield self._act(
+            yield self._action(
                 do_it, self._what(row),
                 _('remove the row: the volume is complete on %s') % there,
                 lambda: self._release(context, row))
             return
         if progress and progress['completing']:
-            yield acts.Act(self._what(row), _('remove the row'), _(
-                'all of the volume is on %s, which is still at work with '
-                'it; run this command again') % there)
+            yield plan.Action(self._what(row), _('remove the row'), _(
+                'all of the volume is on %s, which is still completing it; '
+                'run this command again') % there)
             return
-        yield self._act(
+        yield self._action(
             do_it, self._what(row), self._loss(volume, progress, there),
             lambda: self._lose(context, row, there))
 
     def _loss(self, volume, progress, there):
         text = _('mark it as lost, and volume %(volume)s, which needs it, as '
-                 'error as soon as it is not in use: requests for what was '
-                 'only on %(host)s fail from then on') % {
+                 'error as soon as it is not in use: requests for data that '
+                 'was only on %(host)s fail from then on') % {
                      'volume': volume.id, 'host': self.host}
         if progress:
             text += _('; %(hydrated)d of %(total)d regions are on %(there)s, '
@@ -297,9 +304,9 @@ class LostNode:
         if not records.lose(context, row.id):
             return False
         volume_id = records.volume_of(row)
-        LOG.error('What volume %(volume)s needs of source %(id)s is lost '
-                  'with %(host)s.', {'volume': volume_id, 'id': row.id,
-                                     'host': self.host})
+        LOG.error('Volume %(volume)s has lost data: it needs source %(id)s, '
+                  'and %(host)s is lost.', {'volume': volume_id, 'id': row.id,
+                                            'host': self.host})
         records.fail(context, volume_id)
         volume = records.get(context, volume_id)
         if volume is not None:
@@ -307,7 +314,7 @@ class LostNode:
         if there == self.host:
             return True
         try:
-            # It also sees that by itself, some minutes later.
+            # The backend also notices that by itself, some minutes later.
             self._client.activate(context, there, row.id, True)
         except exception.PeerError as error:
             LOG.warning('Requests for volume %(volume)s may wait for some '

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watching the iSCSI sessions to the sources of this node's clones.
 
-While a session is lost, requests wait in the queue of its disk. If that is
-full, whoever submits one more sleeps until the source is back. With QEMU's
-native I/O this is the thread that serves all disks of a guest, and its
-monitor.
+While a session is lost, requests wait in the queue of its disk. If the queue
+is full, a thread that submits one more request sleeps until the source is
+back. With QEMU's native I/O this is the thread that serves all disks of a
+guest and its monitor.
 """
 
 import threading
@@ -23,14 +23,14 @@ from dmclone_driver.node.names import SOURCE
 
 LOG = logging.getLogger(__name__)
 
-# Seconds between two looks while there is any clone.
+# Seconds between two checks while there is a clone.
 INTERVAL = 1
 
 
 class Outages:
-    """A thread that sees when a source does not answer.
+    """A thread that detects lost iSCSI sessions.
 
-    A look reads sysfs: it needs no process and no query.
+    A check reads sysfs. It starts no process and no query.
     """
 
     def __init__(self, backend):
@@ -40,7 +40,7 @@ class Outages:
         self.lost = set()
 
     def start(self):
-        """Start to watch; there is no stop, as services have no shutdown."""
+        """Start the thread; it has no stop, as services have no shutdown."""
         threading.Thread(target=self._run, daemon=True,
                          name='dmclone-outages').start()
 
@@ -50,14 +50,14 @@ class Outages:
             try:
                 pause = self.look()
             except Exception:
-                LOG.exception('Looking at the iSCSI sessions failed; the '
+                LOG.exception('Checking the iSCSI sessions failed; the '
                               'next try is in %d seconds.', pause)
             time.sleep(pause)
 
     def look(self):
-        """Look at all sessions once and do what is due.
+        """Check all sessions once; report and handle the lost ones.
 
-        :returns: seconds until the next look
+        :returns: seconds until the next check
         """
         present = {parsed[0] for parsed in map(names_module.parse,
                                                sysfs.devices())
@@ -66,7 +66,7 @@ class Outages:
             try:
                 self._look_at(names)
             except FileNotFoundError:
-                # It has just been removed.
+                # The source shim has just been removed.
                 continue
             except Exception:
                 LOG.exception('Checking the iSCSI session of %s failed; it '
@@ -81,12 +81,12 @@ class Outages:
         shim = names.of(SOURCE)
         disks = sysfs.disks_below(shim)
         if disks and sysfs.is_suspended(shim):
-            # Something was killed between a suspend and its resume. Without
-            # a disk it is not connected yet: see Destination.reconnect.
+            # A process was killed between a suspend and its resume. A shim
+            # without a disk is not connected yet: see Destination.reconnect.
             dmsetup.resume(shim)
         if not any(map(self._backend.initiator.is_lost, disks)):
             if names in self.lost:
-                LOG.info('The iSCSI session of %s is back, or has ended.',
+                LOG.info('The iSCSI session of %s is back or has ended.',
                          names)
                 self._forget(names)
             return
@@ -106,7 +106,7 @@ class Outages:
         return names in self.lost and sysfs.in_flight(names.of(SOURCE)) > 0
 
     def _ask(self):
-        """Have the sources of lost sessions served, in the background."""
+        """Ask for the sources of lost sessions, in the background."""
         if self._jobs.at_work('lost sources'):
             return
         due = [names for names in self.lost
@@ -115,11 +115,11 @@ class Outages:
             self._jobs.start('lost sources', self._ask_for, due)
 
     def _ask_for(self, due):
-        """Ask the nodes of sources to serve them.
+        """Ask the nodes of sources to export them again.
 
-        A target's service that was restarted admits no initiator until its
-        node's driver has exported the source again. A node that does not
-        answer is asked for nothing else this time.
+        A restarted target service admits no initiator until its node's
+        driver has exported the source again. A node that does not answer is
+        not asked again in this run.
         """
         context = cinder_context.get_admin_context()
         silent = set()
@@ -133,11 +133,11 @@ class Outages:
                                                    names.name_id)
             except exception.PeerUnreachable as error:
                 silent.add(host)
-                self._waits(names, error)
+                self._log_not_served(names, error)
             except exception.PeerFailed as error:
-                self._waits(names, error)
+                self._log_not_served(names, error)
 
     @staticmethod
-    def _waits(names, error):
-        LOG.warning('The source of %(names)s is not served: %(error)s.',
+    def _log_not_served(names, error):
+        LOG.warning('The source of %(names)s is not exported: %(error)s.',
                     {'names': names, 'error': error.msg})

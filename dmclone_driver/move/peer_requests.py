@@ -12,13 +12,13 @@ LOG = logging.getLogger(__name__)
 
 RELEASE, DELETE, ACTIVATE = 'release', 'delete_destination', 'activate'
 
-# Seconds that a peer has to do what it is asked.
+# Seconds that a peer has to carry out a request.
 TIMEOUT = 20
 
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """What a peer was asked to do about a move of a volume."""
+    """A request to a peer about a move of a volume."""
 
     host: str
     what: str
@@ -26,17 +26,17 @@ class Wanted:
 
 
 class PeerRequests:
-    """What other nodes have yet to do for moves."""
+    """The requests about moves that peers have yet to carry out."""
 
     def __init__(self, backend):
         self._backend = backend
-        #: What peers have not done yet: {placeholder id: Wanted}.
+        #: The pending requests: {placeholder id: Wanted}.
         self.pending = backend.jobs.kind('ask peer', self.ask_again)
 
     def release(self, context, source):
-        """Write down that a source is not needed, and tell its node.
+        """Record that a source is not needed, and tell its node.
 
-        If that is lost, only its row is left to delete.
+        If its node is lost, only delete its row.
         """
         if records.release(context, source.id):
             self.ask(context, source, RELEASE)
@@ -46,9 +46,9 @@ class PeerRequests:
             self.forget_source(context, source)
 
     def forget_source(self, context, source):
-        """Delete the row of a source whose node never comes back.
+        """Delete the row of a lost source.
 
-        Where it was a clone, nothing else would release its own source.
+        If it was a clone, release its own source: nothing else would.
         """
         further = records.placeholder(context, source.name_id)
         if further is not None:
@@ -57,30 +57,30 @@ class PeerRequests:
         self.pending.pop(source.id, None)
 
     def ask(self, context, placeholder, what, sealed=False, timeout=None):
-        """Ask a placeholder's node for something; remember it if that fails.
+        """Send a request to a placeholder's node; repeat it if it fails.
 
-        :param placeholder: as it was before the switchover for ACTIVATE: then
-            it stands for the destination
+        :param placeholder: for ACTIVATE as it was before the switchover, when
+            it stood for the destination
         :param what: RELEASE a source, DELETE an aborted destination, or
             ACTIVATE a switched one
         :param sealed: for ACTIVATE, whether the source is sealed already
         :param timeout: seconds until it has to be answered, if less than
-            usual
+            :data:`TIMEOUT`
         """
         self.remember(placeholder, what)
         self._ask(context, placeholder.id, sealed, timeout)
 
     def remember(self, placeholder, what):
-        """Let a placeholder's node be asked by the next :meth:`ask_again`."""
+        """Queue a request to a placeholder's node for :meth:`ask_again`."""
         self.pending[placeholder.id] = Wanted(
             records.backend_of(placeholder), what,
             records.volume_of(placeholder))
 
     def ask_to_delete(self, context, placeholder_id, host, volume_id,
                       timeout):
-        """Ask for the removal of what was aborted, as :meth:`ask` does.
+        """Ask a node to delete an aborted destination, as :meth:`ask` does.
 
-        The row that was written a moment ago is not read for that.
+        The row, which was written a moment ago, is not read for that.
         """
         self.pending[placeholder_id] = Wanted(host, DELETE, volume_id)
         self._ask(context, placeholder_id, timeout=timeout)
@@ -88,15 +88,15 @@ class PeerRequests:
     def forget_destination(self, context, placeholder):
         """Delete the row of a destination that its node has deleted.
 
-        If the database does not answer the node is asked again, and has
-        nothing left to do.
+        If the database does not answer, the node is asked again, where
+        nothing is left to delete.
         """
         self.remember(placeholder, DELETE)
         records.destroy(context, placeholder.id)
         self.pending.pop(placeholder.id, None)
 
     def remember_to_activate(self, context, source):
-        """Let the home of what was switched be told; it may not know yet.
+        """Queue ACTIVATE for a volume's new home, which may not know yet.
 
         :param source: its row, after the switchover
         """
@@ -107,12 +107,12 @@ class PeerRequests:
                 records.volume_of(source))
 
     def ask_again(self, context, volume_id=None, deadline=None, host=None):
-        """Ask the nodes that have not done what they were asked.
+        """Repeat the pending requests.
 
-        One that does not answer is asked for nothing else this time, and one
-        whose service is known to be down for nothing at all.
+        A node that does not answer gets no other request this time. A node
+        whose service is known to be down gets none at all.
 
-        :param volume_id: ask only for what concerns this volume
+        :param volume_id: repeat only the requests about this volume
         :param deadline: of the request that needs it
         :param host: ask only this backend
         """
@@ -130,7 +130,7 @@ class PeerRequests:
             silent.add(wanted.host)
 
     def _is_settled(self, context, placeholder_id, wanted):
-        """Forget what the database says that nobody has to do any more."""
+        """Whether the database makes a request obsolete; forget it then."""
         row = records.get(context, placeholder_id)
         if row is not None and (wanted.what != ACTIVATE or
                                 records.state(row) == records.SWITCHED):
@@ -139,10 +139,10 @@ class PeerRequests:
         return True
 
     def _ask(self, context, placeholder_id, sealed=False, timeout=None):
-        """Ask for one thing; returns whether there was an answer."""
+        """Send one request; return whether there was an answer."""
         wanted = self.pending.get(placeholder_id)
         if wanted is None:
-            # Another thread has just had it done.
+            # The request of another thread has just succeeded.
             return True
         try:
             if self._do_ask(context, placeholder_id, wanted, sealed,
@@ -159,7 +159,7 @@ class PeerRequests:
         return True
 
     def _do_ask(self, context, placeholder_id, wanted, sealed, timeout):
-        """Return whether the placeholder is not needed any more."""
+        """Send a request; return whether its placeholder can be deleted."""
         client = self._backend.client
         if wanted.what == RELEASE:
             client.release_source(context, wanted.host, placeholder_id)

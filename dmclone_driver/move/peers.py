@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which backend serves the host that a connector describes."""
+"""Lookup of the peer on the host that a connector describes."""
 
 import dataclasses
 import socket
@@ -46,13 +46,13 @@ class Peers:
     def find(self, context, connector, pool):
         """Return the :class:`Peer` on the connector's host.
 
-        The host's name decides; where no peer has it, for example since
-        nova and cinder call the host differently, its address.
+        The host's name decides. If no peer has that name, for example because
+        nova and cinder name the host differently, its address decides.
 
-        Whether it runs is not asked here: its heartbeat is old after a
-        restart, too. It has to answer before anything is done.
+        Whether the peer runs is not checked here: its heartbeat is old after
+        a restart, too. It has to answer before anything is done.
 
-        :param pool: of the volume; peers call it the same
+        :param pool: of the volume; it has the same name on all peers
         :raises: NoPeer
         """
         services = self._services(context)

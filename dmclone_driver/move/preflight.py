@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is refused before anything is done, with the reason."""
+"""Checks that refuse a request before anything is done, with the reason."""
 
 from cinder.scheduler.filters import extra_specs_ops
 from cinder.volume import volume_utils
@@ -23,7 +23,7 @@ def refused(volume, peer, reason):
 
 
 def is_complete(volume, source, lv):
-    """Whether LVM says that a source is not needed any more.
+    """Whether LVM says that a volume no longer needs its source.
 
     :param source: the placeholder of a volume's source, or None
     :param lv: the volume's logical volume here, or None
@@ -34,7 +34,7 @@ def is_complete(volume, source, lv):
 
 
 class Preflight:
-    """Looks at what a request needs; callers hold the volume's lock."""
+    """Checks what requests need; callers hold the volume's lock."""
 
     def __init__(self, backend, requests):
         self._backend = backend
@@ -43,7 +43,7 @@ class Preflight:
         self.staying = set()
 
     def check(self, context, volume, peer, deadline):
-        """Refuse early what would fail late; returns the peer's answer."""
+        """Refuse a move that would fail later; return the peer's answer."""
         names = Names(volume.name_id)
         if volume.group_id:
             raise refused(volume, peer, _(
@@ -71,8 +71,8 @@ class Preflight:
                 'task; wait for that to end'))
         if devices.is_sick(names):
             raise refused(volume, peer, _(
-                'the metadata of the copy that it waits for has failed on '
-                '%s; mend its device and restart that node')
+                'the metadata of its clone has failed on %s; repair the '
+                'metadata device and restart that node')
                 % self._backend.node)
         if devices.is_open(names) and not attachments.elsewhere(
                 volume, peer.node):
@@ -85,7 +85,7 @@ class Preflight:
             raise refused(volume, peer, error.msg)
         self._refuse_unwanted(volume, peer,
                               description.get('capabilities', {}))
-        # What is left there of an earlier move has the same names.
+        # The remains of an earlier move there have the same names.
         self._requests.ask_again(context, volume.id, deadline,
                                  peer.backend_host)
         needed = block.size(names.path()) / units.Gi
@@ -99,9 +99,10 @@ class Preflight:
         return description
 
     def _refuse_unwanted(self, volume, peer, capabilities):
-        """Keep a volume from where its type would not let it be created.
+        """Refuse a peer where the volume's type forbids its creation.
 
-        Cinder's scheduler asks before a creation, not before an attach.
+        Cinder's scheduler checks that before a creation, but not before an
+        attachment.
         """
         extra_specs = (volume.volume_type and
                        volume.volume_type.extra_specs or {})
@@ -122,9 +123,9 @@ class Preflight:
                                     'there': capabilities[name]})
 
     def refuse_while_moving(self, context, volume, action):
-        """Refuse an operation on a volume that is not all in one place.
+        """Refuse an operation on a volume whose move is not complete.
 
-        What LVM says outranks the database, which may have been restored.
+        LVM's tags outrank the database, which may have been restored.
 
         :param action: a translated verb
         :raises: NotWhileMoving, PartlyDeleted, MovedAway, StillClone,
@@ -139,7 +140,7 @@ class Preflight:
                 host=self._backend.node)
         self.refuse_by_tags(volume, action, lv)
         if is_complete(volume, other, lv):
-            # The database was put back to before that was known.
+            # The database was restored to a state before the completion.
             self._requests.release(context, other)
             return
         if other is None or records.state(other) == records.RELEASED:
@@ -147,7 +148,7 @@ class Preflight:
                 raise exception.StillClone(
                     action=action, volume=volume.id,
                     lv='%s/%s' % (lv.group, lv.name))
-            # The volume does not need its source any more.
+            # The volume no longer needs its source.
             return
         if records.state(other) == records.LOST:
             raise exception.DataLost(action=action, volume=volume.id,
@@ -159,7 +160,7 @@ class Preflight:
                                        source=ends[0], destination=ends[1])
 
     def refuse_by_tags(self, volume, action, lv):
-        """Refuse what holds other data than the volume's.
+        """Refuse a logical volume that is partly deleted, or a source.
 
         :param lv: the volume's logical volume here, or None
         :raises: PartlyDeleted, MovedAway
@@ -169,7 +170,7 @@ class Preflight:
         self.refuse_if_moved_away(volume, action, lv)
 
     def refuse_if_moved_away(self, volume, action, lv):
-        """Refuse an operation on what a volume has left behind.
+        """Refuse an operation on a sealed source.
 
         :param lv: the volume's logical volume here, or None
         :raises: MovedAway
@@ -187,7 +188,7 @@ class Preflight:
                 volume=records.volume_of(volume))
 
     def refuse_if_gone(self, context, volume, action):
-        """Read a volume's row again, and refuse it if it is not here.
+        """Read a volume's row again; refuse it if its data is not here.
 
         :param action: a translated verb
         :raises: NotHere, IsPlaceholder

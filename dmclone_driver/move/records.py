@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is who in the database: the volume, its placeholder, their exchange.
+"""The rows of volumes and placeholders, and the transactions on them.
 
 The database is the arbiter between nodes. Each function is one transaction
-that locks both rows, finds them as it expects or changes nothing, and can be
-repeated.
+that locks both rows and can be repeated. It changes nothing if the rows are
+not as expected.
 
 A *placeholder* is a second volume row, hidden from users. Until the switchover
-it stands for the destination; the switchover exchanges what the two rows say
-about the backend, and from then on it stands for the source. Its id is the
-name of the destination's logical volume, so the source of a clone X is what
-the row X points to.
+it stands for the destination. The switchover exchanges the fields of the two
+rows that describe the backend. From then on the placeholder stands for the
+source. Its id is the name of the destination's logical volume, so the row X
+points to the source of the clone X.
 
 While a move is prepared, the volume's ``replication_driver_data`` holds
-the placeholder's id: the lock that holds across hosts. It is of no other use
-to a driver without replication. Of a placeholder it holds a :class:`Record`,
-and nothing else makes a row a placeholder: no command of Cinder's changes
-this field.
+the placeholder's id, which is the lock between hosts. A driver without
+replication has no other use for this field. In a placeholder it holds a
+:class:`Record`, and nothing else makes a row a placeholder: no command of
+Cinder's changes this field.
 
-``provider_id`` is the host, with its pool, that has the logical volume. This
-driver alone writes it, so it tells when something else has changed ``host``.
+``provider_id`` is the host, with its pool, that has the logical volume. Only
+this driver writes it, so it shows when something else has changed ``host``.
 """
 
 import dataclasses
@@ -44,10 +44,10 @@ LOG = logging.getLogger(__name__)
 
 PREPARED, SWITCHED = 'prepared', 'switched'
 ABORTED, RELEASED = 'aborted', 'released'
-#: The node of the source never comes back; its volume needs it all the same.
+#: The source's node is lost, but the volume still needs the source.
 LOST = 'lost'
 
-# What belongs to the logical volume, not to the user.
+# Fields that belong to the logical volume, not to the user.
 EXCHANGED = ('_name_id', 'host', 'cluster_name', 'availability_zone',
              'service_uuid', 'provider_id', 'provider_location',
              'provider_auth', 'provider_geometry')
@@ -58,7 +58,7 @@ EXCHANGED = ('_name_id', 'host', 'cluster_name', 'availability_zone',
 #: "target:" would let a deletion that the driver refuses destroy the row
 #: (VolumeManager._clear_db in cinder/volume/manager.py).
 MIGRATION_STATUS = 'dmclone:'
-#: That of the volume which Cinder makes to copy another one to.
+#: That of a volume which Cinder creates to copy another volume to it.
 COPY_STATUS = 'target:'
 #: The project of placeholders, unless Cinder's internal one is configured: no
 #: tenant sees them, and none is billed for them.
@@ -69,7 +69,7 @@ CONF = cfg.CONF
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What a placeholder knows of its move."""
+    """The data that a placeholder keeps about its move."""
 
     state: str
     #: Id of the user's volume.
@@ -81,7 +81,7 @@ class Record:
     node: str
 
     def text(self):
-        """Print it as it is kept in the database (255 characters)."""
+        """Return the text that the database keeps (255 characters)."""
         return json.dumps(dataclasses.asdict(self), separators=(',', ':'))
 
     def but(self, state):
@@ -90,7 +90,7 @@ class Record:
 
 
 def record(row):
-    """Parse what a placeholder knows of its move, None for others.
+    """Return the record of a placeholder, None for other rows.
 
     :param row: a volume object or database row
     """
@@ -100,7 +100,7 @@ def record(row):
 
 
 def is_placeholder(row):
-    """Whether a volume row stands for a source or destination of ours."""
+    """Whether a volume row stands for a source or a destination."""
     return ((row.replication_driver_data or '').startswith('{') and
             not is_copy(row))
 
@@ -108,15 +108,15 @@ def is_placeholder(row):
 def is_copy(row):
     """Whether Cinder copies another volume to this one.
 
-    Its row begins as a copy of the other one's, with what this driver has
-    written there (VolumeManager._migrate_volume_generic in
+    Its row begins as a copy of the other one's, including the fields that
+    this driver has written (VolumeManager._migrate_volume_generic in
     cinder/volume/manager.py).
     """
     return (row.migration_status or '').startswith(COPY_STATUS)
 
 
 def state(row):
-    """Return the state of a placeholder's move, None for others.
+    """Return the state of a placeholder's move, None for other rows.
 
     :param row: a volume object or database row, or None
     """
@@ -138,7 +138,7 @@ def prepared_move(volume):
 def get(context, volume_id):
     """Return a volume or placeholder, or None if it is gone.
 
-    :raises: ReadLagsBehind if it is there, but not where it is read
+    :raises: ReadLagsBehind if the row exists, but this read does not see it
     """
     try:
         row = objects.Volume.get_by_id(context.elevated(), volume_id)
@@ -151,7 +151,7 @@ def get(context, volume_id):
 
 
 def placeholder(context, row_id):
-    """Return the placeholder with an id, or None if it is none, or gone."""
+    """Return the placeholder with an id, or None if there is none."""
     row = get(context, row_id)
     return row if row is not None and is_placeholder(row) else None
 
@@ -159,7 +159,7 @@ def placeholder(context, row_id):
 def backend_of(row):
     """Return the backend, ``node@backend``, that a row is on.
 
-    Of a placeholder, by what the driver has written down.
+    For a placeholder, the driver's own field ``provider_id`` decides.
     """
     host = row.provider_id if is_placeholder(row) else None
     return (host or row.host or '').partition('#')[0]
@@ -226,12 +226,13 @@ def all_placeholders(context):
 
 
 def _transaction(step=None):
-    """Run a function in one transaction, again after a deadlock.
+    """Run a function in one transaction; repeat it after a deadlock.
 
-    The retry is around the whole: Cinder's own functions retry only
+    The whole transaction is repeated: Cinder's own functions repeat only
     themselves after the database has rolled back everything.
 
-    :param step: that it is; its first argument is a volume, or a row's id
+    :param step: that the function completes; its first argument is a volume,
+        or a row's id
     """
     def decorate(function):
         @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
@@ -250,7 +251,7 @@ def _transaction(step=None):
 
 
 def _lock(session, *ids):
-    """Lock rows in the order of their ids; absent ones come as None."""
+    """Lock rows in the order of their ids; return None for absent ones."""
     rows = session.query(models.Volume).filter(
         models.Volume.id.in_(ids), models.Volume.deleted.is_(False)
     ).order_by(models.Volume.id).with_for_update().all()
@@ -260,7 +261,7 @@ def _lock(session, *ids):
 
 @_transaction()
 def _is_there(session, row_id):
-    """Whether a row exists: what is locked is never read from a copy."""
+    """Whether a row exists; a locking read never sees an old copy."""
     row, = _lock(session, row_id)
     return row is not None
 
@@ -283,10 +284,10 @@ def _prepared(session, volume_id, placeholder_id):
 
 @_transaction(Step.BEGUN)
 def begin(session, volume, placeholder_id, peer, initiator, node):
-    """Write down that a volume is being moved to a peer; nobody else may.
+    """Record that a volume is being moved to a peer; exclude other moves.
 
     :param volume: the user's volume, freshly read by its home
-    :param placeholder_id: that the placeholder is to have
+    :param placeholder_id: id of the new placeholder
     :param peer: :class:`dmclone_driver.move.peers.Peer`
     :param initiator: the peer's iSCSI name
     :param node: the peer's name in connectors
@@ -301,22 +302,24 @@ def begin(session, volume, placeholder_id, peer, initiator, node):
     if any(state(old) == ABORTED and volume_of(old) == row.id
            for old in session.query(models.Volume).filter_by(
                deleted=False, host=peer.host)):
-        # Its session to the same source would be taken for the new one's.
+        # The session of the old move has the same source as the new one's
+        # and would be taken for it.
         raise exception.MoveRefused(
             volume=volume.id, host=peer.host,
-            reason=_('what is left there of an earlier attempt has to be '
-                     'removed first; try again when that node is well'))
+            reason=_('the destination of an aborted move has to be removed '
+                     'there first; try again when cinder-volume runs on '
+                     'that node'))
     prepared = Record(PREPARED, row.id, initiator, node)
     session.add(models.Volume(
         id=placeholder_id, host=peer.host, service_uuid=peer.service_uuid,
         availability_zone=peer.availability_zone, provider_id=peer.host,
-        **_about(row, prepared)))
+        **_placeholder_fields(row, prepared)))
     row.provider_id = row.host
     row.replication_driver_data = placeholder_id
 
 
-def _about(volume, found):
-    """Return what a placeholder says, but for where it is."""
+def _placeholder_fields(volume, found):
+    """Return a placeholder's fields, except those about its backend."""
     return dict(
         _owner(), **_columns(found), size=volume.size,
         attach_status='detached', use_quota=False, multiattach=False,
@@ -327,14 +330,14 @@ def _about(volume, found):
 
 @_transaction(Step.SWITCHED)
 def restore(session, seen, name_id, peer, initiator, node):
-    """Switch over again what the database has forgotten, from a peer's disks.
+    """Repeat a switchover that the database has lost.
 
     :param seen: the volume as it was read before
     :param name_id: of the logical volume that is its home
     :param peer: :class:`dmclone_driver.move.peers.Peer` that has it
     :param initiator: the peer's iSCSI name
     :param node: the peer's name in connectors
-    :returns: False if the rows are not as they were read, or others
+    :returns: False if a row has changed, or stands for another move
     """
     volume, = _lock(session, seen.id)
     # Its placeholder may have been deleted.
@@ -351,7 +354,8 @@ def restore(session, seen, name_id, peer, initiator, node):
     elif not row.deleted and state(row) not in (PREPARED, ABORTED):
         return False
     row.update(dict(
-        _about(volume, Record(SWITCHED, volume.id, initiator, node)),
+        _placeholder_fields(volume, Record(SWITCHED, volume.id, initiator,
+                                           node)),
         deleted=False, deleted_at=None))
     for field in EXCHANGED:
         setattr(row, field, getattr(volume, field))
@@ -370,7 +374,7 @@ def _owner():
 
 
 def _columns(found):
-    """Return what Cinder is to see of a placeholder with a record."""
+    """Return the status fields of a placeholder with a record."""
     return {'status': 'maintenance',
             'migration_status': MIGRATION_STATUS + found.volume}
 
@@ -412,7 +416,7 @@ def prepared_on(context, host):
 def is_being_made(context, volume_id):
     """Whether a volume is being created or filled with an image.
 
-    Until that is over Cinder saves its row again and again
+    During that time Cinder saves its row repeatedly
     (cinder/volume/flows/manager/create_volume.py).
     """
     return any(worker.status in ('creating', 'downloading')
@@ -422,7 +426,7 @@ def is_being_made(context, volume_id):
 
 
 def is_altered(row):
-    """Whether a row is not as the driver has written it."""
+    """Whether something else has changed fields that the driver wrote."""
     return not is_copy(row) and (
         row.host != row.provider_id or is_placeholder(row) and any(
             getattr(row, column) != value
@@ -431,10 +435,10 @@ def is_altered(row):
 
 @_transaction()
 def put_back(session, seen):
-    """Take back what something other than this driver has written.
+    """Revert changes to a row by something other than this driver.
 
-    Of a placeholder these are its status, migration status and host; of a
-    volume, its host. A volume with a move that is prepared is where the
+    For a placeholder these are its status, migration status and host; for a
+    volume, its host. A volume with a prepared move is on the node where the
     move has begun.
 
     :param seen: the row as it was read before; if it has changed since,
@@ -457,23 +461,23 @@ def put_back(session, seen):
 
 @_transaction()
 def exchange_owners(session, volume, new):
-    """Let placeholders follow their logical volumes in Cinder's migration.
+    """Assign placeholders to the other volume in Cinder's migration.
 
-    It ends with an exchange of all that two volumes' rows say. A move
-    that is prepared of either is aborted.
+    The migration ends with an exchange of all fields of two volumes' rows. A
+    prepared move of either volume is aborted.
 
     :param volume: the user's volume, freshly read
-    :param new: the one that Cinder has made and filled, or Nova
+    :param new: the volume that Cinder has created, and Cinder or Nova filled
     """
     other = {volume.id: new.id, new.id: volume.id}
     for row in session.query(models.Volume).filter(
             models.Volume.deleted.is_(False),
             models.Volume.migration_status.in_(
                 [MIGRATION_STATUS + each for each in other])).all():
-        _let_follow(session, row, other)
+        _exchange_owner(session, row, other)
 
 
-def _let_follow(session, row, other):
+def _exchange_owner(session, row, other):
     found = record(row)
     if found.state == PREPARED:
         _abort(*_lock(session, found.volume, row.id))
@@ -485,7 +489,7 @@ def _let_follow(session, row, other):
 
 @_transaction()
 def set_owner(session, seen):
-    """Write down that a row's host has its logical volume.
+    """Record that a row's host has its logical volume.
 
     :param seen: its row as it was read before
     """
@@ -496,7 +500,7 @@ def set_owner(session, seen):
 
 @_transaction()
 def check_prepared(session, volume_id, placeholder_id):
-    """Verify that a move is still wanted.
+    """Verify that a move is still prepared.
 
     :raises: MoveGone
     """
@@ -505,10 +509,10 @@ def check_prepared(session, volume_id, placeholder_id):
 
 @_transaction()
 def set_export(session, seen, location, auth):
-    """Write down how a volume is exported where it is.
+    """Record how a volume is exported on its node.
 
-    :param seen: its row as it was read before; if that points to another
-        logical volume, or move, by now nothing is changed
+    :param seen: its row as it was read before; if the row points to another
+        logical volume or move by now, nothing is changed
     """
     row, = _lock(session, seen.id)
     if row is not None and (
@@ -521,7 +525,7 @@ def set_export(session, seen, location, auth):
 def switch_over(session, volume_id, placeholder_id):
     """Make the destination the volume's home: exchange identities.
 
-    :returns: False if that had been done before
+    :returns: False if it has been switched over before
     :raises: MoveGone if it was aborted
     """
     volume, placeholder = _lock(session, volume_id, placeholder_id)
@@ -538,8 +542,8 @@ def switch_over(session, volume_id, placeholder_id):
     volume.replication_driver_data = None
     placeholder.replication_driver_data = (
         record(placeholder).but(SWITCHED).text())
-    LOG.info('Volume %(volume)s now lives on %(new)s; its source, logical '
-             'volume %(name_id)s, is on %(old)s.',
+    LOG.info('Volume %(volume)s is switched over to %(new)s; its source, '
+             'logical volume %(name_id)s, is on %(old)s.',
              {'volume': volume_id, 'new': volume.host,
               'old': placeholder.host, 'name_id': placeholder._name_id})
     return True
@@ -547,9 +551,9 @@ def switch_over(session, volume_id, placeholder_id):
 
 @_transaction(Step.ABORTED)
 def abort(session, volume_id, placeholder_id):
-    """Make sure that a move will never be switched.
+    """Make sure that a move will never switch over.
 
-    :returns: False if it has been switched before
+    :returns: False if it has been switched over before
     """
     volume, placeholder = _lock(session, volume_id, placeholder_id)
     if placeholder is not None and (
@@ -567,7 +571,7 @@ def _abort(volume, placeholder, placeholder_id=None):
     if volume is None or volume.replication_driver_data != placeholder_id:
         return
     if placeholder is not None:
-        # The peer, when it is back, still has a session to end.
+        # The peer still has to end its session, when it runs again.
         placeholder.provider_location = volume.provider_location
         placeholder.provider_auth = volume.provider_auth
     volume.replication_driver_data = None
@@ -578,7 +582,7 @@ def _abort(volume, placeholder, placeholder_id=None):
 
 @_transaction(Step.RELEASED)
 def release(session, placeholder_id):
-    """Write down that a source is not needed any more.
+    """Record that a source is no longer needed.
 
     :returns: False if the placeholder is gone
     """
@@ -593,7 +597,7 @@ def release(session, placeholder_id):
 
 @_transaction()
 def lose(session, placeholder_id):
-    """Write down that the node of a source never comes back.
+    """Record that the node of a source is lost.
 
     :returns: False if the source is not needed, or gone
     """
@@ -607,10 +611,10 @@ def lose(session, placeholder_id):
 
 @_transaction()
 def fail(session, volume_id):
-    """Let a volume of which data is lost not be attached any more.
+    """Set a volume that has lost data to error: it can't be attached then.
 
-    One that is in use stays so: Cinder detaches no other (begin_detaching in
-    cinder/volume/api.py).
+    A volume in use keeps its status: Cinder detaches no volume with another
+    status (begin_detaching in cinder/volume/api.py).
 
     :returns: False if it has another status
     """
@@ -623,10 +627,10 @@ def fail(session, volume_id):
 
 @_transaction()
 def give_up_home(session, seen, peer):
-    """Let a volume whose home is lost be deleted by another backend.
+    """Assign a volume whose home is lost to a backend that can delete it.
 
-    It keeps the name of its logical volume, so that the backend has nothing
-    to delete.
+    The row keeps the name of its logical volume, so that the backend has no
+    data to delete.
 
     :param seen: the volume as it was read before
     :param peer: :class:`dmclone_driver.move.peers.Peer` of that backend
@@ -642,7 +646,7 @@ def give_up_home(session, seen, peer):
     row.availability_zone = peer.availability_zone
     row.provider_location = row.provider_auth = row.provider_geometry = None
     row.status = 'error'
-    # Cinder deletes no volume that it takes for one in a migration.
+    # Cinder deletes no volume whose status says that it migrates.
     row.migration_status = row.migration_status and 'error'
     session.query(models.Snapshot).filter_by(
         volume_id=row.id, deleted=False).update({'status': 'error'})

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start-up: make the devices that a reboot or a crash has taken.
+"""Start-up: rebuild the devices that a reboot or a crash has removed.
 
 Nothing here waits for a peer, and one broken volume stops neither the
-service nor the others. What needs a peer is left to the watcher, which finds
-it in the kernel.
+service nor the others. Work that needs a peer is left to the watcher, which
+finds it in the kernel.
 """
 
 import re
@@ -32,17 +32,18 @@ from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
-# Seconds until what a start has left to do is tried again as a whole.
+# Seconds until a failed synchronisation with the database is tried again.
 PAUSE = 10
 STATUS = fields.VolumeStatus
-# Before what a volume was until the metadata of a logical volume was lost.
+# Prefix of previous_status while a volume has the status error, because the
+# metadata of the logical volume that is named here is lost.
 _PREVIOUS = 'dmclone:%s:'
-# The name that Cinder's driver gives to what it copies a volume from.
+# The name of the snapshot from which Cinder's LVM driver copies a volume.
 _COPY = re.compile('clone-snap-' + names_module.UUID)
 
 
 class Recovery:
-    """Brings the kernel to what LVM and the database say."""
+    """Brings the kernel in line with LVM and the database."""
 
     def __init__(self, backend, source, destination, home, requests,
                  completion):
@@ -53,15 +54,18 @@ class Recovery:
         self._requests = requests
         self._completion = completion
         self._jobs = backend.jobs
-        #: What could not be recovered or cleaned up yet, {row id: row}.
-        self.failed = self._jobs.kind('recover', self.again)
+        #: Rows whose recovery or cleanup is not done yet, {row id: row}.
+        self.failed = self._jobs.kind('recover', self.retry)
         self._rows = []
         #: Snapshots that were being copied when the service ended, by name.
-        self._copies = self._jobs.kind('remove snapshot', self._end_copies)
-        #: Whether this node knows what others have done while it was away.
-        self._catching_up = self._jobs.kind('catch up', self._catch_up,
-                                            PAUSE)
-        #: Ids of prepared destinations whose metadata went with the node.
+        self._copies = self._jobs.kind('remove snapshot',
+                                       self._remove_copies)
+        #: Not empty until this node has read what its peers have changed
+        #: while it was down.
+        self._sync_pending = self._jobs.kind(
+            'catch up', self._sync_with_database, PAUSE)
+        #: Ids of prepared destinations whose metadata was lost as the node
+        #: went down.
         self._without_metadata = set()
 
     def run(self, context):
@@ -79,7 +83,7 @@ class Recovery:
                 LOG.exception('Recovering volume %s failed; it is tried '
                               'again.', records.guarding_id(row))
         self._rows = list(rows)
-        self._jobs.start('start', self._go_on_alone, context)
+        self._jobs.start('start', self._resume_local, context)
 
     def _rows_here(self, context, volumes):
         """Return the rows of this backend's logical volumes.
@@ -110,21 +114,21 @@ class Recovery:
         if row is not None and (self._backend.host in (
                 records.backend_of(row), records.recorded_backend(row))):
             return row
-        LOG.error('Logical volume %(lv)s is kept, but is not in use here by '
-                  'the database. It is tagged: %(tags)s. This node may have '
-                  'been taken for lost, or the database have been restored, '
-                  'or have lost its last transactions; dmclone-reconcile says '
-                  'more.',
+        LOG.error('Logical volume %(lv)s is kept, but the database says that '
+                  'it is not in use here. Its tags: %(tags)s. This node may '
+                  'have been declared lost, or the database may have been '
+                  'restored, or have lost its last transactions; run '
+                  'dmclone-reconcile for details.',
                   {'lv': lv.path, 'tags': ', '.join(sorted(lv.tags)) or '-'})
         return None
 
-    def peers_are_answered(self, context):
-        """Find what peers have done since the start.
+    def start_peer_sync(self, context):
+        """Start to read what peers have changed, once peers are answered.
 
-        What they do after this has read the database they say to this node.
+        Peers themselves tell this node about changes made after this read.
         """
-        self._catching_up.add('start')
-        self._jobs.start('catch up', self._catch_up, context)
+        self._sync_pending.add('start')
+        self._jobs.start('catch up', self._sync_with_database, context)
 
     def _recover(self, context, row, lv):
         if lv is None:
@@ -154,26 +158,27 @@ class Recovery:
             devices.seal(names, flush=False)
 
     def _report_contradiction(self, row, lv):
-        """Say where the database and this node's disk differ."""
+        """Log where the database and this node's LVM tags differ."""
         state = records.state(row)
         if state == records.LOST:
             LOG.error('Source %(lv)s of volume %(volume)s is kept, but not '
-                      'served: this node was taken for lost.',
+                      'served: this node was declared lost.',
                       {'lv': lv.path, 'volume': records.volume_of(row)})
         elif _prepared_here(row) and lv.opened:
             LOG.error('Move %(id)s of volume %(volume)s is %(state)s in '
                       'the database, but the volume was used here already. '
                       'Logical volume %(lv)s is kept. The database was '
-                      'restored, or has lost its last transactions; dmclone-'
-                      'reconcile says more.',
+                      'restored, or has lost its last transactions; run '
+                      'dmclone-reconcile for details.',
                       {'id': row.id, 'volume': records.volume_of(row),
                        'state': state, 'lv': lv.path})
         elif lv.sealed and state is None:
-            LOG.error('Volume %(volume)s is here by the database, but it has '
-                      'moved away from logical volume %(lv)s, which is kept '
-                      'and not written. The database was restored, or has '
-                      'lost its last transactions; dmclone-reconcile says '
-                      'more.', {'volume': row.id, 'lv': lv.path})
+            LOG.error('Volume %(volume)s is here according to the database, '
+                      'but it has moved away from logical volume %(lv)s, '
+                      'which is kept and not written. The database was '
+                      'restored, or has lost its last transactions; run '
+                      'dmclone-reconcile for details.',
+                      {'volume': row.id, 'lv': lv.path})
 
     def _recover_clone(self, context, row, names, lv):
         try:
@@ -181,25 +186,25 @@ class Recovery:
         except exception.MetadataUnusable:
             self._set_error(context, row)
             raise
-        self._take_back_error(context, row)
+        self._clear_error(context, row)
         clone = dmsetup.clones().get(names.of(HANDLE))
         if clone is None:
-            # Cut off between the switch to linear and the tag for it.
+            # Interrupted between the linear handle and the tag for it.
             logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                                   logical_volumes.COMPLETE_TAG)
             self._completion.unfinished.add(names)
         elif sysfs.is_suspended(names.of(GATE)) and (
                 clone.hydrated or not clone.healthy or _is_source(row)):
-            # Where nothing was written yet the gate may never have been
-            # open: the watcher asks the old home to seal first.
+            # Before the first write the gate may never have been open: then
+            # the watcher asks the old home to seal first.
             devices.open_gate(names,
                               writable=not (lv.sealed or _is_source(row)))
             steps.reached(Step.OPENED, names.name_id)
 
     def _set_error(self, context, clone):
-        """Let nobody use a volume of which nothing can be presented.
+        """Set a volume whose clone cannot be rebuilt to error.
 
-        What it was is kept in its previous_status.
+        Its status is kept in previous_status.
 
         :param clone: its own row, or that of a source which it still needs
         """
@@ -218,8 +223,8 @@ class Recovery:
         return (records.get(context, records.volume_of(row))
                 if records.is_placeholder(row) else row)
 
-    def _take_back_error(self, context, clone):
-        """Let a volume be used again whose metadata has been found."""
+    def _clear_error(self, context, clone):
+        """Restore the status of a volume whose metadata has been found."""
         row = self._users_row(context, clone)
         mark = _PREVIOUS % clone.name_id
         if row is None or not (row.previous_status or '').startswith(mark):
@@ -230,30 +235,30 @@ class Recovery:
         row.previous_status = None
         row.save()
 
-    def _go_on_alone(self, context):
-        """What takes time, but needs neither peers nor a message bus."""
+    def _resume_local(self, context):
+        """Do the slow work that needs neither peers nor a message bus."""
         self._backend.warm_up()
         try:
-            self._end_exports(context)
+            self._remove_stale_exports(context)
         except Exception:
             LOG.exception('Removing stale exports failed.')
-        self._go_on(context, self._rows)
+        self._resume(context, self._rows)
         if self._copies:
-            self._jobs.start(self._copies.name, self._end_copies, context)
+            self._jobs.start(self._copies.name, self._remove_copies, context)
 
-    def _catch_up(self, context):
-        """Do what others have done or asked for since this node went."""
-        self._go_on(context, self._what_came(context))
+    def _sync_with_database(self, context):
+        """Handle what peers have changed while this node was down."""
+        self._resume(context, self._switched_since_start(context))
         for row in self._rows:
             if records.state(row) == records.SWITCHED:
                 self._requests.remember_to_activate(context, row)
         self._end_moves(context)
-        self._catching_up.discard('start')
-        # All at once: one that does not answer is asked for one thing.
+        self._sync_pending.discard('start')
+        # All in one call: a node that does not answer gets one request.
         self._requests.ask_again(context)
 
     def _end_moves(self, context):
-        """Ask for what the other nodes of own volumes have yet to remove."""
+        """Queue requests to remove old sources and aborted destinations."""
         volumes = {row.id: row for row in self._rows}
         for row in records.placeholders_of(context, volumes):
             state, volume = records.state(row), volumes[
@@ -265,27 +270,28 @@ class Recovery:
             elif row.id == volume.name_id and preflight.is_complete(
                     volume, row, self._backend.logical_volume(
                         Names(row.id))):
-                # A restored database has brought it back.
+                # The row is back since the database was restored.
                 self._requests.release(context, row)
 
-    def _what_came(self, context):
-        """Return what other nodes have switched since the start."""
-        def what_it_is(row):
+    def _switched_since_start(self, context):
+        """Return the rows that other nodes have switched since the start."""
+        def identity(row):
             return row.id, row.name_id, records.state(row)
 
-        known = set(map(what_it_is, self._rows))
-        came = [row for row in records.on_host(context, self._backend.host)
-                if what_it_is(row) not in known and
-                (records.is_placeholder(row) or row.name_id != row.id)]
-        self.failed.update({row.id: row for row in came})
-        return came
+        known = set(map(identity, self._rows))
+        switched = [
+            row for row in records.on_host(context, self._backend.host)
+            if identity(row) not in known and
+            (records.is_placeholder(row) or row.name_id != row.id)]
+        self.failed.update({row.id: row for row in switched})
+        return switched
 
-    def again(self, context):
-        """Try what has failed; called by the watcher."""
-        self._go_on(context, list(self.failed.values()))
+    def retry(self, context):
+        """Retry failed rows; called by the watcher."""
+        self._resume(context, list(self.failed.values()))
 
-    def _go_on(self, context, rows):
-        """Go on where each row stands by now, from its handle if need be."""
+    def _resume(self, context, rows):
+        """Resume each row from its present state; recover failed ones."""
         for row in rows:
             try:
                 with self._backend.lock(records.guarding_id(row)):
@@ -297,18 +303,18 @@ class Recovery:
                     if here:
                         self._clean_up(context, fresh)
                 if here:
-                    self._remove_own(context, fresh)
+                    self._remove_obsolete(context, fresh)
                 self.failed.pop(row.id, None)
             except Exception:
                 self.failed[row.id] = row
                 LOG.exception('Recovering volume %s, or its move, failed; it '
                               'is tried again.', records.guarding_id(row))
 
-    def _end_copies(self, context):
+    def _remove_copies(self, context):
         """Remove the snapshots that Cinder copies volumes from.
 
-        Where the service was killed while it copied, nobody else does, and
-        the origin could be neither moved nor deleted
+        If the service was killed during a copy, nothing else removes its
+        snapshot, and the origin could be neither moved nor deleted
         (cinder/volume/drivers/lvm.py, create_cloned_volume).
         """
         for name, lv in list(self._copies.items()):
@@ -325,10 +331,10 @@ class Recovery:
             else:
                 self._copies.discard(name)
 
-    def _end_exports(self, context):
-        """End the exports of volumes that nobody imports any more.
+    def _remove_stale_exports(self, context):
+        """Remove the exports that no peer needs.
 
-        Of what a reboot has left there may be nothing but the target.
+        After a reboot only the target of an export may be left.
         """
         exported = {parsed[0] for parsed in map(
             names_module.parse, dmsetup.devices())
@@ -337,13 +343,13 @@ class Recovery:
                             self._backend.target.names()))
         for names in exported - {None}:
             try:
-                self._end_export(context, names)
+                self._remove_if_stale(context, names)
             except Exception:
                 LOG.exception('Checking whether the export of %s is in use '
                               'failed; it is kept.', names)
 
-    def _end_export(self, context, names):
-        """End an export, unless its volume or source still needs it."""
+    def _remove_if_stale(self, context, names):
+        """Remove an export, unless its volume or source still needs it."""
         lv = self._backend.logical_volume(names)
         row = records.owner_row(context, names.name_id)
         if lv is not None and lv.sealed and records.state(row) is None:
@@ -359,7 +365,7 @@ class Recovery:
                 self._source.unexport(names)
 
     def _clean_up(self, context, row):
-        """Go on where a volume or source stood; under its lock."""
+        """Finish a completion, or export a source; under the lock."""
         names = Names(row.name_id)
         if names in self._completion.unfinished:
             self._completion.finish(context, names)
@@ -373,24 +379,27 @@ class Recovery:
             self._source.export(context, row,
                                 records.record(row).initiator)
 
-    def _remove_own(self, context, row):
-        """Remove what is over; these take the lock themselves."""
+    def _remove_obsolete(self, context, row):
+        """Remove a released source or a useless destination.
+
+        The called functions take the lock themselves.
+        """
         if records.state(row) == records.RELEASED:
             self._source.release(context, row.id)
         elif (records.state(row) == records.ABORTED or
               row.id in self._without_metadata):
-            # Without its bitmap it can't become the volume's home.
+            # Without its metadata it can't become the volume's home.
             if self._destination.delete(context, row.id):
                 records.destroy(context, row.id)
             self._without_metadata.discard(row.id)
 
 
 def _is_source(row):
-    """Whether a row stands for what its volume has left behind."""
+    """Whether a row stands for a source."""
     return records.state(row) in (records.SWITCHED, records.RELEASED,
                                   records.LOST)
 
 
 def _prepared_here(row):
-    """Whether a row is a destination that nobody may write yet."""
+    """Whether a row is a destination that is not switched over."""
     return records.state(row) in (records.PREPARED, records.ABORTED)

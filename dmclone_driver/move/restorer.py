@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bringing a database up to date that has forgotten where volumes are.
+"""Repeating the switchovers that the database has lost.
 
-LVM on the node that opened a volume's gate says so, and on the node that was
-left it says for whom. From that a switchover can be made again that is in the
-database no more, since it was restored, or lost its last transactions.
+A tag of LVM on the new home says that the volume's gate was opened there. A
+tag on the old home says for which placeholder the source was sealed. From
+these tags a switchover is repeated that is missing in the database, because
+it was restored, or lost its last transactions.
 """
 
 from cinder.volume import volume_utils
@@ -11,8 +12,8 @@ from oslo_log import log as logging
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
-from dmclone_driver.move import acts
 from dmclone_driver.move import peers
+from dmclone_driver.move import plan
 from dmclone_driver.move import records
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
@@ -28,15 +29,15 @@ class Restorer:
         self._backend = backend
 
     def run(self, context, volume_id, do_it=False):
-        """Let the database point to the logical volume on this node.
+        """Point the database to the logical volume on this node.
 
         :param do_it: otherwise nothing is changed
-        :returns: iterator of :class:`dmclone_driver.move.acts.Act`
+        :returns: iterator of :class:`dmclone_driver.move.plan.Action`
         :raises: Refused
         """
         volume = records.get(context, volume_id)
         if volume is None or records.is_placeholder(volume):
-            raise acts.Refused(_(
+            raise plan.Refused(_(
                 'volume %s is not in the database: take its logical volume '
                 'over with "cinder manage"') % volume_id)
         here = self._opened(volume_id)
@@ -44,8 +45,8 @@ class Restorer:
         names, lv = self._next(context, volume, here)
         self._refuse_rows(context, volume, names)
         done = not do_it or self._do(context, volume, names)
-        yield acts.Act(
-            _('volume %s') % volume_id, self._deed(volume, names, lv),
+        yield plan.Action(
+            _('volume %s') % volume_id, self._change(volume, names, lv),
             None if done else _('the database has changed meanwhile; run '
                                 'this command again'))
 
@@ -58,26 +59,26 @@ class Restorer:
                     logical_volumes.OPENED_TAG) == volume_id:
                 found[names] = lv
         if not found:
-            raise acts.Refused(_(
+            raise plan.Refused(_(
                 'no logical volume on this node has been the home of volume '
                 '%s since it was moved; run dmclone-reconcile on the other '
                 'nodes') % volume_id)
         return found
 
     def _refuse_known(self, context, volume, here):
-        """Refuse what needs no restoring.
+        """Refuse a volume that needs no restoring.
 
         :raises: Refused
         """
         names = Names(volume.name_id)
         if (self._backend.holds(volume) and names in here and
                 not here[names].sealed):
-            raise acts.Refused(_(
+            raise plan.Refused(_(
                 'the database already says that volume %s is on this '
                 'node') % volume.id)
 
     def _next(self, context, volume, here):
-        """Return where a volume went from where the database has it.
+        """Return the home that followed the one in the database.
 
         :param here: its logical volumes on this node
         :raises: Refused
@@ -85,22 +86,23 @@ class Restorer:
         sealed, error = self._seal(context, volume)
         if sealed:
             if Names(sealed) not in here:
-                raise acts.Refused(_(
+                raise plan.Refused(_(
                     'from logical volume %(old)s, where the database has it, '
                     'volume %(volume)s was moved to logical volume %(new)s, '
-                    'which is not on this node: restore it first on the node '
-                    'that has that') % {'old': volume.name_id, 'volume':
-                                        volume.id, 'new': sealed})
+                    'which is not on this node: first restore the volume on '
+                    'the node that has logical volume %(new)s') % {
+                        'old': volume.name_id, 'volume': volume.id,
+                        'new': sealed})
             return Names(sealed), here[Names(sealed)]
         homes = [(names, lv) for names, lv in here.items() if not lv.sealed]
         if len(homes) != 1:
-            raise acts.Refused(_(
+            raise plan.Refused(_(
                 'the logical volumes of volume %(volume)s on this node are '
                 'not its home: it was moved on from %(names)s') % {
                     'volume': volume.id, 'names': ', '.join(
                         names.name_id for names in here)})
         if homes[0][1].clone and sealed is None:
-            raise acts.Refused(_(
+            raise plan.Refused(_(
                 'part of volume %(volume)s is elsewhere, and whether that is '
                 'in logical volume %(old)s on %(host)s is not known: '
                 '%(error)s') % {
@@ -109,9 +111,9 @@ class Restorer:
         return homes[0]
 
     def _seal(self, context, volume):
-        """Return for whom the logical volume of the database is sealed.
+        """Return the seal of the logical volume that the database names.
 
-        :returns: as Source.seal_of, and why it is not known
+        :returns: the answer of Source.seal_of, and why that is not known
         """
         host = records.backend_of(volume)
         try:
@@ -121,36 +123,36 @@ class Restorer:
             return None, error.msg
 
     def _refuse_rows(self, context, volume, names):
-        """Refuse what the database knows something else about.
+        """Refuse a volume whose rows stand for another move.
 
         :raises: Refused
         """
         prepared = records.prepared_move(volume)
         if prepared not in (None, names.name_id):
-            raise acts.Refused(_(
+            raise plan.Refused(_(
                 'a move of volume %(volume)s is prepared, %(other)s: '
                 'delete the attachment that it is for, and run this command '
                 'again') % {'volume': volume.id, 'other': prepared})
         owner = records.owner_row(context, names.name_id)
         if owner is not None and records.state(owner) not in (
                 records.PREPARED, records.ABORTED):
-            raise acts.Refused(_(
+            raise plan.Refused(_(
                 'row %(row)s of volume %(volume)s already stands for logical '
                 'volume %(lv)s') % {'row': owner.id, 'volume': volume.id,
                                     'lv': names.name_id})
 
-    def _deed(self, volume, names, lv):
-        text = _('let the database say that it is on %(here)s, in logical '
-                 'volume %(lv)s, and that logical volume %(old)s on %(host)s '
-                 'is what it has left behind; restart cinder-volume on this '
+    def _change(self, volume, names, lv):
+        text = _('change the database to say that it is on %(here)s, in '
+                 'logical volume %(lv)s, and that logical volume %(old)s on '
+                 '%(host)s is its source; restart cinder-volume on this '
                  'node afterwards') % {
                      'here': self._backend.host, 'lv': names.name_id,
                      'old': volume.name_id,
                      'host': records.backend_of(volume)}
         if lv.sealed:
-            text += _('. From here it has moved on to logical volume %s: '
-                      'restore it next on the node that has that') % (
-                          lv.tagged(logical_volumes.SEALED_TAG))
+            text += _('. From here it was moved to logical volume %s: '
+                      'restore it next on the node that has that logical '
+                      'volume') % lv.tagged(logical_volumes.SEALED_TAG)
         return text
 
     def _do(self, context, volume, names):
@@ -164,8 +166,8 @@ class Restorer:
             context, volume, names.name_id, peer,
             self._backend.initiator.name(), self._backend.node)
         if done:
-            LOG.warning('Volume %(volume)s is on %(host)s again, in logical '
-                        'volume %(lv)s, by its tag.',
+            LOG.warning('The database is changed: volume %(volume)s is on '
+                        '%(host)s, in logical volume %(lv)s, by its tag.',
                         {'volume': volume.id, 'host': peer.host,
                          'lv': names.name_id})
         return done

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How peers talk: a small RPC interface of their own on Cinder's transport.
+"""The RPC interface between peers, on Cinder's message transport.
 
 Cinder's own create_volume and delete_volume would change the placeholder's
 status, destroy its row when they fail, count capacity twice and return no
-answer. Here every call answers, can be repeated, and looks into the database
-before it acts: a message that arrives late does no harm.
+answer. Here every call returns an answer, can be repeated, and checks the
+database before it acts: a message that arrives late does no harm.
 """
 
 from cinder import exception as cinder_exception
@@ -29,7 +29,7 @@ class PeerClient:
         self._client = rpc.get_client(target)
 
     def _call(self, context, backend_host, method, timeout, **arguments):
-        """Call a peer; without any time left it is as if it did not answer.
+        """Call a peer; without time left, fail as if it did not answer.
 
         :param timeout: in seconds
         :raises: PeerUnreachable, PeerFailed
@@ -50,11 +50,10 @@ class PeerClient:
             raise exception.PeerFailed(host=backend_host, reason=error.msg)
 
     def describe(self, context, backend_host, timeout=10):
-        """Ask a peer what :meth:`Destination.describe` tells.
+        """Ask a peer for the answer of :meth:`Destination.describe`.
 
-        :returns: dict with ``initiator`` (its iSCSI name), ``free_gb`` (GiB
-            without what ``reserved_percentage`` keeps free) and
-            ``capabilities``
+        :returns: dict with ``initiator`` (its iSCSI name), ``free_gb`` (GiB,
+            less ``reserved_percentage``) and ``capabilities``
         """
         return self._call(context, backend_host, 'describe', timeout)
 
@@ -74,7 +73,7 @@ class PeerClient:
 
     def delete_destination(self, context, backend_host, placeholder_id,
                            timeout=20):
-        """Have a peer throw a destination away that nobody has written.
+        """Have a peer delete a destination that was never written.
 
         :returns: False if it was, or may have been, written
         """
@@ -87,20 +86,20 @@ class PeerClient:
                    placeholder_id=placeholder_id)
 
     def seal_source(self, context, backend_host, placeholder_id, timeout=10):
-        """Have a source's node make sure that nobody can write it.
+        """Have a source's node refuse writes to it.
 
-        :returns: False if someone still has it open
+        :returns: False if it is still open
         """
         return self._call(context, backend_host, 'seal_source', timeout,
                           placeholder_id=placeholder_id)
 
     def progress(self, context, backend_host, placeholder_id, timeout=10):
-        """Ask a home what :meth:`Destination.progress` tells."""
+        """Ask a home for the answer of :meth:`Destination.progress`."""
         return self._call(context, backend_host, 'progress', timeout,
                           placeholder_id=placeholder_id)
 
     def seal_of(self, context, backend_host, name_id, timeout=10):
-        """Ask a node what :meth:`Source.seal_of` tells."""
+        """Ask a node for the answer of :meth:`Source.seal_of`."""
         return self._call(context, backend_host, 'seal_of', timeout,
                           name_id=name_id)
 
@@ -111,7 +110,7 @@ class PeerClient:
 
 
 class PeerEndpoint:
-    """What this backend does for its peers."""
+    """The calls that this backend serves to its peers."""
 
     target = messaging.Target(version=VERSION)
 
@@ -149,7 +148,7 @@ class PeerEndpoint:
 
 
 def _answer(function, *args, **kwargs):
-    """Let only errors pass that the other side knows."""
+    """Call a function; convert its error to a class the caller knows."""
     try:
         return function(*args, **kwargs)
     except Exception as error:
@@ -162,7 +161,7 @@ def _answer(function, *args, **kwargs):
 
 
 def serve(backend_host, endpoint):
-    """Start to answer peers; returns the server, already running."""
+    """Start to answer peers; return the running server."""
     server = rpc.get_server(
         messaging.Target(topic=TOPIC, server=backend_host), [endpoint])
     server.start()

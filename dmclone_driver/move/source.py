@@ -20,12 +20,12 @@ LOG = logging.getLogger(__name__)
 
 
 class Source:
-    """Sources on this node; the rows are the ones that point to them."""
+    """Sources on this node; a ``row`` is the one that points to a source."""
 
     def __init__(self, backend, teardown):
         self._backend = backend
         self._teardown = teardown
-        #: Exports that could not be ended when they should have been.
+        #: Exports that are still to be removed.
         self.to_unexport = backend.jobs.kind('end export',
                                              self.unexport_again)
         #: Placeholders of sources that could not be deleted yet.
@@ -35,7 +35,7 @@ class Source:
     def export(self, context, row, initiator):
         """Serve a row's data, read-only, to one initiator.
 
-        Writes the location down in the row. Can be repeated.
+        The location is recorded in the row. Can be repeated.
         """
         names = Names(row.name_id)
         if records.is_placeholder(row):
@@ -50,24 +50,24 @@ class Source:
         steps.reached(Step.EXPORTED, names.name_id)
 
     def _refuse_other_seal(self, names, row):
-        """Serve a clone nothing but what it was made from.
+        """Refuse to export a source that is sealed for another placeholder.
 
-        Rows that were made again by hand may be wrong.
+        Rows that were recreated by hand may be wrong.
 
         :raises: VolumeDriverException
         """
         sealed = self.seal_of(names.name_id)
         if sealed and sealed != row.id:
             raise cinder_exception.VolumeDriverException(message=_(
-                'logical volume %(name_id)s was left behind for %(sealed)s, '
+                'logical volume %(name_id)s is sealed for move %(sealed)s, '
                 'not for %(row)s: the database is not up to date') % {
                     'name_id': names.name_id, 'sealed': sealed,
                     'row': row.id})
 
     def unexport(self, names):
-        """Stop serving a volume's data; fine if nobody does.
+        """Remove a volume's export; succeed if there is none.
 
-        What fails is tried again later. Callers hold the volume's lock.
+        A failure is tried again later. Callers hold the volume's lock.
         """
         self.to_unexport.add(names)
         try:
@@ -81,33 +81,33 @@ class Source:
             steps.reached(Step.UNEXPORTED, names.name_id)
 
     def unexport_again(self, context):
-        """Try to end the exports that could not be ended."""
+        """Retry the removal of exports."""
         for names in list(self.to_unexport):
             row = records.owner_row(context, names.name_id)
             with (contextlib.nullcontext() if row is None else
                   self._backend.lock(records.guarding_id(row))):
-                # Not if a move has begun meanwhile.
+                # A move that has begun meanwhile needs the export.
                 if names in self.to_unexport:
                     self.unexport(names)
 
     def export_again(self, context, placeholder_id):
-        """Serve a source whose initiator has lost its session.
+        """Export a source whose initiator has lost its session.
 
-        :raises: VolumeDriverException if this node does not know it; its
-            view of the database may be an older one
+        :raises: VolumeDriverException if the source is not here by the
+            database; this node may read an older state of it
         """
         placeholder = records.get(context, placeholder_id)
         row = placeholder and records.source_row(context, placeholder_id)
         if row is None or not self._backend.holds(row):
             raise cinder_exception.VolumeDriverException(message=_(
-                'source %s is not here by the database as it is read '
+                'by the database as that node reads it, source %s is not '
                 'there') % placeholder_id)
         self.export(context, row, records.record(placeholder).initiator)
 
     def seal(self, context, placeholder_id):
-        """Make sure that nobody writes a source whose volume has moved.
+        """Refuse writes to a source whose volume has moved.
 
-        Takes no lock: the initiator calls this while it holds its own.
+        Takes no lock: the initiator's node calls this while it holds its own.
         """
         row = records.get(context, placeholder_id)
         return (row is not None and
@@ -118,9 +118,9 @@ class Source:
     def close(self, names, placeholder_id, flush=True):
         """Refuse writes to a source, now and after a reboot.
 
-        :param placeholder_id: that stands for it
-        :param flush: not at a start, which waits for no disk
-        :returns: whether it is not open, so that no write can be under way
+        :param placeholder_id: id of the source's placeholder
+        :param flush: False at a start, which waits for no disk
+        :returns: whether it is not open, so that no write can be in flight
         """
         closed = devices.seal(names, flush)
         lv = self._backend.logical_volume(names)
@@ -131,7 +131,7 @@ class Source:
         return closed
 
     def seal_of(self, name_id):
-        """Tell for which placeholder a logical volume is sealed.
+        """Return for which placeholder a logical volume is sealed.
 
         :returns: its id, '' if it is not sealed, None if it is not here
         """
@@ -139,12 +139,12 @@ class Source:
         return lv and (lv.tagged(logical_volumes.SEALED_TAG) or '')
 
     def release_soon(self, context, placeholder_id):
-        """Delete a source that nobody needs any more, without waiting."""
+        """Start the deletion of a released source; do not wait for it."""
         self._backend.jobs.start('release ' + placeholder_id, self.release,
                                  context, placeholder_id)
 
     def release(self, context, placeholder_id):
-        """Delete a source that nobody needs any more, and its row."""
+        """Delete a released source and its row."""
         try:
             self._release(context, placeholder_id)
         except Exception:
@@ -160,16 +160,16 @@ class Source:
             return
         if records.state(row) != records.RELEASED:
             raise cinder_exception.VolumeDriverException(message=_(
-                'source %(name_id)s of volume %(volume)s is %(state)s by the '
-                'database as it is read here') % {
+                'by the database as this node reads it, source %(name_id)s '
+                'of volume %(volume)s is %(state)s, not released') % {
                     'name_id': row.name_id, 'state': records.state(row),
                     'volume': records.volume_of(row)})
         with self._backend.lock(records.volume_of(row)):
             self._teardown.cut_loose(context, row)
-        # The volume may come back to this node while it is cleared.
+        # The volume may move back to this node while the source is cleared.
         with self._backend.lock(row.id):
             if records.get(context, row.id) is None:
-                # Another request has just done it.
+                # Another request has just deleted it.
                 return
             self._teardown.delete_data(context, row)
             records.destroy(context, row.id)
@@ -178,6 +178,6 @@ class Source:
                   'volume': records.volume_of(row)})
 
     def release_again(self, context):
-        """Try to delete the sources that could not be deleted."""
+        """Retry the deletion of sources."""
         for placeholder_id in list(self.to_release):
             self.release(context, placeholder_id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removing a logical volume with all that was built around it."""
+"""Removing a logical volume, and the devices and session of its clone."""
 
 from cinder import exception as cinder_exception
 
@@ -19,16 +19,16 @@ from dmclone_driver.steps import Step
 
 
 class Teardown:
-    """Each method can be repeated and goes on where it was cut off."""
+    """Each method can be repeated and resumes where it was interrupted."""
 
     def __init__(self, backend, requests):
         self._backend = backend
         self._requests = requests
 
     def remove(self, context, row):
-        """Delete the data of a row whose volume nobody needs any more.
+        """Delete the data of a row that is no longer needed.
 
-        If it was still a clone, its own source goes too.
+        If it was still a clone, its own source is released, too.
 
         :raises: VolumeIsBusy
         """
@@ -36,10 +36,10 @@ class Teardown:
         self.delete_data(context, row)
 
     def cut_loose(self, context, row):
-        """Leave of a row's volume nothing but its data and a linear handle.
+        """Tear down everything except the logical volume and a linear handle.
 
-        :raises: VolumeIsBusy, or VolumeDriverException if what is on it is
-            lost already
+        :raises: VolumeIsBusy, or VolumeDriverException if its data is lost
+            already
         """
         names = Names(row.name_id)
         lv = self._backend.logical_volume(names)
@@ -62,9 +62,9 @@ class Teardown:
         steps.reached(Step.CUT_LOOSE, names.name_id)
 
     def delete_data(self, context, row):
-        """Clear and delete what :meth:`cut_loose` has left.
+        """Clear and delete the logical volume after :meth:`cut_loose`.
 
-        It takes as long as it takes to write all of the volume.
+        Clearing takes as long as writing the whole volume.
         """
         names = Names(row.name_id)
         source = records.placeholder(context, row.name_id)
@@ -78,7 +78,7 @@ class Teardown:
 
     def _drop_clone(self, names, lv, source):
         if lv is not None:
-            # Before it looks like a complete one: half of it is old blocks.
+            # Tagged first: it will look complete, but has stale blocks.
             logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                                   logical_volumes.DELETED_TAG)
         if names.of(HANDLE) in dmsetup.clones():
@@ -106,11 +106,11 @@ class Teardown:
                 'iqn': location.split()[1] if location else '?'})
 
     def remove_devices(self, names, source, *roles):
-        """Remove what a clone has needed, but for its bitmap.
+        """Remove a clone's devices and session, but not its metadata.
 
         :param source: the row that knows its session; None if gone
         :param roles: of the devices that are removed first: os-brick takes
-            whatever lies on an imported disk for a multipath device
+            any device on an imported disk for a multipath device
         """
         devices.remove(names, *roles)
         steps.reached(Step.DISMANTLED, names.name_id)
@@ -120,12 +120,12 @@ class Teardown:
         steps.reached(Step.DISCONNECTED, names.name_id)
 
     def forget_metadata(self, names):
-        """Remove the metadata of what is no clone any more."""
+        """Remove the metadata of a former clone."""
         self._backend.metadata.remove(names)
         steps.reached(Step.FORGOTTEN, names.name_id)
 
     def refuse_opened(self, names, placeholder):
-        """Keep what has been a volume's home, whatever the database says.
+        """Refuse to delete a volume's home, whatever the database says.
 
         :raises: DatabaseBehind
         """
@@ -138,16 +138,16 @@ class Teardown:
                        else _('unknown')))
 
     def delete_destination(self, names, placeholder):
-        """Throw away a destination that nobody has written.
+        """Delete a destination that was never written.
 
-        The move is aborted, so that it is never switched.
+        The move is aborted, so that it never switches over.
 
         :param placeholder: its row, which knows the session; None if gone
         :raises: DatabaseBehind if it has been a volume's home
         """
         self.refuse_opened(names, placeholder)
-        # The gate stays shut until nothing is above it. An unwritten clone
-        # has no metadata to commit, so its removal does not wait there.
+        # The gate stays closed until no device is above it. An unwritten clone
+        # has no metadata to commit, so its removal does not wait at the gate.
         self.remove_devices(names, placeholder, HANDLE, GATE, SOURCE)
         lv = self._backend.logical_volume(names)
         if lv is not None:

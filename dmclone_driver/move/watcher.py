@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watching the clones of this node.
 
-One look at the kernel tells everything, however many volumes there are:
-where no clone is, it costs one process and no query.
+One query of the kernel covers all clones, however many volumes there are.
+Without clones a check costs one process and no database query.
 """
 
 import threading
@@ -21,12 +21,12 @@ from dmclone_driver.privsep import events
 
 LOG = logging.getLogger(__name__)
 
-# Seconds between two looks while a write may be waiting at a gate.
+# Seconds between two checks while a write may be waiting at a gate.
 GATE_INTERVAL = 0.25
 
 
 class Watcher:
-    """A thread that looks after this backend's clones."""
+    """A thread that checks this backend's clones."""
 
     def __init__(self, backend, destination, outages, arrival, hydration,
                  completion, troubles):
@@ -37,12 +37,12 @@ class Watcher:
         self._hydration = hydration
         self._completion = completion
         self._troubles = troubles
-        #: Names of the clones of the last look.
+        #: Names of the clones found by the last check.
         self._seen = set()
         self._interval = backend.configuration.dmclone_check_interval
 
     def start(self):
-        """Start to watch; there is no stop, as services have no shutdown."""
+        """Start the thread; it has no stop, as services have no shutdown."""
         threading.Thread(target=self._run, daemon=True,
                          name='dmclone-watcher').start()
 
@@ -52,10 +52,10 @@ class Watcher:
             try:
                 interval = self.look()
             except Exception:
-                LOG.exception('Looking at the clones failed; the next try '
-                              'is in %d seconds.', interval)
+                LOG.exception('Checking the clones failed; the next try is '
+                              'in %d seconds.', interval)
             try:
-                # Building a clone raises a row of events; one look is
+                # Building a clone raises several events; one check is
                 # enough for all of them.
                 time.sleep(min(interval, jobs.RETRY_FIRST))
                 events.wait(interval)
@@ -64,9 +64,9 @@ class Watcher:
                 time.sleep(interval)
 
     def look(self):
-        """Look at all clones once and do what is due.
+        """Check all clones once and start the work that is due.
 
-        :returns: seconds until the next look, unless there is an event
+        :returns: seconds until the next check, unless there is an event
         """
         devices.resume_left()
         context = cinder_context.get_admin_context()
@@ -95,7 +95,7 @@ class Watcher:
         return jobs.RETRY_FIRST if waiting else self._interval
 
     def _look_at(self, context, names, status):
-        """Do what is due for one clone; returns what it is waiting for."""
+        """Start the work that is due for a clone; return its state."""
         if sysfs.is_suspended(names.of(GATE)):
             return self._arrival.look(context, names, status)
         if not status.healthy:
@@ -103,7 +103,7 @@ class Watcher:
             return 'sick'
         if status.complete:
             if self._outages.reads_wait(names):
-                # So would the suspend, and all that comes during that.
+                # The suspend would wait, too, and all requests during it.
                 return 'waiting'
             self._jobs.start(names.name_id, self._completion.complete,
                              context, names)
@@ -113,7 +113,7 @@ class Watcher:
                 self._hydration.start(context, names))
 
     def _forget(self, names):
-        """Keep nothing about what is no clone any more."""
+        """Forget a clone that is gone."""
         self._arrival.forget(names)
         self._hydration.forget(names)
         self._troubles.forget(names)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One machine: its kernel, LVM and iSCSI. Knows no move and no database."""
+"""One node: its kernel, LVM and iSCSI, without moves and the database."""

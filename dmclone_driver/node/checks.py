@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must be there before a backend can start, each with its option."""
+"""Checks before a backend starts; each failure names the option."""
 
 import platform
 import re
@@ -23,9 +23,9 @@ CONF = cfg.CONF
 CONF.import_opt('enabled_backends', 'cinder.common.config')
 CONF.import_opt('volume_name_template', 'cinder.db.api')
 
-#: The first Linux that tells a device which was set read-only from one whose
-#: table is ("block: add a hard-readonly flag to struct gendisk"). Before, a
-#: sealed handle could be written again as soon as its table had changed.
+#: The first Linux that tells a device that was set read-only from one with a
+#: read-only table ("block: add a hard-readonly flag to struct gendisk"). In
+#: older ones a sealed handle becomes writable when its table changes.
 OLDEST_KERNEL = (5, 12)
 NAME_TEMPLATE = 'volume-%s'
 TARGETS = {'clone': 'dm-clone', 'zero': 'dm-zero'}
@@ -34,7 +34,7 @@ ISCSI_TARGETS = {'tgtadm': 'dmclone_driver.node.targets.tgt.TgtSource',
 
 
 def check_options(configuration):
-    """Verify the options that need no look at the machine.
+    """Verify the options that do not depend on the node.
 
     :raises: BadConfiguration
     """
@@ -44,22 +44,25 @@ def check_options(configuration):
             section=configuration.config_group, reason=reason)
 
     if configuration.target_helper not in ISCSI_TARGETS:
-        refuse('target_helper', _('sources are served by tgtadm or lioadm'))
+        refuse('target_helper', _('this driver supports tgtadm and lioadm; '
+                                  'set it to one of them'))
     if configuration.lvm_type == 'thin':
-        refuse('lvm_type', _('volumes are thick; set it to default'))
+        refuse('lvm_type', _('this driver supports thick volumes only; set '
+                             'it to default'))
     if configuration.lvm_mirrors:
-        refuse('lvm_mirrors', _('volumes are not mirrored by LVM; set it to '
-                                '0, and mirror the disks below the group'))
+        refuse('lvm_mirrors', _('this driver does not support mirrors of '
+                                'LVM; set it to 0, and mirror the disks '
+                                'below the volume group'))
     size = configuration.dmclone_region_size
     if size and not sizing.valid_region(size):
         refuse('dmclone_region_size',
-               _('regions are a power of two from 4 to 1048576 KiB'))
+               _('the size has to be a power of two from 4 to 1048576 KiB'))
     if CONF.volume_name_template != NAME_TEMPLATE:
         raise exception.BadConfiguration(
             option='volume_name_template', value=CONF.volume_name_template,
             section='DEFAULT', reason=_(
-                'logical volumes are found by the names that %s gives them; '
-                'set it to that, which is the default') % NAME_TEMPLATE)
+                'the driver finds logical volumes by their default names; '
+                'set it to %s, the default') % NAME_TEMPLATE)
 
 
 def check_alone(configuration, driver):
@@ -75,20 +78,20 @@ def check_alone(configuration, driver):
                 option='enabled_backends', value=', '.join(enabled),
                 section='DEFAULT', reason=_(
                     '[%(own)s] and [%(other)s] both use this driver, and '
-                    'each would take the copies that the other makes for '
-                    'its own; enable one of them') % {
+                    'each would treat the copies that the other makes as '
+                    'its own; enable only one of them') % {
                         'own': configuration.config_group, 'other': section})
 
 
 def _uses(section, driver):
-    """Whether a backend's driver is a class, or derived from it."""
+    """Return whether a backend's driver is a class, or derived from it."""
     name = cinder_configuration.Configuration(
         [cfg.StrOpt('volume_driver')], config_group=section).volume_driver
     try:
         return issubclass(importutils.import_class(name), driver)
     except Exception as error:
-        LOG.warning('Backend %(section)s has no driver that can be '
-                    'imported: %(error)s',
+        LOG.warning('Importing the driver of backend %(section)s failed; it '
+                    'is treated as another driver: %(error)s',
                     {'section': section, 'error': error})
         return False
 
@@ -104,8 +107,8 @@ def check_kernel(configuration):
         raise exception.BadConfiguration(
             option='volume_driver', value=configuration.volume_driver,
             section=configuration.config_group,
-            reason=_('this node runs Linux %(release)s, where a source does '
-                     'not stay read-only when its table changes; boot Linux '
+            reason=_('this node runs Linux %(release)s, where a source '
+                     'becomes writable when its table changes; boot Linux '
                      '%(oldest)s or later') % {
                          'release': release,
                          'oldest': '%d.%d' % OLDEST_KERNEL})
@@ -118,8 +121,8 @@ def check_kernel(configuration):
             raise exception.BadConfiguration(
                 option='volume_driver', value=configuration.volume_driver,
                 section=configuration.config_group,
-                reason=_('this kernel has no %(module)s (%(error)s); it '
-                         'needs Linux 5.12 or later with DM_CLONE and '
+                reason=_('this kernel has no %(module)s (%(error)s); boot '
+                         'Linux 5.12 or later with DM_CLONE and '
                          'DM_ZERO') % {
                              'module': module,
                              'error': getattr(error, 'stderr', error)})
@@ -128,7 +131,7 @@ def check_kernel(configuration):
 def check_group(configuration, check):
     """Verify the volume group with Cinder's own check.
 
-    :param check: function that raises if the group is not there
+    :param check: function that raises if the group does not exist
     :raises: BadConfiguration
     """
     try:
@@ -139,14 +142,14 @@ def check_group(configuration, check):
         raise exception.BadConfiguration(
             option='volume_group', value=configuration.volume_group,
             section=configuration.config_group,
-            reason=_('there is no such volume group on this host, or LVM '
-                     'does not answer (%s)') % (
+            reason=_('this host has no such volume group, or LVM does not '
+                     'answer (%s)') % (
                          getattr(error, 'stderr', None) or error))
     if found is None:
         raise exception.BadConfiguration(
             option='volume_group', value=configuration.volume_group,
             section=configuration.config_group,
             reason=_('Cinder sees this volume group, but the helper of '
-                     '[dmclone_privileged] does not; let its helper_command '
-                     'run where the disks are, with the same LVM '
+                     '[dmclone_privileged] does not; its helper_command has '
+                     'to run where the disks are, with the same LVM '
                      'configuration'))

@@ -12,9 +12,8 @@
                       |               |      |
     LVM, iSCSI    data LV         data LV  imported disk
 
-While a clone is passive its gate is suspended: a write waits there, in the
-kernel, until the move has been switched. See the documentation, "Devices of
-a move".
+The gate of a passive clone is suspended: writes wait there, in the kernel,
+until the switchover. See the documentation, "Devices of a move".
 """
 
 import contextlib
@@ -38,17 +37,17 @@ from dmclone_driver.privsep import block
 
 LOG = logging.getLogger(__name__)
 
-# Sectors of zeros before and after an exported volume: what the importing
-# host's kernel, udev and LVM look at is never a guest's data.
+# Sectors of zeros before and after an exported volume: the importing host's
+# kernel, udev and LVM probe these instead of a guest's data.
 MARGIN = 2048
 
-# How often, half a second apart, to look whether copies have ended.
+# How often to check whether copies have ended, half a second apart.
 STOP_ATTEMPTS = 10
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """How a clone copies, in KiB; see the options of the same names."""
+    """A clone's hydration threshold and batch size in KiB, see opts."""
 
     threshold: int
     batch: int
@@ -63,21 +62,21 @@ class Tuning:
 
 
 def exists(names):
-    """Whether a volume has its handle on this node."""
-    return _is_there(names, HANDLE)
+    """Return whether a volume has its handle on this node."""
+    return _is_live(names, HANDLE)
 
 
-def _is_there(names, role):
+def _is_live(names, role):
     device = dmsetup.device(names.of(role))
     return device is not None and device.live
 
 
 def ensure_linear(names, lv, read_only=False):
-    """Make the handle of a volume that is complete on this node.
+    """Create the linear handle of a volume that is complete on this node.
 
-    A handle that exists is left as it is: it may be in use.
+    An existing handle is not changed: it may be in use.
 
-    :param read_only: it is a source, which nobody may write
+    :param read_only: for a source, which refuses writes
     """
     if not exists(names):
         dmsetup.create(names.of(HANDLE), names.uuid(HANDLE),
@@ -86,32 +85,32 @@ def ensure_linear(names, lv, read_only=False):
 
 
 def grow(names, lv):
-    """Let the linear handle of a volume show its logical volume's new size.
+    """Extend a volume's linear handle to its logical volume's size.
 
     :raises: UnexpectedTable if it is a clone, whatever the database says
     """
-    _must_become_linear(names, lv, swap.LINEAR)
+    _require_linear(names, lv, swap.LINEAR)
 
 
-def _must_become_linear(names, lv, expected):
-    found = _become_linear(names, lv, expected)
+def _require_linear(names, lv, expected):
+    found = _swap_to_linear(names, lv, expected)
     if found is not None:
         raise exception.UnexpectedTable(
             device=names.path(), expected=' / '.join(expected),
             status=found.strip())
 
 
-def _become_linear(names, lv, expected):
+def _swap_to_linear(names, lv, expected):
     return dmsetup.swap(
         names.of(HANDLE), table.Linear(table.sectors(lv.size), lv.path),
         expected=expected)
 
 
 def resume_left():
-    """Resume the handles that a killed swap has left suspended.
+    """Resume handles left suspended by a killed swap.
 
-    A table that was loaded and is not used yet was loaded after the check
-    that it may be: using it is right.
+    The resume also activates a table that the swap has loaded. It was
+    loaded after the check of the device, so it is safe to use.
     """
     for device in sysfs.suspended():
         parsed = names_module.parse(device)
@@ -132,15 +131,15 @@ def resume_left():
 
 def build_clone(names, lv, metadata, region, tuning, disk=None,
                 passive=False):
-    """Make the handle of a volume whose data is partly elsewhere.
+    """Create the handle of a volume whose data is partly elsewhere.
 
-    Can be repeated; what exists is left as it is.
+    Can be repeated: existing devices are kept.
 
     :param metadata: path of the formatted metadata device
     :param region: sectors
     :param disk: path of the imported source; without it, requests that
         need the source wait until :func:`connect_source`
-    :param passive: keep the gate shut
+    :param passive: keep the gate closed
     """
     length = table.sectors(lv.size)
     present = {name: device for name, device in dmsetup.devices().items()
@@ -152,7 +151,7 @@ def build_clone(names, lv, metadata, region, tuning, disk=None,
         dmsetup.suspend(names.of(GATE))
     if not disk and names.of(SOURCE) in present and (
             names.of(HANDLE) not in present):
-        # A crash may have come before it was suspended.
+        # A crash may have prevented the suspend after its creation.
         dmsetup.suspend(names.of(SOURCE), flush=False)
     if names.of(SOURCE) not in present:
         dmsetup.create(names.of(SOURCE), names.uuid(SOURCE),
@@ -162,8 +161,8 @@ def build_clone(names, lv, metadata, region, tuning, disk=None,
         dmsetup.create(names.of(HANDLE), names.uuid(HANDLE), table.Clone(
             length, metadata, names.path(GATE), names.path(SOURCE), region,
             *tuning.in_regions(region)))
-    # A discard would mark regions as copied without a write that the gate
-    # could stop, and show what the logical volume held before.
+    # A discard would mark regions as hydrated without a write that the gate
+    # could hold back, and expose old data of the logical volume.
     block.forbid_discard(names.path())
 
 
@@ -174,9 +173,9 @@ def _source_table(length, disk):
 
 
 def is_connected(names):
-    """Whether a clone's source shim points to an imported disk.
+    """Return whether a clone's source shim points to an imported disk.
 
-    Whether its requests wait says nothing: see :mod:`outages`.
+    Whether the shim is suspended is no evidence: see :mod:`outages`.
 
     :raises: OSError if there is no source shim
     """
@@ -184,32 +183,33 @@ def is_connected(names):
 
 
 def connect_source(names, disk, length):
-    """Let a clone's source shim point to an imported disk.
+    """Point a clone's source shim to an imported disk.
 
     :param length: of the volume, in sectors
     """
-    # Suspended if that fails: what waits would get errors from the old table.
+    # If this fails, the shim stays suspended: the old table would fail the
+    # waiting requests.
     dmsetup.swap(names.of(SOURCE), *_source_table(length, disk),
                  read_only=True, flush=False, hold=True)
 
 
 def open_gate(names, writable=True):
-    """Let writes through; only after the switchover is in the database.
+    """Open the gate; only after the switchover is in the database.
 
-    :param writable: not if the volume has moved on: the handle is sealed
+    :param writable: False if the volume has moved on: the handle is sealed
     """
     block.set_read_only(names.path(), not writable)
     dmsetup.resume(names.of(GATE))
-    # What was cached before may have been written on the old home since.
+    # The old home may have written since these pages were cached.
     block.flush_buffers(names.path())
 
 
 @contextlib.contextmanager
-def waiting_fails(names, length):
-    """Let writes that wait at a shut gate get errors, and those that come.
+def fail_writes(names, length):
+    """Fail pending and new writes at a closed gate.
 
-    Only for a clone that will never be switched, so that whoever waits can
-    let go of the handle; see :func:`never_acknowledged`.
+    Only for a clone that will never be switched over. Users with a pending
+    write can then close the handle; see :func:`never_acknowledged`.
 
     :param length: of the volume, in sectors
     """
@@ -221,35 +221,35 @@ def waiting_fails(names, length):
         yield
     finally:
         if dmsetup.device(gate):
-            # Passive again to whoever looks.
+            # Later checks have to see a passive clone again.
             dmsetup.suspend(gate)
 
 
 def start_hydration(names):
-    """Start the background copy; only when nobody can write the source."""
+    """Start hydration; only when writes to the source are impossible."""
     dmsetup.message(names.of(HANDLE), 'enable_hydration')
 
 
 def copy_one_by_one(names):
-    """Copy each region by itself.
+    """Copy each region separately.
 
-    Of adjacent ones that are copied as one all fail if one can't be read.
+    A batch of adjacent regions fails as a whole if one cannot be read.
     """
     dmsetup.message(names.of(HANDLE), 'hydration_batch_size 1')
 
 
 def copy_in_batches(names, size):
-    """Take back :func:`copy_one_by_one`.
+    """Undo :func:`copy_one_by_one`.
 
-    :param size: regions
+    :param size: of a batch, in regions
     """
     dmsetup.message(names.of(HANDLE), 'hydration_batch_size %d' % size)
 
 
 def stop_hydration(names):
-    """Start no more copies, and give those under way some time to end.
+    """Stop hydration, and wait some time for copies under way.
 
-    :returns: whether none is under way
+    :returns: whether all copies have ended
     """
     dmsetup.message(names.of(HANDLE), 'disable_hydration')
     for attempt in range(STOP_ATTEMPTS):
@@ -262,12 +262,13 @@ def stop_hydration(names):
 def make_linear(names, lv):
     """Turn a complete clone into a linear handle.
 
-    What it needed as a clone has to stay until the disk is flushed.
+    The clone's other devices and its metadata have to stay until the disk
+    is flushed.
 
-    :returns: False, and the clone goes on, if the status read while nothing
-        can change it any more is not that of a complete, healthy clone
+    :returns: False, and it stays a clone, if its status while suspended is
+        not that of a complete, healthy clone
     """
-    found = _become_linear(names, lv, swap.COMPLETE_CLONE)
+    found = _swap_to_linear(names, lv, swap.COMPLETE_CLONE)
     if found is not None:
         LOG.error('%(names)s is not complete: %(status)s. It stays a clone.',
                   {'names': names, 'status': found.strip()})
@@ -276,11 +277,11 @@ def make_linear(names, lv):
 
 
 def fail_without_source(names):
-    """Let copies fail that wait for a source without a session.
+    """Fail copies that wait for a source without a session.
 
-    It was never connected, or its session has just been ended.
+    The source was never connected, or its session has just been ended.
 
-    :returns: whether none is under way
+    :returns: whether all copies have ended
     """
     for attempt in range(STOP_ATTEMPTS):
         if sysfs.is_suspended(names.of(SOURCE)):
@@ -292,28 +293,28 @@ def fail_without_source(names):
 
 
 def drop_clone(names, lv):
-    """Turn a clone whose data nobody needs any more into a linear handle.
+    """Turn a clone whose data is not needed into a linear handle.
 
     Waits for copies under way: see :func:`stop_hydration`.
 
-    :raises: UnexpectedTable if it is something else
+    :raises: UnexpectedTable if the handle is neither a clone nor linear
     """
-    _must_become_linear(names, lv, swap.CLONE)
+    _require_linear(names, lv, swap.CLONE)
 
 
 def never_written(names):
     """Return whether it is proven that a passive clone was not written.
 
-    If it is, the handle refuses writes from here on. A handle that does
-    not exist was never written, since the gate of a passive clone is only
-    opened after the switchover.
+    If so, the handle refuses writes from then on. A missing handle was
+    never written, since the gate of a passive clone is only opened after
+    the switchover.
     """
     device = dmsetup.device(names.of(HANDLE))
     if not device or not device.live:
         return True
     if device.open_count:
-        # Whoever it is must not see its writes refused: it is not proven
-        # that the volume does not live here.
+        # Its user's writes must not be refused: it is not proven that the
+        # volume's home is another node.
         return False
     block.set_read_only(names.path(), True)
     status = dmsetup.clone(names.of(HANDLE))
@@ -326,16 +327,16 @@ def never_written(names):
 
 
 def allow_writes(names):
-    """Take back that a handle refuses writes."""
+    """Make a handle writable again."""
     if exists(names):
         block.set_read_only(names.path(), False)
 
 
 def maybe_written(names):
-    """Return whether a write to a passive clone is done, or waits.
+    """Return whether a write to a passive clone is done or pending.
 
-    It is looked at twice: the kernel counts its own idle looks, too, for a
-    moment (do_hydration in drivers/md/dm-clone-target.c).
+    The status is read twice: the kernel briefly counts its own idle checks,
+    too (do_hydration in drivers/md/dm-clone-target.c).
     """
     if not exists(names):
         return False
@@ -349,8 +350,8 @@ def maybe_written(names):
 def never_acknowledged(names):
     """Return whether it is proven that no write to a clone was acknowledged.
 
-    True while its gate was never open: a write may wait there, but none has
-    come back from the disk, and nothing was copied.
+    True if its gate was never open: a write may wait there, but the disk
+    has completed none, and no region was copied.
     """
     if not exists(names):
         return True
@@ -361,13 +362,13 @@ def never_acknowledged(names):
 
 
 def is_sick(names):
-    """Whether a volume is a clone whose metadata has failed."""
+    """Return whether a volume is a clone whose metadata has failed."""
     status = dmsetup.clones().get(names.of(HANDLE))
     return status is not None and not status.healthy
 
 
 def is_open(names):
-    """Whether someone other than an export of ours has the handle open."""
+    """Return whether the handle is open, other than by its own export."""
     present = dmsetup.devices()
     handle = present.get(names.of(HANDLE))
     exported = names.of(EXPORT) in present
@@ -375,46 +376,46 @@ def is_open(names):
 
 
 def seal(names, flush=True):
-    """Refuse writes to a source from now on, and make durable what it has.
+    """Refuse writes to a source, and flush it to stable storage.
 
-    What the guest flushes from now on is flushed at its new home, with all
-    that this disk had acknowledged before.
+    Later flushes of the guest are done at its new home. They have to cover
+    the writes that this disk has acknowledged.
 
-    :param flush: not at a start, which waits for no disk
-    :returns: whether nobody has it open, who might have a write under way
+    :param flush: False at start-up, which waits for no disk
+    :returns: whether no user has it open, with a write possibly under way
     """
     if not exists(names):
         return False
-    # First: a flush may take long, or fail.
+    # Before the flush, which may take long or fail.
     block.set_read_only(names.path(), True)
     if flush:
         try:
             make_durable(names)
         except OSError:
-            # Nothing would become better by waiting: the source is sealed.
+            # Waiting would not help: the source is sealed.
             LOG.exception('Flushing %s failed: acknowledged writes may not '
                           'be durable.', names)
     return not is_open(names)
 
 
 def make_durable(names):
-    """Let a volume's disks forget nothing that they have acknowledged.
+    """Flush the volume to stable storage.
 
     :raises: OSError
     """
     gate = dmsetup.device(names.of(GATE))
-    # Behind a shut gate a flush would wait, and nothing was written.
+    # At a closed gate a flush would wait, and nothing was written.
     if not (gate and gate.suspended):
         block.flush_disk(names.path())
 
 
 def ensure_export(names, size):
-    """Make the read-only device under which other nodes read a volume.
+    """Create the read-only device through which other nodes read a volume.
 
     :param size: of the volume, in bytes
     """
     block.flush_buffers(names.path())
-    if not _is_there(names, EXPORT):
+    if not _is_live(names, EXPORT):
         dmsetup.create(names.of(EXPORT), names.uuid(EXPORT),
                        table.Zero(MARGIN),
                        table.Linear(table.sectors(size), names.path()),
@@ -422,7 +423,7 @@ def ensure_export(names, size):
 
 
 def remove(names, *roles):
-    """Remove devices in the order of the roles; what is gone is fine.
+    """Remove devices in the order of the roles; skip those that are gone.
 
     :raises: ProcessExecutionError if one is in use
     """

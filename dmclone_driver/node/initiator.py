@@ -17,24 +17,25 @@ from dmclone_driver.i18n import _
 from dmclone_driver.privsep import block
 from dmclone_driver.privsep import command
 
-# Of iscsiadm: ISCSI_ERR_NO_OBJS_FOUND in open-iscsi's iscsi_err.h.
+# Exit code of iscsiadm: ISCSI_ERR_NO_OBJS_FOUND in open-iscsi's iscsi_err.h.
 NO_SESSION = 21
 
 SESSIONS = '/sys/class/iscsi_session/*/targetname'
 
-# Seconds that a portal has to accept a connection.
+# Seconds within which a portal has to accept a connection.
 PORTAL_TIMEOUT = 5
 
-# How often iscsid repeats a first login that fails, at 15 seconds each, while
-# os-brick lets no other volume log in (node.session.initial_login_retry_max
-# and node.conn[0].timeo.login_timeout of open-iscsi, which has 8).
+# How often iscsid repeats a first login that fails, at 15 seconds each
+# (node.session.initial_login_retry_max, by default 8 in open-iscsi, and
+# node.conn[0].timeo.login_timeout). Meanwhile os-brick blocks the logins of
+# other volumes.
 LOGIN_RETRIES = 1
 
 LOG = logging.getLogger(__name__)
 
 
 def properties(location, auth):
-    """Turn provider_location and provider_auth into what os-brick wants.
+    """Return os-brick's connection properties of a source.
 
     :param location: ``ip:port,tpgt iqn lun``
     :param auth: ``CHAP user password``
@@ -49,7 +50,7 @@ def properties(location, auth):
 
 
 class Initiator:
-    """Sessions to the sources of this node's destinations."""
+    """iSCSI sessions to the sources of this node's destinations."""
 
     def __init__(self, scan_attempts, source_timeout):
         self._scan_attempts = scan_attempts
@@ -67,16 +68,16 @@ class Initiator:
         return volume_utils.brick_get_connector('ISCSI').get_initiator()
 
     def connect(self, location, auth):
-        """Log in to a source; returns the path of its disk.
+        """Log in to a source and return the path of its disk.
 
         :raises: VolumeDriverException if the source does not answer, or if
-            it can't be said how long requests to the disk wait for it then
+            dmclone_source_timeout cannot be set for its session
         """
         wanted = properties(location, auth)
-        self._reach(wanted['target_portal'])
-        self._give_up_early(wanted)
+        self._check_portal(wanted['target_portal'])
+        self._limit_login_retries(wanted)
         device = self._connector.connect_volume(wanted)
-        self._not_at_boot(wanted)
+        self._disable_boot_login(wanted)
         try:
             block.set_recovery_timeout(device['path'], self._source_timeout)
         except OSError as error:
@@ -88,67 +89,70 @@ class Initiator:
         try:
             block.deepen_queue(device['path'])
         except OSError as error:
-            LOG.warning('The queue of the imported disk %(disk)s cannot be '
-                        'made deeper: %(error)s. If its source goes down, a '
-                        'guest with many requests may stand still.',
+            LOG.warning('Deepening the queue of the imported disk %(disk)s '
+                        'failed: %(error)s. If its source goes down, an '
+                        'instance with many requests may hang.',
                         {'disk': device['path'], 'error': error})
         return device['path']
 
     @staticmethod
-    def _reach(portal):
-        """Find out whether there is anything to log in to.
+    def _check_portal(portal):
+        """Refuse to log in to a portal that does not answer.
 
-        os-brick does one thing at a time on a node (the lock
-        "connect_volume" of os_brick/initiator/connectors/iscsi.py), and
-        iscsid tries for two minutes: volumes of other nodes would wait.
+        iscsid would try for two minutes. os-brick does one thing at a time
+        on a node (the lock "connect_volume" of
+        os_brick/initiator/connectors/iscsi.py), so volumes of other nodes
+        would wait.
         """
         try:
             socket.create_connection(netutils.parse_host_port(portal),
                                      PORTAL_TIMEOUT).close()
         except OSError as error:
             raise cinder_exception.VolumeDriverException(message=_(
-                'The iSCSI portal %(portal)s of the node that has the volume '
-                'cannot be reached from the node that needs it: '
-                '%(error)s') % {'portal': portal, 'error': error})
+                "The iSCSI portal %(portal)s of the source's node cannot be "
+                "reached from the destination's node: %(error)s") % {
+                    'portal': portal, 'error': error})
 
-    def _give_up_early(self, wanted):
-        """Let iscsid not try for long to log in to what is taken back.
+    def _limit_login_retries(self, wanted):
+        """Limit how long iscsid tries to log in to a withdrawn source.
 
-        os-brick makes a record of the target only where there is none.
+        os-brick keeps an existing record of the target.
         """
         try:
-            self._node(wanted, '--interface', 'default', '--op', 'new')
-            self._node(wanted, '--op', 'update', '-n',
-                       'node.session.initial_login_retry_max', '-v',
-                       '%d' % LOGIN_RETRIES)
+            self._change_record(wanted, '--interface', 'default', '--op',
+                                'new')
+            self._change_record(wanted, '--op', 'update', '-n',
+                                'node.session.initial_login_retry_max', '-v',
+                                '%d' % LOGIN_RETRIES)
         except (processutils.ProcessExecutionError, OSError) as error:
-            LOG.warning('If the login to %(iqn)s fails, it takes longer: '
-                        '%(error)s', {'iqn': wanted['target_iqn'],
-                                      'error': error})
+            LOG.warning('Limiting the login retries for %(iqn)s failed; a '
+                        'login that fails takes longer: %(error)s',
+                        {'iqn': wanted['target_iqn'], 'error': error})
 
-    def _not_at_boot(self, wanted):
-        """Let no boot log in to a source, which may be down then.
+    def _disable_boot_login(self, wanted):
+        """Prevent the next boot from logging in to a source.
 
-        os-brick has told open-iscsi to (_connect_to_iscsi_portal in
-        os_brick/initiator/connectors/iscsi.py), and the boot would wait for
-        it. The driver logs in by itself when it has started.
+        os-brick has configured open-iscsi to log in at boot
+        (_connect_to_iscsi_portal in os_brick/initiator/connectors/iscsi.py).
+        If the source is down, the boot would wait for it. The driver logs
+        in by itself when it has started.
         """
         try:
-            self._node(wanted, '--op', 'update', '-n', 'node.startup', '-v',
-                       'manual')
+            self._change_record(wanted, '--op', 'update', '-n',
+                                'node.startup', '-v', 'manual')
         except (processutils.ProcessExecutionError, OSError) as error:
-            LOG.warning('The next boot of this node will log in to %(iqn)s: '
-                        '%(error)s', {'iqn': wanted['target_iqn'],
-                                      'error': error})
+            LOG.warning('Disabling the login to %(iqn)s at boot failed; the '
+                        'next boot of this node will log in: %(error)s',
+                        {'iqn': wanted['target_iqn'], 'error': error})
 
     @staticmethod
-    def _node(wanted, *words):
-        """Change what open-iscsi has on record of a target."""
+    def _change_record(wanted, *words):
+        """Change open-iscsi's record of a target."""
         command.iscsiadm(['-m', 'node', '-T', wanted['target_iqn'], '-p',
                           wanted['target_portal'], *words])
 
     def cut(self, location):
-        """End a session at once, whatever waits for it gets an error.
+        """End a session at once; requests that wait for it get errors.
 
         :param location: provider_location; without one there is no session
         """
@@ -159,7 +163,7 @@ class Initiator:
     def targets():
         """Return the iSCSI names of all targets with a session.
 
-        By the kernel: it knows even where iscsid does not answer.
+        They are read from the kernel, so iscsid does not have to answer.
         """
         found = []
         for path in glob.glob(SESSIONS):
@@ -167,26 +171,26 @@ class Initiator:
                 with open(path) as stream:
                     found.append(stream.read().strip())
             except OSError:
-                # It has just ended.
+                # The session has just ended.
                 continue
         return found
 
     @staticmethod
     def is_lost(disk):
-        """Whether the session of an imported disk waits for its target.
+        """Return whether an imported disk's session waits for its target.
 
-        :param disk: its name, as the kernel has it
+        :param disk: its name in the kernel
         """
         try:
             with open(block.session_of(disk) + '/state') as stream:
                 return stream.read().strip() != 'LOGGED_IN'
         except OSError:
-            # It was ended: requests get errors.
+            # The session was ended: requests get errors.
             return False
 
     @staticmethod
     def in_use(iqn):
-        """Whether a device of this node lies on a disk of a session."""
+        """Return whether a device of this node lies on a target's disk."""
         return any(
             os.listdir('/sys/class/block/%s/holders' % os.path.basename(
                 os.path.realpath(path)))
@@ -195,22 +199,22 @@ class Initiator:
 
     @staticmethod
     def log_out(iqn):
-        """End the sessions to a target; fine if there is none."""
+        """End the sessions to a target; succeed if there is none."""
         try:
             command.iscsiadm(['-m', 'node', '-T', iqn, '--logout'])
         except (processutils.ProcessExecutionError, OSError) as error:
             if getattr(error, 'exit_code', None) != NO_SESSION:
-                LOG.warning('Logging out of %(iqn)s: %(error)s',
+                LOG.warning('Logging out of %(iqn)s failed: %(error)s',
                             {'iqn': iqn, 'error': error})
 
     def disconnect(self, location, auth):
-        """Log out of a source; fine if there is no session.
+        """Log out of a source; succeed if there is no session.
 
-        The session is cut: there is nothing to flush on a disk that is
-        read-only, and os-brick would wait for a source that is down.
+        The session is cut: a read-only disk has nothing to flush, and
+        os-brick would wait for a source that is down.
 
-        :raises: VolumeDriverException if the session is still there: it
-            would be taken for that of a later move of the same volume
+        :raises: VolumeDriverException if the session still exists: a later
+            move of the same volume would mistake it for its own
         """
         if not (location and auth):
             return
@@ -220,5 +224,5 @@ class Initiator:
         iqn = location.split()[1]
         if iqn in self.targets():
             raise cinder_exception.VolumeDriverException(message=_(
-                'The iSCSI session to %s could not be ended; the log of '
-                'cinder-volume says why.') % iqn)
+                'Ending the iSCSI session to %s failed; see the log of '
+                'cinder-volume for the reason.') % iqn)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logical volumes and the tags that this driver keeps on them.
 
-Creating, deleting and extending is done by Cinder's LVM classes; they know
-no tags.
+Cinder's LVM classes create, delete and extend logical volumes; they do not
+support tags.
 """
 
 import dataclasses
@@ -10,19 +10,19 @@ import json
 
 from dmclone_driver.privsep import command
 
-#: On formatted metadata: the region size in sectors.
+#: On a formatted metadata device: the region size in sectors.
 REGION_TAG = 'dmclone.region='
 #: On a data volume that is a clone: where its metadata is.
 METADATA_TAG = 'dmclone.metadata='
-#: On one that has all its data, until what the clone needed is removed.
+#: On a complete data volume, until the clone's other devices are removed.
 COMPLETE_TAG = 'dmclone.complete'
-#: On one whose deletion has begun: no user may see it any more.
+#: On a data volume whose deletion has begun: no user may see it.
 DELETED_TAG = 'dmclone.deleted'
-#: On one that was a volume's home at any time since it was made as the
-#: destination of a move, with the volume's id: it is never deleted.
+#: On a destination that has been a volume's home at any time, with the
+#: volume's id: it is never deleted as a destination.
 OPENED_TAG = 'dmclone.opened='
-#: On one from which its volume has moved, with the id of the placeholder that
-#: stands for it: never written again, and kept until it is released.
+#: On a source, with the id of its placeholder: it is never written again,
+#: and kept until it is released.
 SEALED_TAG = 'dmclone.sealed='
 
 
@@ -48,7 +48,7 @@ class LogicalVolume:
 
     @property
     def deleted(self):
-        """Whether its deletion has begun: nobody may see what it holds."""
+        """Whether its deletion has begun: no user may see its data."""
         return self.tagged(DELETED_TAG) is not None
 
     @property
@@ -63,9 +63,9 @@ class LogicalVolume:
 
     @property
     def complete(self):
-        """Whether all of a volume that has moved here is here.
+        """Whether a volume that has moved here has all its data here.
 
-        Nothing that it needed as a clone is left then.
+        The clone's other devices are removed, too.
         """
         return self.opened and not (
             self.clone or self.tagged(COMPLETE_TAG) is not None)
@@ -113,13 +113,13 @@ def tag(group, name, *tags):
 
 
 def untag(group, name, *tags):
-    """Take tags from a logical volume."""
+    """Remove tags from a logical volume."""
     options = [part for text in tags for part in ('--deltag', text)]
     command.lvm(['lvchange', *options, '%s/%s' % (group, name)])
 
 
 def retag(lv, prefix, new):
-    """Replace the tag with a prefix by another, in one step."""
+    """Replace the tag with a prefix by another, in one command."""
     old = lv.tagged(prefix)
     options = [] if old is None else ['--deltag', prefix + old]
     command.lvm(['lvchange', *options, '--addtag', new,
@@ -127,16 +127,16 @@ def retag(lv, prefix, new):
 
 
 def activate(lv):
-    """Make a logical volume's device appear."""
+    """Activate a logical volume."""
     if not lv.active:
         command.lvm(['lvchange', '--activate', 'y', '--yes',
                      '%s/%s' % (lv.group, lv.name)])
 
 
 def remove(lv):
-    """Delete a logical volume, wherever it is.
+    """Delete a logical volume, in any volume group.
 
-    Its disk, which may be memory, is told to forget it.
+    Its blocks are discarded, because its disk may be in memory.
 
     :raises: ProcessExecutionError if it is open
     """

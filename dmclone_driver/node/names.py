@@ -2,9 +2,9 @@
 """Names of the devices that belong to a volume.
 
 All derive from the identity of the logical volume (``volume.name_id``) and
-the device's role, never from the user's volume id: a volume that comes back
-to a node while its old logical volume still exists there collides with
-nothing.
+the device's role, never from the user's volume id. So the names of a volume
+that returns to a node do not collide with those of its old logical volume
+there.
 """
 
 import dataclasses
@@ -18,8 +18,8 @@ _VOLUME = re.compile('(?:volume|dmclone-metadata)-(?P<name_id>%s)' % UUID)
 
 HANDLE, GATE, SOURCE, EXPORT = 'handle', 'gate', 'source', 'export'
 
-# Which volume a logical volume belongs to, for log lines and nothing else:
-# {name id: volume id}. The kernel's devices know only the former.
+# The volume of each logical volume, for log lines only: {name id: volume id}.
+# The names of the kernel's devices have only the name id.
 _volumes = {}
 
 
@@ -30,7 +30,7 @@ class Names:
     name_id: str
 
     def __str__(self):
-        """For log lines: with the id that the volume's user knows."""
+        """Return a text for log lines, with the id that users see."""
         volume_id = _volumes.get(self.name_id)
         if volume_id == self.name_id:
             return 'volume ' + volume_id
@@ -43,7 +43,7 @@ class Names:
         return 'dmclone-' + self.name_id + suffix
 
     def uuid(self, role):
-        """Return the device-mapper UUID: udev and LVM go by its prefix."""
+        """Return the device-mapper UUID; udev and LVM match its prefix."""
         return 'DMCLONE-%s-%s' % (role, self.name_id)
 
     def path(self, role=HANDLE):
@@ -52,17 +52,17 @@ class Names:
 
     @property
     def metadata(self):
-        """The metadata's logical volume."""
+        """The name of the metadata's logical volume."""
         return 'dmclone-metadata-' + self.name_id
 
     @property
     def target(self):
-        """The last part of the iSCSI name under which a source is seen."""
+        """The last part of the iSCSI name of a source."""
         return 'dmclone-' + self.name_id
 
 
 def belongs_to(name_id, volume_id):
-    """Let log lines about a logical volume name its volume."""
+    """Remember a logical volume's volume, for log lines."""
     _volumes[name_id] = volume_id
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volume groups for metadata, which the driver makes by itself."""
+"""Volume groups, and those that the driver creates for metadata."""
 
 import dataclasses
 import json
@@ -9,14 +9,14 @@ from oslo_utils import units
 
 from dmclone_driver.privsep import command
 
-#: On groups that the driver has made.
+#: On groups that the driver has created.
 OWN_TAG = 'dmclone.metadata'
 
-#: What LVM keeps of a disk for itself, in bytes.
+#: The part of a disk that LVM reserves for itself, in bytes.
 HEADER = units.Mi
 
-# What LVM ends with if something is wrong with a command that was understood
-# (lib/commands/errors.h, ECMD_FAILED).
+# LVM's exit code for a valid command that failed (lib/commands/errors.h,
+# ECMD_FAILED).
 FAILED = 5
 
 
@@ -32,7 +32,7 @@ class VolumeGroup:
 
     @property
     def own(self):
-        """Whether the driver has made it."""
+        """Whether the driver has created it."""
         return OWN_TAG in self.tags
 
 
@@ -60,7 +60,7 @@ def find(name):
 
 
 def of_device(path):
-    """Return the group that a device belongs to, None if it is none's."""
+    """Return the group that a device belongs to, or None."""
     try:
         report = command.lvm(['pvs', '--reportformat', 'json', '-o',
                               'vg_name', path])
@@ -73,14 +73,14 @@ def of_device(path):
 
 
 def create(name, path):
-    """Make a group on a device; what lies on that is not overwritten.
+    """Create a group on a device; existing data is not overwritten.
 
-    :raises: ProcessExecutionError, also if LVM finds anything on it
+    :raises: ProcessExecutionError, also if LVM finds data on the device
     """
     command.lvm(['vgcreate', '--addtag', OWN_TAG, '--physicalextentsize',
                  '1m', '--dataalignment', '%db' % HEADER, name, path])
 
 
 def remove(name):
-    """Remove a group that is empty."""
+    """Remove an empty group."""
     command.lvm(['vgremove', name])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one context in which this driver acts as root."""
+"""The privsep context in which this driver acts as root."""
 
 from oslo_config import cfg
 from oslo_privsep import capabilities
@@ -18,6 +18,6 @@ dmclone_context = priv_context.PrivContext(
                   capabilities.CAP_MKNOD])
 
 # One thread of the daemon always waits for device-mapper events, and one may
-# be held up by a device that is slow to suspend: the default, a thread a
-# core, would leave none for the work on a machine with one or two cores.
+# be blocked by a device that is slow to suspend. The default, one thread per
+# core, would leave none for other calls on a node with one or two cores.
 cfg.CONF.set_default('thread_pool_size', 16, group='dmclone_privileged')

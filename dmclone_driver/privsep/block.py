@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small privileged actions on block devices, through the kernel's ioctls."""
+"""Privileged actions on block devices, through ioctls and sysfs."""
 
 import errno
 import fcntl
@@ -17,9 +17,9 @@ BLKGETSIZE64 = 0x80081272
 
 SYSFS = '/sys/class'
 
-# The most requests that the kernel lets a queue with a scheduler take
-# (MAX_SCHED_RQ in its block/blk-mq-sched.h). QEMU's native I/O has 1024 under
-# way at most (MAX_EVENTS in its block/linux-aio.c).
+# The maximum depth of a queue with a scheduler (MAX_SCHED_RQ in the kernel's
+# block/blk-mq-sched.h). QEMU's native I/O has at most 1024 requests under way
+# (MAX_EVENTS in its block/linux-aio.c).
 QUEUE_DEPTH = 2048
 
 
@@ -45,7 +45,7 @@ def logical_block_size(path):
 
 @privsep.dmclone_context.entrypoint
 def flush_buffers(path):
-    """Write a device's dirty pages and forget its clean ones."""
+    """Write a device's dirty pages and drop its clean ones."""
     _ioctl(path, BLKFLSBUF, 0)
 
 
@@ -53,14 +53,14 @@ def flush_buffers(path):
 def set_read_only(path, read_only):
     """Refuse, or allow, writes to a device.
 
-    The kernel looks at each write: also whoever has it open gets an error.
+    The kernel checks each write: users that have it open get errors, too.
     """
     _ioctl(path, BLKROSET, struct.pack('i', bool(read_only)))
 
 
 @privsep.dmclone_context.entrypoint
 def zero_start(path, length):
-    """Zero a device's first bytes, durably."""
+    """Zero a device's first bytes, and flush them to stable storage."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, b'\0' * length)
@@ -80,14 +80,14 @@ def forbid_discard(path):
 
 @privsep.dmclone_context.entrypoint
 def set_recovery_timeout(path, seconds):
-    """Say how long requests to an iSCSI disk wait for a lost connection.
+    """Set how long requests to an iSCSI disk wait for a lost connection.
 
-    As in the kernel's drivers/scsi/scsi_transport_iscsi.c: from 0 on a timer
-    fails what waits, with 0 at once (__iscsi_block_session); "off" means no
-    timer, while "-1" is no number to it and refused. What is written here
-    holds against what iscsid sets at each login
-    (recovery_tmo_sysfs_override), and is refused as busy while the
-    connection is lost (iscsi_priv_session_attr_store).
+    See the kernel's drivers/scsi/scsi_transport_iscsi.c. From 0 on a timer
+    fails waiting requests, with 0 at once (__iscsi_block_session). "off"
+    means no timer; "-1" is refused, since it is not parsed as a number. The
+    value overrides the one that iscsid sets at each login
+    (recovery_tmo_sysfs_override). While the connection is lost, the kernel
+    refuses the change as busy (iscsi_priv_session_attr_store).
 
     :param seconds: -1 for no limit
     :raises: OSError
@@ -99,26 +99,27 @@ def set_recovery_timeout(path, seconds):
 
 
 def session_of(disk):
-    """Return where sysfs shows the session of an iSCSI disk.
+    """Return the path in sysfs of the session of an iSCSI disk.
 
     :param disk: its name
-    :raises: OSError if it belongs to none, or is gone
+    :raises: OSError if the disk belongs to no session, or is gone
     """
     device = os.path.realpath(SYSFS + '/block/%s/device' % disk)
     session = re.search(r'/(session\d+)/', device)
     if not session:
-        raise OSError(errno.ENODEV, 'it belongs to no iSCSI session')
+        raise OSError(errno.ENODEV, 'the disk belongs to no iSCSI session')
     return SYSFS + '/iscsi_session/' + session[1]
 
 
 @privsep.dmclone_context.entrypoint
 def deepen_queue(path):
-    """Let the queue of a disk take as many requests as the kernel allows.
+    """Set the depth of a disk's queue to the kernel's maximum.
 
-    Whoever submits a request to a full queue sleeps, and that may be long
-    for an imported disk. Without a scheduler no more fit than the session
-    takes at a time (blk_mq_update_nr_requests in the kernel's
-    block/blk-mq.c), about a hundred; with one they are 256 by default.
+    A process that submits a request to a full queue sleeps, possibly for
+    long with an imported disk. Without a scheduler the depth is limited to
+    the number of requests that the session takes at a time, about a hundred
+    (blk_mq_update_nr_requests in the kernel's block/blk-mq.c). With a
+    scheduler the default is 256.
 
     :raises: OSError
     """
@@ -126,7 +127,8 @@ def deepen_queue(path):
         os.path.realpath(path))
     with open(queue + 'nr_requests') as stream:
         if int(stream.read()) >= QUEUE_DEPTH:
-            # A change waits for what is under way: not on a lost session.
+            # A change waits for requests under way, and must not do so while
+            # the session's connection is lost.
             return
     for name, value in (('scheduler', 'mq-deadline'),
                         ('nr_requests', '%d' % QUEUE_DEPTH)):
@@ -136,7 +138,7 @@ def deepen_queue(path):
 
 @privsep.dmclone_context.entrypoint
 def flush_disk(path):
-    """Make the disk below a device forget nothing that it has acknowledged."""
+    """Flush the disk below a device to stable storage."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

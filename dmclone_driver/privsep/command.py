@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a program as root; called from the modules that know its words."""
+"""Run programs as root, for the modules that know their arguments."""
 
 import subprocess
 import threading
@@ -20,11 +20,11 @@ def dmsetup(arguments, table=None):
                                 process_input=table)[0]
 
 
-# A suspend waits for the requests that have passed the device; until these
-# have ended the device-mapper keeps all that come, and their submitters do
-# not sleep (dm_submit_bio, __dm_suspend in drivers/md/dm.c). That is all that
-# is wanted here: afterwards they go on at once, whatever became of the
-# service. They do the same if the suspend is killed.
+# A suspend waits for the requests that have passed the device. Until these
+# have ended, the device-mapper queues new requests, and their submitters do
+# not sleep (dm_submit_bio, __dm_suspend in drivers/md/dm.c). Only that effect
+# is needed. The resume then releases the queued requests at once, even if the
+# service has ended. They are also released if the suspend is killed.
 _HOLD = 'dmsetup suspend --noflush --nolockfs "$0"; exec dmsetup resume "$0"'
 
 _holding = {}
@@ -32,10 +32,10 @@ _holding = {}
 
 @privsep.dmclone_context.entrypoint
 def hold(name):
-    """Keep requests in a device for as long as others are stuck below it.
+    """Queue requests to a device while earlier ones are stuck below it.
 
-    Does not wait for that. One process a device does it; if there is one
-    already, nothing is done.
+    Returns at once. One process per device does it; if the device has one
+    already, this does nothing.
     """
     for ended in [key for key, process in _holding.items()
                   if process.poll() is not None]:
@@ -45,7 +45,7 @@ def hold(name):
             ['sh', '-c', _HOLD, name], stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         _holding[name] = process
-        # Else it would be a zombie until the next outage.
+        # Without this it would be a zombie until the next outage.
         threading.Thread(target=process.wait, daemon=True).start()
 
 
@@ -53,12 +53,13 @@ def hold(name):
 def lvm(arguments):
     """Run an LVM command as Cinder does and return what it prints.
 
-    What Cinder puts before a command says where LVM is configured
-    (lvm_conf_file), and so which disks it sees.
+    Cinder's prefix of a command selects LVM's configuration (lvm_conf_file),
+    and so the disks that LVM sees.
 
     :raises: ProcessExecutionError
     """
-    # The privileged daemon imports this module, too, and needs no Cinder.
+    # Imported here, because the privileged daemon imports this module, too,
+    # and does not need Cinder.
     from cinder.brick.local_dev import lvm as cinder_lvm
     return _lvm([*cinder_lvm.LVM.LVM_CMD_PREFIX, *arguments])
 

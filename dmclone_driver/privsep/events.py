@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for device-mapper events on any device, with one descriptor."""
+"""Wait for device-mapper events on any device, with one descriptor."""
 
 import fcntl
 import os
@@ -25,7 +25,7 @@ def wait(seconds):
     """Wait until some device-mapper device raises an event.
 
     The descriptor stays open in the privileged daemon and is armed again
-    before this returns: an event that comes while the caller looks at the
+    before this returns: an event that is raised while the caller checks the
     devices ends the next wait at once.
 
     :returns: whether there was an event

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making a target of LIO, the kernel's iSCSI target, as root."""
+"""Create targets of LIO, the kernel's iSCSI target, as root."""
 
 from dmclone_driver import privsep
 
 
 @privsep.dmclone_context.entrypoint
 def create_read_only(iqn, path, initiator, user, password, address, port):
-    """Make a target with one read-only unit for one initiator.
+    """Create a target with one read-only unit for one initiator.
 
     ``cinder-rtstool create`` opens the device for writing, which a
     read-only device refuses.
@@ -29,5 +29,5 @@ def create_read_only(iqn, path, initiator, user, password, address, port):
     except rtslib.RTSLibError as error:
         if store is not None:
             store.delete()
-        # privsep brings only built-in exceptions back to its client.
+        # privsep passes only built-in exceptions to its client.
         raise RuntimeError(str(error))

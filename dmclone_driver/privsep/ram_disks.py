@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making disks of memory, as root."""
+"""Create and remove RAM disks, as root."""
 
 import os
 
@@ -8,7 +8,7 @@ from oslo_utils import units
 
 from dmclone_driver import privsep
 
-#: The only disk of brd where it was loaded with rd_nr=1.
+#: The only disk of brd if it was loaded with rd_nr=1.
 BRD = '/dev/ram0'
 
 MOUNT = '/run/dmclone-metadata'
@@ -16,26 +16,26 @@ FILE = MOUNT + '/disk'
 
 
 def available_memory():
-    """Return the bytes that can be used without swapping, by the kernel."""
+    """Return the kernel's estimate of bytes usable without swapping."""
     with open('/proc/meminfo') as stream:
         for line in stream:
             name, value = line.split(':')
             if name == 'MemAvailable':
                 return int(value.split()[0]) * units.Ki
-    raise OSError('the kernel does not tell how much memory is available')
+    raise OSError('/proc/meminfo has no MemAvailable')
 
 
 def is_loaded(module):
-    """Return whether a module is loaded, or built in."""
+    """Return whether a kernel module is loaded or built in."""
     return os.path.isdir('/sys/module/' + module)
 
 
 @privsep.dmclone_context.entrypoint
 def brd_holds_nothing():
-    """Return whether brd has one disk, with nothing or LVM's label on it.
+    """Return whether brd has one disk, which is empty or has LVM's label.
 
-    So it looks if its maker was cut off before there was a volume group, or
-    after there was none any more.
+    A crash leaves it in that state before its volume group is created or
+    after the group is removed.
     """
     if os.path.exists('/sys/block/ram1'):
         return False
@@ -52,7 +52,7 @@ def _write(path, value):
 
 @privsep.dmclone_context.entrypoint
 def make_zram(size):
-    """Add a zram disk; returns its path.
+    """Add a zram disk and return its path.
 
     As in the kernel's admin-guide/blockdev/zram.rst.
 
@@ -71,7 +71,7 @@ def make_zram(size):
 
 @privsep.dmclone_context.entrypoint
 def remove_zram(path):
-    """Remove a zram disk; what was on it is gone."""
+    """Remove a zram disk and its data."""
     name = os.path.basename(path)
     _write('/sys/block/%s/reset' % name, 1)
     _write('/sys/class/zram-control/hot_remove', name.removeprefix('zram'))
@@ -79,7 +79,7 @@ def remove_zram(path):
 
 @privsep.dmclone_context.entrypoint
 def make_tmpfs(size):
-    """Attach a file on a tmpfs of its own; returns the loop device.
+    """Attach a file on a dedicated tmpfs and return the loop device.
 
     :param size: in bytes
     :raises: ProcessExecutionError
@@ -95,7 +95,7 @@ def make_tmpfs(size):
 
 @privsep.dmclone_context.entrypoint
 def remove_tmpfs():
-    """Detach the file and unmount its tmpfs; nothing to do is fine.
+    """Detach the file and unmount its tmpfs; succeed if both are gone.
 
     :raises: ProcessExecutionError
     """

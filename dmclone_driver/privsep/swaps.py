@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Giving devices other tables as root, and resuming what that has left."""
+"""Swap tables of devices as root, and resume devices left suspended."""
 
 import contextlib
 import json
@@ -18,10 +18,10 @@ _PACKAGES = os.path.dirname(os.path.dirname(dmclone_driver.__file__))
 
 @privsep.dmclone_context.entrypoint
 def swap(request):
-    """Give a device another table, see :mod:`devicemapper.swap`.
+    """Swap the table of a device, see :mod:`devicemapper.swap`.
 
     :param request: arguments of its function ``perform``, as a dict
-    :returns: what that returns
+    :returns: the result of ``perform``
     :raises: ProcessExecutionError
     """
     try:
@@ -32,7 +32,8 @@ def swap(request):
             preexec_fn=os.setsid)
     except processutils.ProcessExecutionError:
         if not request['hold']:
-            # It may have been killed. If this fails the watcher resumes.
+            # The swap may have been killed. If this resume fails, the
+            # watcher resumes the device.
             with contextlib.suppress(processutils.ProcessExecutionError):
                 _resume(request['name'])
         raise
@@ -46,7 +47,7 @@ def _resume(name, wait=True):
 
 @privsep.dmclone_context.entrypoint
 def resume_left(name):
-    """Resume a device, unless a swap is running that will do it.
+    """Resume a device, unless a running swap will do so.
 
     :returns: whether it was resumed
     :raises: ProcessExecutionError

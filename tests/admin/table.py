@@ -8,7 +8,7 @@ import json
 import pathlib
 import sys
 
-STATES = ('prepared', 'gate shut', 'hydrating', 'complete')
+STATES = ('prepared', 'gate closed', 'hydrating', 'complete')
 
 
 def _cell(found):
@@ -30,10 +30,10 @@ def lines(outcomes):
                               for operation, row, state in found))
     width = max((len(operation) for operation, row in rows), default=0)
     yield ' | '.join([' ' * width, ' ', *(
-        state.ljust(9) for state in STATES)])
+        state.ljust(11) for state in STATES)])
     for operation, row in rows:
         yield ' | '.join([operation.ljust(width), row, *(
-            _cell(found.get((operation, row, state))).ljust(9)
+            _cell(found.get((operation, row, state))).ljust(11)
             for state in STATES)])
     yield ('%d cells; V: the volume, P: its placeholder; *: after the state '
            'of the row was reset, since the API had refused it' % len(found))

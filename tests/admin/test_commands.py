@@ -36,9 +36,9 @@ AT_ONCE = 2
 TO_PREPARE, TO_ANSWER, TO_SEE, TO_CONVERGE = 120, 120, 15, 300
 #: Seconds until a host is put back: Cinder asks for capacities each minute.
 TO_PUT_BACK = 120
-STATES = ('prepared', 'gate shut', 'hydrating', 'complete')
+STATES = ('prepared', 'gate closed', 'hydrating', 'complete')
 #: Where the volumes that hold their lock meanwhile are stopped.
-STEPS = {'gate shut': Step.OPENING, 'complete': Step.COMPLETE}
+STEPS = {'gate closed': Step.OPENING, 'complete': Step.COMPLETE}
 BUSY = (*user_module.BUSY, 'retyping', 'managing', 'unmanaging')
 MIGRATES = ('starting', 'migrating', 'completing')
 
@@ -91,8 +91,8 @@ class CommandsTest(base.StoppingTest):
     def test_prepared(self):
         self.ask_all('prepared')
 
-    def test_gate_shut(self):
-        self.ask_all('gate shut')
+    def test_gate_closed(self):
+        self.ask_all('gate closed')
 
     def test_hydrating(self):
         self.ask_all('hydrating')
@@ -192,7 +192,7 @@ class CommandsTest(base.StoppingTest):
         self.write(self.peer, moving)
         self.write(self.home, set(volumes) - set(moving))
         wait.until(lambda: all(
-            volume.state == 'gate shut' or
+            volume.state == 'gate closed' or
             stops.durable(base.FOLDER, volume.volume_id)
             for volume in volumes), 'what guests have written', 60)
         return originals
@@ -225,7 +225,7 @@ class CommandsTest(base.StoppingTest):
         return hold.is_held(self, volume.placeholder_id)
 
     def write(self, node, volumes):
-        """Have guests write a block, which waits where the gate is shut."""
+        """Have guests write a block, which waits where the gate is closed."""
         names = dict(self.lab.sql("SELECT id, COALESCE(_name_id, id) FROM "
                                   "volumes WHERE deleted = 0"))
         node.run('\n'.join(cases.WRITE.format(

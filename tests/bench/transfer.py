@@ -71,7 +71,7 @@ class Bench(base.E2ETest):
             'attach away, passive, 1 GiB', self.user.attach, volume_id,
             other, instance)
         path = user_module.path(second)
-        for what in ('first write, at the shut gate', 'second write'):
+        for what in ('first write, at the closed gate', 'second write'):
             seconds = other.run(
                 "python3 -c 'import os,mmap,time;m=mmap.mmap(-1,4096);"
                 "f=os.open(\"%s\",os.O_RDWR|os.O_DIRECT);t=time.time();"

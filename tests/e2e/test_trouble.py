@@ -88,7 +88,7 @@ class RefusalTest(base.E2ETest):
         # The login fails after both logical volumes have been made.
         self.peer.run('mv /usr/sbin/iscsiadm /usr/sbin/iscsiadm.away')
         try:
-            self.assert_refused(self.peer.name, 'could not be brought')
+            self.assert_refused(self.peer.name, 'could not be moved')
         finally:
             self.peer.run('mv /usr/sbin/iscsiadm.away /usr/sbin/iscsiadm')
 

@@ -90,7 +90,7 @@ class EvidenceTest(base.FunctionalTest):
         names, lv = self.clone(path)
         writer = base.Background(names.path(), 0, WRITTEN)
         self.assertTrue(writer.waits())
-        with devices.waiting_fails(names, lv.size // 512):
+        with devices.fail_writes(names, lv.size // 512):
             self.assertFalse(writer.waits(10))
         self.assertEqual(errno.EIO, writer.error.errno)
         self.assertTrue(sysfs.is_suspended(names.of(GATE)))
@@ -131,7 +131,7 @@ class HydrationTest(base.FunctionalTest):
         self.assertEqual(WRITTEN + data[4096:],
                          base.read(names.path(), 0, len(data)))
 
-    def test_rebuilt_clone_keeps_its_bitmap(self):
+    def test_rebuilt_clone_keeps_its_metadata(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
         devices.open_gate(names)

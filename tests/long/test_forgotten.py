@@ -34,7 +34,7 @@ class LostNodeTest(base.E2ETest):
             self.lost.cut_power()
         code, lines, said = self.forget('--do-it')
         self.assertEqual((1, []), (code, lines))
-        self.assertIn('heard of lately', said)
+        self.assertIn('sent a heartbeat lately', said)
         self.forget_when_down()
         self.look_at_what_is_left(idle, moving, staying, path)
         self.user.delete_volume(idle)

@@ -38,14 +38,18 @@ class TableTestCase(base.PlainTestCase):
         def cell(operation, row, state, outcome, reset=False, wrong=None):
             return {'operation': operation, 'row': row, 'state': state,
                     'outcome': outcome, 'reset': reset, 'wrong': wrong}
+        header = '       |   | prepared    | gate closed | hydrating   | '
         self.assertEqual([
-            '       |   | prepared  | gate shut | hydrating | complete ',
-            'delete | V | refused   | done*     | -         | -        ',
-            'delete | P | FAILED    | FAILED    | -         | -        ',
-            'extend | V | -         | -         | done      | -        '],
+            header + 'complete   ',
+            'delete | V | refused     | done*       | -           | -'.ljust(
+                len(header) + 11),
+            'delete | P | FAILED      | FAILED      | -           | -'.ljust(
+                len(header) + 11),
+            'extend | V | -           | -           | done        | -'.ljust(
+                len(header) + 11)],
             list(table.lines([
                 cell('delete', 'V', 'prepared', 'refused'),
-                cell('delete', 'V', 'gate shut', 'done', reset=True),
+                cell('delete', 'V', 'gate closed', 'done', reset=True),
                 cell('delete', 'P', 'prepared', 'done', wrong='its data'),
-                cell('delete', 'P', 'gate shut', None),
+                cell('delete', 'P', 'gate closed', None),
                 cell('extend', 'V', 'hydrating', 'done')]))[:-1])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands for operators: what they print, and how they end."""
 
+import copy
 import subprocess
 import sys
 import uuid
@@ -13,6 +14,7 @@ from dmclone_driver.cmd import forget_node
 from dmclone_driver.cmd import program
 from dmclone_driver.cmd import reconcile
 from dmclone_driver import driver
+from dmclone_driver.move import jobs
 from tests.unit import base
 
 
@@ -35,8 +37,11 @@ class CommandTestCase(base.CloudTestCase):
     def call(self, module, *arguments):
         """Return (exit code, lines) of a command on the second node."""
         self.patch('sys.argv', ['command', *arguments])
+        backend = copy.copy(self.b.backend)
+        # A command has its own process, and so its own queue.
+        backend.jobs = jobs.Jobs()
         self.patch('dmclone_driver.cmd.program._open_backend',
-                   new=lambda name: self.b.backend)
+                   new=lambda name: backend)
         for name in ('setup', 'getLogger'):
             self.patch('dmclone_driver.cmd.program.logging.' + name)
         printed = self.patch('builtins.print')

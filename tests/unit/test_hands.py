@@ -20,7 +20,7 @@ from dmclone_driver.move import records
 from dmclone_driver.node.names import Names
 from tests.unit import base
 
-STATES = ('prepared', 'gate shut', 'hydrating', 'not released')
+STATES = ('prepared', 'gate closed', 'hydrating', 'not released')
 #: What os-reset_status can make of the two columns that it changes.
 RESETS = ({}, {'status': 'available'}, {'status': 'error'},
           {'status': 'in-use'}, {'status': 'maintenance'},
@@ -46,7 +46,7 @@ class HandsTestCase(base.CloudTestCase):
         """Bring the volume to a state; its guest has written something."""
         if state == 'prepared':
             return
-        if state == 'gate shut':
+        if state == 'gate closed':
             with mock.patch('dmclone_driver.move.rpcapi.PeerClient.activate'):
                 self.cloud.detach(self.volume, self.a)
             return

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device-mapper tables and status as values, and the door to dmsetup."""
+"""Device-mapper tables and status as values, and calls of dmsetup."""

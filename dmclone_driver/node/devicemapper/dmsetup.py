@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only place that runs dmsetup, beside what :mod:`swap` runs for it."""
+"""The only module that runs dmsetup, apart from :mod:`swap`."""
 
 import re
 
@@ -13,7 +13,7 @@ from dmclone_driver.privsep import swaps
 
 LOG = logging.getLogger(__name__)
 
-# How often to look at all devices, if one goes while they are looked at.
+# How often to query all devices if one disappears during the query.
 ATTEMPTS = 10
 
 
@@ -23,10 +23,10 @@ def _run(*arguments, segments=()):
 
 
 def _run_for_all(*arguments):
-    """Run what asks the kernel for its devices, and then for each.
+    """Run a command of dmsetup that lists all devices and queries each.
 
-    It fails, with an answer for the others, if one goes in between
-    (dmsetup's _process_all).
+    If a device disappears in between, dmsetup prints the others and fails
+    (its _process_all). The command is then repeated.
     """
     for attempt in range(ATTEMPTS):
         try:
@@ -41,7 +41,7 @@ def _is_gone(error):
 
 
 def devices():
-    """Look at all devices of the host at once.
+    """Query all devices of the host at once.
 
     :returns: dict of :class:`status.Device` by name
     """
@@ -65,13 +65,13 @@ def device(name):
 
 
 def devices_below(name):
-    """Return the paths of the disks that a device is made of."""
+    """Return the paths of the disks that a device lies on."""
     out = _run('deps', '-o', 'blkdevname', name)
     return ['/dev/' + disk for disk in re.findall(r'\((.+?)\)', out)]
 
 
 def clones():
-    """Look at all clones of the host at once, without a metadata commit.
+    """Query all clones of the host at once, without a metadata commit.
 
     :returns: dict of :class:`status.CloneStatus` by name
     """
@@ -99,10 +99,10 @@ def target_versions():
 
 
 def create(name, uuid, *segments, read_only=False, suspended=False):
-    """Make a device; with ``suspended`` its requests wait from the start.
+    """Create a device; with ``suspended`` its requests wait from the start.
 
-    dmsetup creates it, loads its table, and resumes it. What is left of one
-    that was killed in between is removed.
+    dmsetup creates it, loads its table, and resumes it. A device without a
+    table, left by a dmsetup that was killed in between, is replaced.
     """
     arguments = ['create', name, '--uuid', uuid, *_mode(read_only)]
     try:
@@ -122,43 +122,44 @@ def _mode(read_only):
 
 
 def load(name, *segments, read_only=False):
-    """Give a suspended device another table, used from its resume on.
+    """Load another table into a suspended device; its resume activates it.
 
     A clone's table must never be loaded over a device that is still live:
-    it would start from an older bitmap than the live clone's.
+    it would start from older metadata than the live clone's.
     """
     _run('load', name, *_mode(read_only), segments=segments)
 
 
 def suspend(name, flush=True):
-    """Make a device's requests wait; with ``flush`` finish the old first."""
-    _run('suspend', *_wait(flush), name)
+    """Suspend a device; with ``flush`` finish pending requests first."""
+    _run('suspend', *_suspend_options(flush), name)
 
 
-def _wait(flush):
+def _suspend_options(flush):
     return [] if flush else ['--noflush', '--nolockfs']
 
 
 def resume(name):
-    """Let a device's requests go on, with the table loaded last."""
+    """Resume a device with the table loaded last."""
     _run('resume', name)
 
 
 def swap(name, *segments, expected=None, read_only=False, flush=True,
          hold=False):
-    """Give a device in use another table: suspend, look, load, resume.
+    """Replace the table of a device in use: suspend, check, load, resume.
 
-    That is finished even if this process is killed meanwhile.
+    The swap is finished even if this process is killed meanwhile.
 
-    :param expected: what it has to be once it is suspended, see :mod:`swap`
-    :param hold: if the table cannot be loaded leave it suspended
+    :param expected: states allowed once it is suspended, see :mod:`swap`
+    :param hold: leave it suspended if the table cannot be loaded
     :returns: None, or its status if it is not as expected: then nothing was
         changed
     :raises: ProcessExecutionError
     """
     return swaps.swap({
         'name': name, 'table': table.text(*segments), 'expected': expected,
-        'load': _mode(read_only), 'suspend': _wait(flush), 'hold': hold})
+        'load': _mode(read_only), 'suspend': _suspend_options(flush),
+        'hold': hold})
 
 
 def resume_left(name):
@@ -170,9 +171,9 @@ def resume_left(name):
 
 
 def hold(name):
-    """Let requests to a device wait while others are stuck below it.
+    """Queue requests to a device while earlier ones are stuck below it.
 
-    Returns at once; fine if it has been done before.
+    Returns at once and can be repeated.
     """
     command.hold(name)
 

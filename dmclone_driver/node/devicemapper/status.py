@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel says about devices, as values."""
+"""Device-mapper status as values."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ class Device:
     uuid: str
     open_count: int
     suspended: bool
-    #: It has a table: it has not if whoever made it was killed meanwhile.
+    #: It has a table. It has none if its creation was interrupted.
     live: bool = True
 
     #: The columns that :func:`device` expects, in this order.
@@ -44,25 +44,25 @@ class CloneStatus:
     total: int = 0
     hydrating: int = 0
     hydration: bool = False
-    #: The largest number of adjacent regions that are copied as one.
+    #: The largest number of adjacent regions copied as one.
     batch: int = 0
 
     @property
     def healthy(self):
-        """Whether what the kernel says can be relied upon and built upon."""
+        """Whether the metadata works, so that the counts are reliable."""
         return self.mode == 'rw'
 
     @property
     def written(self):
-        """Whether anyone has written, or waits to write, the destination.
+        """Whether a write to the destination is done or pending.
 
-        Only means that while hydration has never been on.
+        Only valid if hydration has never been enabled.
         """
         return bool(self.hydrated or self.hydrating)
 
     @property
     def complete(self):
-        """Whether the source is not needed any more."""
+        """Whether the source is no longer needed."""
         return (self.healthy and self.total > 0 and
                 self.hydrated == self.total and not self.hydrating)
 

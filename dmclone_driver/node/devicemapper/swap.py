@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Giving a device another table, in a process that finishes on its own.
+"""Swap a device's table, in a process that outlives the service.
 
-While a device is suspended its requests wait. The service that asks for a
+While a device is suspended its requests wait. The service that requests a
 swap may be killed at any time, and its privileged daemon with it. So a swap
-is a process of its own, in a session of its own, which ends with a resume
-whatever happens to them.
+runs in its own process and its own process session. It resumes the device
+even if the service and the daemon are killed.
 
-It is started without site-packages, and is ready before it suspends
-anything: this module and what it imports need the standard library only.
+The process is started without site-packages, and has imported everything
+before it suspends the device. This module and its imports may only use the
+standard library.
 """
 
 import contextlib
@@ -21,22 +22,22 @@ import sys
 
 from dmclone_driver.node.devicemapper import status
 
-# What a device may be for a swap: its states, see state().
+# The states that a swap may expect of a device, see state().
 LINEAR = ('linear',)
 COMPLETE_CLONE = ('complete clone', *LINEAR)
 CLONE = ('clone', *COMPLETE_CLONE)
 
-#: A file for each device that is being given another table.
+#: The folder with a lock file for each device that is being swapped.
 LOCKS = '/run/dmclone-swap'
 
 #: Runs :func:`main`. Its arguments are the folder that this package is in
-#: and, for whoever reads a list of processes, the device.
+#: and the device, which is only there to be seen in a process list.
 PROGRAM = ('import sys; sys.path.append(sys.argv[1]); '
            'from dmclone_driver.node.devicemapper import swap; swap.main()')
 
 
 def state(text):
-    """Return in a word or two what a device is, by its status."""
+    """Return the state of a device, parsed from its status."""
     kinds = ' '.join(line.split()[2] for line in text.splitlines())
     if kinds == 'clone' and status.clone(text).complete:
         return 'complete clone'
@@ -44,15 +45,15 @@ def state(text):
 
 
 def perform(run, name, table, expected, load=(), suspend=(), hold=False):
-    """Suspend a device, look at it, load a table, and resume it.
+    """Suspend a device, check it, load a table, and resume it.
 
-    It is looked at before that, too, so that the requests to a device that
-    is not as expected do not have to wait.
+    The device is checked before the suspend, too, so that requests to an
+    unexpected device do not have to wait.
 
     :param run: function that runs dmsetup with arguments and a table
     :param expected: states, see :func:`state`; None for any
-    :param load: options of that verb
-    :param suspend: options of that verb
+    :param load: options of ``dmsetup load``
+    :param suspend: options of ``dmsetup suspend``
     :param hold: leave it suspended unless it has the new table
     :returns: None, or its status if it is not as expected: nothing is
         changed then
@@ -69,8 +70,8 @@ def perform(run, name, table, expected, load=(), suspend=(), hold=False):
     loaded = False
     try:
         run(['suspend', *suspend, name])
-        # Nothing can change it any more, and a metadata commit that fails
-        # during the suspend is silent but for this.
+        # The status cannot change while it is suspended. A metadata commit
+        # that failed during the suspend is visible only here.
         found = unexpected()
         if found is None:
             run(['load', name, *load], table)
@@ -83,11 +84,11 @@ def perform(run, name, table, expected, load=(), suspend=(), hold=False):
 
 @contextlib.contextmanager
 def alone(name, folder=None, wait=True):
-    """Be the only one who gives a device another table, or resumes it.
+    """Hold the lock for swapping or resuming a device.
 
-    :param wait: until others have ended
-    :returns: descriptor: whoever has a copy of it prolongs that
-    :raises: BlockingIOError
+    :param wait: wait until the lock is free
+    :returns: descriptor: copies of it hold the lock until they are closed
+    :raises: BlockingIOError if the lock is not free
     """
     folder = folder or LOCKS
     os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -98,7 +99,7 @@ def alone(name, folder=None, wait=True):
         try:
             fcntl.flock(fd, how)
             if not os.fstat(fd).st_nlink:
-                # Removed by the one before.
+                # The previous holder has removed the file.
                 continue
             try:
                 yield fd
@@ -110,16 +111,16 @@ def alone(name, folder=None, wait=True):
 
 
 def _dmsetup(lock, arguments, table=None):
-    # If this process is killed the lock is held until dmsetup has ended.
+    # If this process is killed, dmsetup holds the lock until it ends.
     return subprocess.run(
         ['dmsetup', *arguments], input=table, check=True, pass_fds=[lock],
         capture_output=True, text=True).stdout
 
 
 def main():
-    """Perform the swap on standard input; print what it returns."""
+    """Perform the swap described on standard input; print its result."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # dmsetup inherits that.
+        # dmsetup inherits the ignored signals.
         signal.signal(number, signal.SIG_IGN)
     request = json.load(sys.stdin)
     try:
@@ -127,7 +128,7 @@ def main():
             found = perform(functools.partial(_dmsetup, lock), **request)
     except subprocess.CalledProcessError as error:
         sys.exit('%s: %s' % (' '.join(error.cmd), error.stderr))
-    # Perhaps to nobody any more.
+    # The caller may have been killed.
     with contextlib.suppress(BrokenPipeError):
         json.dump(found, sys.stdout)
         sys.stdout.flush()

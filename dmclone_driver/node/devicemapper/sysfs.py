@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be seen of devices without a process, and without being root."""
+"""State of devices in sysfs, read without a process and without root."""
 
 import contextlib
 import glob
@@ -12,7 +12,7 @@ MAPPER = '/dev/mapper'
 STAT_REQUESTS = (0, 4, 8, 11, 15)
 
 
-def _of(name, attribute):
+def _attribute_path(name, attribute):
     node = os.path.basename(os.path.realpath(os.path.join(MAPPER, name)))
     return os.path.join(BLOCK, node, attribute)
 
@@ -31,7 +31,7 @@ def suspended():
     """Return the names of all suspended devices."""
     found = []
     for path in glob.glob(BLOCK + '/dm-*/dm'):
-        # It may go while it is looked at.
+        # The device may disappear meanwhile.
         with contextlib.suppress(OSError):
             if _read(path + '/suspended') == '1':
                 found.append(_read(path + '/name'))
@@ -39,35 +39,35 @@ def suspended():
 
 
 def is_suspended(name):
-    """Return whether requests to a device wait.
+    """Return whether a device is suspended, so that its requests wait.
 
     :raises: OSError if there is no such device
     """
-    return _read(_of(name, 'dm/suspended')) == '1'
+    return _read(_attribute_path(name, 'dm/suspended')) == '1'
 
 
 def requests(name):
-    """Return how many requests were ever made to a device.
+    """Return the number of all requests made to a device so far.
 
     :raises: OSError if there is no such device
     """
-    numbers = _read(_of(name, 'stat')).split()
+    numbers = _read(_attribute_path(name, 'stat')).split()
     return sum(int(numbers[column]) for column in STAT_REQUESTS)
 
 
 def disks_below(name):
-    """Return the disks that a device lies on, as the kernel names them.
+    """Return the kernel's names of the disks that a device lies on.
 
-    With those of a table that was loaded, but is not used yet.
+    The disks of a table that is loaded but not active yet are included.
 
     :raises: OSError if there is no such device
     """
-    return os.listdir(_of(name, 'slaves'))
+    return os.listdir(_attribute_path(name, 'slaves'))
 
 
 def in_flight(name):
-    """Return how many requests have passed a device and have not ended.
+    """Return the number of requests that have passed a device, not ended.
 
     :raises: OSError if there is no such device
     """
-    return sum(map(int, _read(_of(name, 'inflight')).split()))
+    return sum(map(int, _read(_attribute_path(name, 'inflight')).split()))

@@ -25,7 +25,7 @@ class Linear:
 
 @dataclasses.dataclass(frozen=True)
 class Zero:
-    """Reads as zeros; writes vanish."""
+    """Reads return zeros; writes are dropped."""
 
     length: int
 
@@ -45,11 +45,11 @@ class Error:
 
 @dataclasses.dataclass(frozen=True)
 class Clone:
-    """A destination that shows its source where it has no data yet.
+    """A destination that reads its source where it is not hydrated yet.
 
-    Always made with hydration off: whoever may start it sends a message.
-    Discards are not passed down: on a thick volume that would only hide
-    the difference between what was copied and what was not.
+    Always created with hydration disabled; a message enables it. Discards
+    are not passed down: on a thick volume that would only hide the
+    difference between regions that were copied and regions that were not.
     """
 
     length: int
@@ -68,7 +68,7 @@ class Clone:
 
 
 def text(*segments):
-    """Print segments as the table that dmsetup loads."""
+    """Return segments as the table that dmsetup loads."""
     start, lines = 0, []
     for segment in segments:
         lines.append('%d %d %s\n' % (start, segment.length, segment))

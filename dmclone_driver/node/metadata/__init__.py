@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where clones record what they have: one small interface, one file a kind."""
+"""Stores for clones' metadata: one interface, one file per kind of store."""

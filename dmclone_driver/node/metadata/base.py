@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rest of the driver needs from a place for metadata."""
+"""The interface of a metadata store."""
 
 import abc
 
@@ -7,24 +7,24 @@ from dmclone_driver import exception
 
 
 class MetadataStore(abc.ABC):
-    """Makes, finds and removes the metadata device of a clone."""
+    """Creates, finds and removes the metadata device of a clone."""
 
-    #: The value of dmclone_metadata_backend that asks for it.
+    #: The value of dmclone_metadata_backend that selects it.
     kind = None
 
-    #: The smallest regions to choose, in KiB. A commit costs flushes, on a
-    #: disk twice as many as in memory: with 64 KiB most writes beside an
-    #: earlier one go without.
+    #: The smallest region size to choose, in KiB. A commit costs flushes, on
+    #: a disk twice as many as in memory. With 64 KiB most writes next to an
+    #: earlier one need no commit.
     smallest_region = 64
 
-    #: Whether what it holds survives a power cut.
+    #: Whether the metadata survives a power cut.
     persistent = True
 
     def __init__(self, configuration):
         self.configuration = configuration
 
     def refuse(self, option, reason):
-        """Say which option keeps the backend from starting.
+        """Refuse to start the backend because of an option.
 
         :raises: BadConfiguration
         """
@@ -34,23 +34,23 @@ class MetadataStore(abc.ABC):
 
     @abc.abstractmethod
     def check(self):
-        """Verify at start that it can be used.
+        """Verify at start that the store can be used.
 
         :raises: BadConfiguration
         """
 
     def give_back(self):
-        """Return what the host lent, if nobody uses it.
+        """Release this store's resources of the host if they are not used.
 
-        Called where another kind is configured now.
+        Called if another kind of store is configured now.
         """
 
     @abc.abstractmethod
     def create(self, names, size, region):
-        """Make the metadata device of a new clone, formatted to be empty.
+        """Create the metadata device of a new clone, formatted as empty.
 
-        Can be repeated until the clone is made; never zeroes metadata that
-        a clone may have used.
+        Can be repeated until the clone is created; never zeroes metadata
+        that a clone may have used.
 
         :param names: :class:`dmclone_driver.node.names.Names`
         :param size: of the volume, in bytes
@@ -65,4 +65,4 @@ class MetadataStore(abc.ABC):
 
     @abc.abstractmethod
     def remove(self, names):
-        """Remove the metadata device; succeeds if there is none."""
+        """Remove the metadata device; succeed if there is none."""

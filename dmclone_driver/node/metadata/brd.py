@@ -12,12 +12,12 @@ from dmclone_driver.node import volume_groups
 from dmclone_driver.privsep import command
 from dmclone_driver.privsep import ram_disks
 
-# How often to try to unload it, a second apart.
+# How often to try to unload the module, a second apart.
 ATTEMPTS = 5
 
 
 class BrdMetadata(volatile.VolatileMetadata):
-    """The module brd, loaded for this and for nothing else."""
+    """A RAM disk of the module brd, which is loaded only for metadata."""
 
     kind = 'brd'
 
@@ -27,16 +27,16 @@ class BrdMetadata(volatile.VolatileMetadata):
             if not (ram_disks.brd_holds_nothing() and
                     volume_groups.of_device(ram_disks.BRD) is None):
                 self.refuse('dmclone_metadata_backend', _(
-                    'the module brd is in the kernel already, and its disks '
-                    'may be in use; unload it, or use zram or tmpfs'))
+                    'the module brd is loaded already, and its disks may be '
+                    'in use; unload it, or set this option to zram or tmpfs'))
             self.remove_disk()
         command.modprobe('brd', 'rd_nr=1', 'rd_size=%d' % (size // units.Ki))
         return ram_disks.BRD
 
     def remove_disk(self):
-        """Unload brd; refused while any of its disks is in use.
+        """Unload brd; the kernel refuses while any of its disks is in use.
 
-        udev may look at them for a moment.
+        udev may use them for a moment.
         """
         for attempt in range(ATTEMPTS):
             try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metadata on a disk of its own, which LVM divides."""
+"""Metadata on a dedicated disk, divided by LVM."""
 
 import uuid
 
@@ -16,7 +16,7 @@ class DeviceMetadata(lvm.LogicalVolumeMetadata):
     kind = 'device'
 
     def check(self):
-        """Verify the disk, or make a group of it if it is blank.
+        """Verify the disk, or create a volume group on it if it is blank.
 
         :raises: BadConfiguration
         """
@@ -28,19 +28,20 @@ class DeviceMetadata(lvm.LogicalVolumeMetadata):
             group = volume_groups.of_device(path) or self._make_group(path)
         except processutils.ProcessExecutionError as error:
             self.refuse('dmclone_metadata_device', _(
-                'LVM can not use it; if nothing on it is needed, blank it '
-                'with wipefs: %s') % (error.stderr or error).strip())
+                'LVM cannot use this disk; if no data on it is needed, '
+                'blank it with wipefs: %s') % (
+                    error.stderr or error).strip())
         if not group.own:
             self.refuse('dmclone_metadata_device', _(
-                'it belongs to volume group %s already; to share that, set '
-                'dmclone_metadata_backend = lvm and '
+                'this disk belongs to volume group %s already; to share '
+                'that group, set dmclone_metadata_backend = lvm and '
                 'dmclone_metadata_volume_group') % group.name)
         self.group_name = group.name
         super().check()
 
     @staticmethod
     def _make_group(path):
-        # Of its own name: disks move between nodes.
+        # A unique name, because disks may be moved between nodes.
         name = 'clone-metadata-' + uuid.uuid4().hex[:8]
         volume_groups.create(name, path)
         return volume_groups.find(name)

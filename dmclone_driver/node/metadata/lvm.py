@@ -20,7 +20,7 @@ SUPERBLOCK = 4096
 
 
 class LogicalVolumeMetadata(base.MetadataStore):
-    """A logical volume a clone, tagged with the region size."""
+    """One logical volume per clone, tagged with the region size."""
 
     kind = 'lvm'
 
@@ -41,9 +41,9 @@ class LogicalVolumeMetadata(base.MetadataStore):
                         % self.group_name)
 
     def _open_group(self):
-        """Make Cinder's object of the group, as its LVM driver does.
+        """Create Cinder's object of the group, as its LVM driver does.
 
-        The last one that is made decides how Cinder runs all LVM commands.
+        The last one created decides how Cinder runs all LVM commands.
         """
         path = self.configuration.lvm_conf_file
         return lvm.LVM(
@@ -65,13 +65,13 @@ class LogicalVolumeMetadata(base.MetadataStore):
             found = logical_volumes.LogicalVolume(
                 self.group_name, names.metadata, needed, active=True)
         block.zero_start(found.path, SUPERBLOCK)
-        # The tag says that the zeros are there: from now on never again.
+        # The tag says that the start is zeroed: it is never zeroed again.
         logical_volumes.tag(found.group, found.name, '%s%d' % (
             logical_volumes.REGION_TAG, region))
         return found.path, region
 
     def _refuse_without_room(self, names, needed):
-        """Say in plain words what LVM would say in extents.
+        """Refuse metadata without room, in MiB: LVM would report extents.
 
         :param needed: bytes
         :raises: NoRoomForMetadata
@@ -85,7 +85,7 @@ class LogicalVolumeMetadata(base.MetadataStore):
                     (group.free if group else 0) // units.Mi))
 
     def find(self, names):
-        # In any group: the option may have been changed meanwhile.
+        # In any group, because the option may have been changed since.
         found = logical_volumes.find(names.metadata)
         region = found and found.tagged(logical_volumes.REGION_TAG)
         if not region:

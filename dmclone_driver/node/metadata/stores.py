@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which places for metadata there are, and which of them is used."""
+"""The metadata stores, and the choice of the configured one."""
 
 from oslo_utils import importutils
 
-#: By the value of dmclone_metadata_backend.
+#: The class for each value of dmclone_metadata_backend.
 STORES = {
     'lvm': 'dmclone_driver.node.metadata.lvm.LogicalVolumeMetadata',
     'device': 'dmclone_driver.node.metadata.device.DeviceMetadata',
@@ -15,7 +15,7 @@ STORES = {
 def open_store(configuration, executor):
     """Return the store that a backend is configured with, ready for use.
 
-    What an earlier choice has taken and nobody uses goes back.
+    The other stores release their resources of the host if not in use.
 
     :raises: BadConfiguration
     """

@@ -6,7 +6,7 @@ from dmclone_driver.privsep import ram_disks
 
 
 class TmpfsMetadata(volatile.VolatileMetadata):
-    """A tmpfs of its own, of which the kernel may swap parts out."""
+    """A dedicated tmpfs, parts of which the kernel may swap out."""
 
     kind = 'tmpfs'
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metadata in memory: fast, and gone with the node.
+"""Metadata in memory: fast, but lost when the node goes down.
 
-A RAM disk of a fixed size holds a volume group, so that its size is the limit
-of what all clones together can take. It takes memory only for what has been
-written, and LVM discards what it removes.
+A RAM disk of a fixed size holds a volume group. Its size limits the metadata
+of all clones together. It uses memory only for written blocks, and LVM
+discards the blocks of removed logical volumes.
 """
 
 import abc
@@ -20,8 +20,8 @@ from dmclone_driver.privsep import ram_disks
 
 LOG = logging.getLogger(__name__)
 
-# How much more memory than it needs has to be available before metadata is
-# made: a host that is short of memory has better uses for it.
+# Metadata is created only if this multiple of its size is available memory: a
+# host that is short of memory needs it for other purposes.
 MARGIN = 2
 
 
@@ -29,7 +29,7 @@ class VolatileMetadata(lvm.LogicalVolumeMetadata):
     """A volume group in memory, for all clones of this node."""
 
     persistent = False
-    # No write that covers a page of a file system waits for the source.
+    # A write of a whole page of a file system never waits for the source.
     smallest_region = 4
 
     def __init__(self, configuration, executor):
@@ -38,37 +38,37 @@ class VolatileMetadata(lvm.LogicalVolumeMetadata):
 
     @abc.abstractmethod
     def make_disk(self, size):
-        """Make the RAM disk; returns its path.
+        """Create the RAM disk and return its path.
 
-        What a crash has left of an earlier one is removed.
+        The remains of an earlier one after a crash are removed.
 
         :param size: in bytes
         """
 
     @abc.abstractmethod
     def remove_disk(self):
-        """Remove the RAM disk, which nobody uses, and what it took."""
+        """Remove the unused RAM disk and free its resources."""
 
     def check(self):
-        """Make the RAM disk, if it is not there.
+        """Create the RAM disk if it does not exist.
 
         :raises: BadConfiguration
         """
         if not self.configuration.dmclone_volatile_metadata:
             self.refuse('dmclone_metadata_backend', _(
-                'it is lost when the node goes down, and with it every '
-                'volume that is still hydrating there; set '
-                'dmclone_volatile_metadata = True if that may be'))
+                'metadata in memory is lost when the node goes down, and '
+                'with it every volume that is still hydrating there; to '
+                'accept that, set dmclone_volatile_metadata = True'))
         try:
             self._ensure_pool()
         except (processutils.ProcessExecutionError, OSError) as error:
             self.refuse('dmclone_metadata_backend', _(
-                'the RAM disk could not be made: %s') % str(
+                'creating the RAM disk failed: %s') % str(
                     getattr(error, 'stderr', None) or error).strip())
         super().check()
 
     def _ensure_pool(self):
-        """Make the RAM disk and its group, unless they are as configured."""
+        """Create the RAM disk and its group, or keep those configured."""
         size = self.configuration.dmclone_metadata_memory * units.Mi
         group = volume_groups.find(self.group_name)
         if group is not None:
@@ -76,8 +76,9 @@ class VolatileMetadata(lvm.LogicalVolumeMetadata):
                 return
             if group.volumes:
                 LOG.warning(
-                    'Clones use the %(size)d MiB of %(group)s: another limit '
-                    'holds from the first start that finds none.',
+                    'Clones use the %(size)d MiB of %(group)s. The changed '
+                    'dmclone_metadata_memory takes effect at the first start '
+                    'without clones.',
                     {'group': group.name, 'size': group.size // units.Mi})
                 return
             self._remove_pool()
@@ -88,13 +89,13 @@ class VolatileMetadata(lvm.LogicalVolumeMetadata):
         self.remove_disk()
 
     def give_back(self):
-        """Remove the RAM disk, unless clones of an earlier choice use it."""
+        """Remove the RAM disk, unless clones still use it."""
         group = volume_groups.find(self.group_name)
         if group is not None and not group.volumes:
             self._remove_pool()
 
     def _refuse_without_room(self, names, needed):
-        """Refuse as any logical volume, and if memory is short.
+        """Refuse metadata if the group has no room or memory is short.
 
         :param needed: bytes
         :raises: NoRoomForMetadata

@@ -10,19 +10,19 @@ from dmclone_driver.node.metadata import volatile
 from dmclone_driver.privsep import command
 from dmclone_driver.privsep import ram_disks
 
-# LVM takes no physical volume on a zram disk, whose kind it does not know
-# (lib/device/device-types.h); it does on a mapping. The name is one that the
-# advised filter lets pass.
+# LVM refuses a physical volume on a zram disk, whose type it does not know
+# (lib/device/device-types.h), but accepts one on a mapping. The recommended
+# LVM filter accepts this name.
 MAPPING = 'clone-metadata-zram'
 
 
 class ZramMetadata(volatile.VolatileMetadata):
-    """A zram disk of its own, beside those that the host swaps to."""
+    """A dedicated zram disk, beside those that the host swaps to."""
 
     kind = 'zram'
 
     def make_disk(self, size):
-        """Make a zram disk below a mapping."""
+        """Create a zram disk below a mapping."""
         self.remove_disk()
         command.modprobe('zram', 'num_devices=0')
         disk = ram_disks.make_zram(size)

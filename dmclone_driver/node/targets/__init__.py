@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cinder's iSCSI targets, narrowed to what a move's source needs."""
+"""Cinder's iSCSI target drivers, restricted to the needs of a source."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A source seen by exactly one initiator, read-only, with CHAP."""
+"""A source exported read-only to exactly one initiator, with CHAP."""
 
 import abc
 
@@ -8,16 +8,16 @@ from oslo_concurrency import lockutils
 
 
 class SourceTarget(abc.ABC):
-    """Mixed in before one of Cinder's iSCSI target drivers."""
+    """Mixin in front of one of Cinder's iSCSI target drivers."""
 
-    #: The logical unit's number, as Cinder's target driver gives it.
+    #: The logical unit's number, as Cinder's target driver assigns it.
     lun = None
 
     def export(self, name, path, initiator, auth=None):
-        """Let one initiator read a device.
+        """Export a device read-only to one initiator.
 
-        Can be repeated. A target that serves this already, with the same
-        password, is left alone: its initiator is at work.
+        Can be repeated. A target that serves this device already, with the
+        same password, is not changed: its initiator is using it.
 
         :param name: the last part of the iSCSI name
         :param auth: ``CHAP user password`` of an earlier export, if any
@@ -38,7 +38,7 @@ class SourceTarget(abc.ABC):
         return location, self._iscsi_authentication('CHAP', *chap)
 
     def unexport(self, name):
-        """Take a source away from its initiator; fine if it is gone.
+        """Remove the export of a source; succeed if it is gone.
 
         :raises: ISCSITargetRemoveFailed
         """
@@ -47,12 +47,12 @@ class SourceTarget(abc.ABC):
 
     @staticmethod
     def lock():
-        """Tools of both targets read and write one configuration."""
+        """Return the lock of the target tools' shared configuration."""
         return lockutils.lock('target', lock_file_prefix='dmclone-',
                               external=True)
 
     def remove_source(self, name):
-        """Remove a target if it is there."""
+        """Remove a target if it exists."""
         if self._get_target(self.iscsi_target_prefix + name):
             self.remove_iscsi_target(0, self.lun, name, name)
 
@@ -62,22 +62,22 @@ class SourceTarget(abc.ABC):
 
     @abc.abstractmethod
     def serves(self, iqn, path, initiator, user):
-        """Whether a target is there with all that it needs.
+        """Return whether a target exists and is set up completely.
 
-        :param user: that the initiator logs in as, of each export another
+        :param user: of the initiator's login; each export has its own
         """
 
     @abc.abstractmethod
     def create_source(self, iqn, path, initiator, chap):
-        """Make the target anew, for this initiator alone.
+        """Create the target, for this initiator only; replace an old one.
 
         :param chap: (user, password)
         """
 
     def close_after_reboot(self, iqn):
-        """See to it that a target does not come back by itself.
+        """Prevent a boot from restoring the target.
 
-        That would be before this service does, and so before the device: an
-        initiator that logs in again would find a target without a unit,
-        which is an error, and not something to wait for.
+        The target would exist before this service starts, and so before its
+        device. An initiator that logs in again would find a target without
+        a unit. It treats that as an error and does not wait.
         """

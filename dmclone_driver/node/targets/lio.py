@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources served by the kernel's own target, LIO."""
+"""Sources served by LIO, the kernel's iSCSI target."""
 
 import os
 
@@ -14,7 +14,7 @@ LOG = logging.getLogger(__name__)
 
 
 class LioSource(base.SourceTarget, lio.LioAdm):
-    """LIO, read-only, for one initiator."""
+    """A read-only target of LIO, for one initiator."""
 
     lun = 0
 
@@ -28,11 +28,11 @@ class LioSource(base.SourceTarget, lio.LioAdm):
         return [name.rpartition(':')[2] for name in found]
 
     def serves(self, iqn, path, initiator, user):
-        # The kernel shows the user to root only.
+        # The kernel shows the user only to root.
         group = os.path.join(self.TARGETS, iqn, 'tpgt_1')
         try:
             with open(os.path.join(group, 'enable')) as enabled:
-                # That comes last.
+                # A target is enabled in the last step of its creation.
                 return enabled.read().strip() == '1' and os.path.isdir(
                     os.path.join(group, 'acls', initiator, 'lun_0'))
         except OSError:
@@ -47,7 +47,7 @@ class LioSource(base.SourceTarget, lio.LioAdm):
                 self.configuration.target_ip_address,
                 self.configuration.target_port)
         except RuntimeError as error:
-            LOG.error('LIO does not serve %(iqn)s: %(error)s',
+            LOG.error('Creating the LIO target %(iqn)s failed: %(error)s',
                       {'iqn': iqn, 'error': error})
             raise exception.ISCSITargetCreateFailed(volume_id=name)
 

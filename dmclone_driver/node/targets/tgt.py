@@ -21,15 +21,15 @@ LOG = logging.getLogger(__name__)
 
 
 class TgtSource(base.SourceTarget, tgt.TgtAdm):
-    """tgt, read-only, reading past its page cache, for one initiator.
+    """A read-only target of tgt with direct I/O, for one initiator.
 
-    Cinder's template has neither of the three. tgt opens the device that a
-    guest may still write through another one (the handle), so what it
-    cached would be stale: hence direct I/O. Whoever has an address or a name
-    that is listed may log in, and without an address tgt-admin lists all
-    (iscsi_rx_handler in tgt's usr/iscsi/iscsid.c): hence one that nobody has.
-    The blocks of a unit have 512 bytes, whatever the device has, unless tgt
-    is told their size; tgt-admin takes that only with a backing store.
+    Cinder's template has none of the three. While tgt has the device open,
+    a guest may still write through another one (the handle). Pages cached
+    by tgt would be stale, hence direct I/O. An initiator may log in if its
+    address or its name is listed. Without an address tgt-admin lists all
+    (iscsi_rx_handler in tgt's usr/iscsi/iscsid.c), hence an address that no
+    host has. A unit's blocks have 512 bytes, whatever the device has, unless
+    tgt is told their size; tgt-admin accepts that only with a backing store.
     """
 
     lun = 1
@@ -52,9 +52,10 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
         </target>
         """)
 
-    # What tgtd makes of it at the next boot: nobody may log in until this
-    # driver has made the device. Without any target tgtd closes connections
-    # at once, which not every initiator survives (open-iscsi's issue 387).
+    # The target that tgtd creates at the next boot: all logins are refused
+    # until this driver has created the device. Without any target tgtd closes
+    # connections at once, and not every initiator survives that (open-iscsi's
+    # issue 387).
     CLOSED_CONF = textwrap.dedent("""
         <target %s>
             initiator-address %s
@@ -64,9 +65,9 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
     def remove_source(self, name):
         """Remove a target and its file, either of which may be gone.
 
-        Cinder's way, ``tgt-admin --delete --force``, fails for a target
-        with an initiator's name while its session lives: it takes that for
-        an address. The session of a node that has lost its power lives on.
+        Cinder's ``tgt-admin --delete --force`` fails for a target with an
+        initiator's name while its session exists: it mistakes the name for
+        an address. The session of a node without power continues to exist.
         """
         number, shown = self._show(self.iscsi_target_prefix + name)
         if number is not None:
@@ -75,7 +76,7 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
                                 '--force', '--mode', 'target',
                                 '--tid', number])
             except processutils.ProcessExecutionError as error:
-                LOG.error('Target %(name)s cannot be removed: %(error)s',
+                LOG.error('Removing target %(name)s failed: %(error)s',
                           {'name': name, 'error': error.stderr})
                 raise exception.ISCSITargetRemoveFailed(volume_id=name)
         path = os.path.join(self.volumes_dir, name)
@@ -84,11 +85,12 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
 
     @staticmethod
     def _show_all():
-        """Return what tgtd shows of all targets, nothing without tgtd."""
+        """Return tgtd's description of all targets, empty without tgtd."""
         try:
             return privsep_tgt.tgtadm_show()[0]
         except processutils.ProcessExecutionError as error:
-            # Without tgtd there is no target; its file would make one.
+            # Without tgtd there is no target; a starting tgtd would create
+            # one from its file.
             LOG.warning('tgtd does not answer: %s', error.stderr)
             return ''
 
@@ -99,7 +101,7 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
         return sorted({iqn.rpartition(':')[2] for iqn in shown}.union(files))
 
     def _show(self, iqn):
-        """Return a target's number and what tgtd shows of it, or Nones."""
+        """Return a target's number and tgtd's description, or Nones."""
         found = re.search(r'^Target (\d+): %s$(.*?)(?=^Target |\Z)' %
                           re.escape(iqn), self._show_all(),
                           re.MULTILINE | re.DOTALL)
@@ -109,7 +111,7 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
         number, shown = self._show(iqn)
         if number is None:
             return False
-        # tgt-admin sets who may log in last.
+        # The access list is the last thing that tgt-admin sets.
         shown, found, admitted = shown.partition('ACL information:')
         units, found, users = shown.partition('Account information:')
         return ('Backing store path: %s\n' % path in units and

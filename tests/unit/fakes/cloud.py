@@ -43,7 +43,8 @@ SYSFS = {'devices': 'names', 'disks_below': 'disks_below',
 
 
 #: What does not run at once, as if it was in the way of nothing.
-LATER = (recovery.Recovery._go_on_alone, recovery.Recovery._catch_up,
+LATER = (recovery.Recovery._resume_local,
+         recovery.Recovery._sync_with_database,
          source.Source.release)
 
 

@@ -46,6 +46,6 @@ class AttachmentsTestCase(base.PlainTestCase):
               # Its attachment was deleted, nobody has asked this driver.
               ((('one', 'attached'),), True))
     @ddt.unpack
-    def test_under_way(self, records, expected):
+    def test_attaching(self, records, expected):
         self.assertIs(expected,
-                      attachments.under_way(_volume(*records), 'two'))
+                      attachments.attaching(_volume(*records), 'two'))

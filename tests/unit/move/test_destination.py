@@ -325,7 +325,7 @@ class DeleteTestCase(DestinationTestCase):
         records.abort(self.context, self.volume.id, self.placeholder_id)
         lv = self.b.backend.logical_volume(self.names)
         with self.assertRaisesRegex(RuntimeError, 'cut off'):
-            with devices.waiting_fails(self.names, lv.size // 512):
+            with devices.fail_writes(self.names, lv.size // 512):
                 raise RuntimeError('cut off')
         self.device('gate').suspended = False
         self.assertTrue(self.discard())

@@ -139,7 +139,7 @@ class MigrationTestCase(HomeTestCase):
         self.assertEqual({self.volume.id: self.new.name_id},
                          self.a.home_side.prepared)
 
-    def test_gate_is_shut_from_the_first_moment_until_the_switchover(self):
+    def test_gate_is_closed_from_the_first_moment_until_the_switchover(self):
         """After every single step of both nodes."""
         seen = set()
 

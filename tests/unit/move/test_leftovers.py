@@ -162,7 +162,7 @@ class ReconcilerTestCase(base.CloudTestCase):
         row = self.row()
         row.host = row.provider_id = self.b.pool
         row.save()
-        self.assertEqual('by the database volume %s is on %s' % (
+        self.assertEqual('the database says that volume %s is on %s' % (
             self.volume.id, self.b.host), self.told(self.a))
 
     def test_others_are_let_be(self):

@@ -8,10 +8,10 @@ from cinder import objects
 from cinder.tests.unit import utils as cinder_utils
 import ddt
 
-from dmclone_driver.move import acts
 from dmclone_driver.move import jobs
 from dmclone_driver.move import lost_node
 from dmclone_driver.move import peer_requests
+from dmclone_driver.move import plan
 from dmclone_driver.move import records
 from dmclone_driver.node.names import Names
 from tests.unit import base
@@ -68,7 +68,7 @@ class LostNodeTestCase(base.CloudTestCase):
 class RefusedTestCase(LostNodeTestCase):
 
     def refused(self, *args, **kwargs):
-        return str(self.assertRaises(acts.Refused, self.forget, *args,
+        return str(self.assertRaises(plan.Refused, self.forget, *args,
                                      **kwargs))
 
     def test_node_is_well(self):
@@ -93,7 +93,7 @@ class RefusedTestCase(LostNodeTestCase):
         self.cloud.by_host[lost.host] = self.a
         self.a.die()
         with self.cloud.on(self.b):
-            error = self.assertRaises(acts.Refused, list,
+            error = self.assertRaises(plan.Refused, list,
                                       lost.run(self.context))
         self.assertIn('known', str(error))
 
@@ -146,7 +146,7 @@ class DestinationTestCase(LostNodeTestCase):
         self.b.die()
         self.cloud.detach(self.volume, self.b)
         self.assertEqual([records.ABORTED], self.cloud.states())
-        self.assertIn('taken back', self.forgotten(self.b, self.c))
+        self.assertIn('was aborted', self.forgotten(self.b, self.c))
         self.assertEqual([], self.cloud.placeholders())
         self.assertEqual([], self.asked(self.b, self.cloud.watch))
         self.assertEqual({}, self.a.requests.pending)

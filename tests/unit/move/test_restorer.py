@@ -5,8 +5,8 @@ from cinder.db import api as db_api
 import ddt
 
 from dmclone_driver import exception
-from dmclone_driver.move import acts
 from dmclone_driver.move import leftovers
+from dmclone_driver.move import plan
 from dmclone_driver.move import records
 from dmclone_driver.move import restorer
 from tests.unit import base
@@ -50,7 +50,7 @@ class RestorerTestCase(base.CloudTestCase):
 
     def refused(self, node):
         before = self.picture()
-        error = self.assertRaises(acts.Refused, self.restore, node)
+        error = self.assertRaises(plan.Refused, self.restore, node)
         self.assertEqual(before, self.picture())
         return str(error)
 

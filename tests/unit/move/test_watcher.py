@@ -104,7 +104,8 @@ class MemoryTestCase(WatcherTestCase):
         self.assertEqual([], [key for key in self.b.jobs.pauses._next
                               if names.name_id in str(key)])
         self.assertEqual(({}, {}, set()), (
-            watch._hydration._progress, watch._troubles._said, watch._seen))
+            watch._hydration._progress, watch._troubles._reported,
+            watch._seen))
 
     def test_old_attachment_goes(self):
         names, handle, gate = self.migrate()
@@ -218,7 +219,7 @@ class PassiveTestCase(WatcherTestCase):
         self.assertEqual(0, self.handle.clone.waiting)
         warning.assert_called_once()
         text = warning.call_args.args[0] % warning.call_args.args[1]
-        self.assertIn('not sealed', text)
+        self.assertIn('has not confirmed that it refuses writes', text)
         self.assertIn(self.a.host, text)
 
     def test_old_home_is_dead(self):
@@ -240,7 +241,7 @@ class PassiveTestCase(WatcherTestCase):
         thread.return_value.join.assert_called_once_with(
             destination.SEAL_TIMEOUT)
 
-    def test_gate_stays_shut_while_the_commit_fails(self):
+    def test_gate_stays_closed_while_the_commit_fails(self):
         """And the write that waits is not forgotten."""
         self.b.kernel.write(self.names.path())
         with mock.patch('dmclone_driver.move.records.switch_over',

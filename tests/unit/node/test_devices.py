@@ -116,7 +116,7 @@ class CloneTestCase(DevicesTestCase):
         self.assertEqual([self.lv.path, '0'],
                          self.device(GATE).table[0].words)
 
-    def test_gate_is_shut_before_there_is_a_clone(self):
+    def test_gate_is_closed_before_there_is_a_clone(self):
         open_gates = []
 
         def look():
@@ -462,7 +462,7 @@ class ExportTestCase(DevicesTestCase):
         self.assertTrue(self.device().sealed)
         self.assertEqual([], self.kernel.flushed)
 
-    def test_seal_of_a_clone_whose_gate_is_shut(self):
+    def test_seal_of_a_clone_whose_gate_is_closed(self):
         """A flush would wait there for ever; nothing was written."""
         devices.remove(self.names, HANDLE)
         self.build(passive=True)
