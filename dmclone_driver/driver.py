@@ -40,6 +40,7 @@ from dmclone_driver.move import source
 from dmclone_driver.move import teardown
 from dmclone_driver.move import watcher
 from dmclone_driver.node import checks
+from dmclone_driver.node import deletion
 from dmclone_driver.node import devices
 from dmclone_driver.node import initiator
 from dmclone_driver.node import logical_volumes
@@ -136,8 +137,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             initiator.Initiator(
                 self.configuration.num_volume_device_scan_tries,
                 self.configuration.dmclone_source_timeout),
-            rpcapi.PeerClient(), super().delete_volume,
-            super().delete_snapshot)
+            rpcapi.PeerClient())
 
     def _assemble(self):
         """Create the parts, run the recovery, then start to answer peers."""
@@ -171,7 +171,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         sessions.start()
         watch.start()
         self._server = rpcapi.serve(self.host, rpcapi.PeerEndpoint(
-            self._destination, self._source))
+            self._destination, self._source, self._backend.jobs))
         start.start_peer_sync(context)
 
     def _update_volume_stats(self):
@@ -241,15 +241,12 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         devices.ensure_linear(names, self._backend.logical_volume(names))
 
     def _delete_volume(self, volume, is_snapshot=False):
-        """Clear a logical volume through its handle, then delete both."""
+        """Clear and delete a logical volume; all deletions use this."""
         if is_snapshot:
             super()._delete_volume(volume, is_snapshot)
-            return
-        self._ensure_handle(volume)
-        if self.configuration.volume_clear != 'none':
-            self._clear_volume(volume)
-        devices.remove(_names(volume), HANDLE)
-        self.vg.delete(volume.name)
+        else:
+            deletion.delete_volume(_names(volume), self.vg,
+                                   self.configuration)
 
     def delete_volume(self, volume):
         """Delete a volume, hydrated or not; succeed if it is already gone.
@@ -376,7 +373,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """
         name = existing_ref.get('source-name', '')
         names = names_module.of_logical_volume(name)
-        lv = logical_volumes.find(name, self.vg.vg_name)
+        # An operator's text need not be a name that LVM can look for.
+        lv = next((lv for lv in logical_volumes.find_all(self.vg.vg_name)
+                   if lv.name == name), None)
         if lv is not None and (lv.clone or lv.sealed or lv.deleted or
                                (names and devices.exists(names))):
             raise cinder_exception.ManageExistingInvalidReference(

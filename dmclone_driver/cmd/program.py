@@ -73,7 +73,7 @@ def run(options, function):
     try:
         return function(context.get_admin_context(),
                         _open_backend(CONF.backend))
-    except exception.BadConfiguration as error:
+    except (exception.BadConfiguration, exception.PeerError) as error:
         return error.msg
     except plan.Refused as error:
         return str(error)

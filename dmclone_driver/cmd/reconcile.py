@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dmclone-reconcile: show, or remove, the leftovers on this node."""
+"""dmclone-reconcile: show leftovers and pending jobs of this node."""
 
 import sys
 
@@ -16,6 +16,10 @@ OPTIONS = [
     cfg.BoolOpt('remove', default=False,
                 help='Remove the leftovers that can be removed. Without it '
                      'nothing is changed.'),
+    cfg.BoolOpt('jobs', default=False,
+                help='Instead of showing leftovers, ask cinder-volume on '
+                     'this node what it is still trying to do. Nothing is '
+                     'changed.'),
     cfg.StrOpt('restore', metavar='VOLUME',
                help='Instead of showing leftovers, change the database to '
                     'point to the logical volume on this node that is the '
@@ -29,10 +33,23 @@ def _reconcile(context, backend):
     if CONF.restore:
         return program.tell(restorer.Restorer(backend).run(
             context, CONF.restore, CONF.do_it), CONF.do_it)
+    if CONF.jobs:
+        return _show_jobs(backend.client.jobs(context, backend.host))
     found = leftovers.Leftovers(backend).run(context, remove=CONF.remove)
     for leftover in found:
         print(leftover.line(removed=CONF.remove))
     return int(any(leftover.kept or not CONF.remove for leftover in found))
+
+
+def _show_jobs(kinds):
+    """Print one line per job; return 1 if there is any.
+
+    :param kinds: {name of a kind of jobs: ids of their objects}
+    """
+    for kind, keys in sorted(kinds.items()):
+        for key in keys:
+            print('%s: %s' % (kind, key))
+    return int(bool(kinds))
 
 
 def main():

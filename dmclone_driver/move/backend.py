@@ -25,16 +25,12 @@ class Backend:
     :ivar target: :class:`dmclone_driver.node.targets.base.SourceTarget`
     :ivar initiator: :class:`dmclone_driver.node.initiator.Initiator`
     :ivar client: :class:`dmclone_driver.move.rpcapi.PeerClient`
-    :ivar delete_volume: function that clears and deletes the logical volume
-        of a row, with its handle
-    :ivar delete_snapshot: function that clears and deletes a snapshot, by
-        its ``name`` and ``size``
     :ivar locks: :class:`dmclone_driver.move.locks.Locks`
     :ivar jobs: :class:`dmclone_driver.move.jobs.Jobs`
     """
 
     def __init__(self, host, configuration, group, metadata, target,
-                 initiator, client, delete_volume, delete_snapshot):
+                 initiator, client):
         self.host = host
         self.configuration = configuration
         self.group = group
@@ -42,8 +38,6 @@ class Backend:
         self.target = target
         self.initiator = initiator
         self.client = client
-        self.delete_volume = delete_volume
-        self.delete_snapshot = delete_snapshot
         self.jobs = jobs.Jobs()
         self.locks = locks.Locks(host, self.jobs)
 
@@ -115,8 +109,7 @@ class Backend:
 
     def logical_volume(self, names):
         """Return a volume's logical volume, or None."""
-        return logical_volumes.find('volume-' + names.name_id,
-                                    self.group.vg_name)
+        return logical_volumes.find(names.volume, self.group.vg_name)
 
     def warm_up(self):
         """Start the privileged daemons of Cinder and os-brick.

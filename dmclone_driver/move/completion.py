@@ -128,7 +128,6 @@ class Completion:
         self._teardown.forget_metadata(names)
         if source is not None:
             self._requests.release(context, source)
-        logical_volumes.untag(lv.group, lv.name,
-                              logical_volumes.COMPLETE_TAG)
+        logical_volumes.untag(lv, logical_volumes.COMPLETE_TAG)
         self.unfinished.discard(names)
         self._troubles.forget(names)

@@ -95,8 +95,7 @@ class Destination:
             size, self._backend.configuration.dmclone_region_size,
             metadata.smallest_region)
         path, region = metadata.create(names, size, region)
-        logical_volumes.tag(lv.group, lv.name,
-                            logical_volumes.METADATA_TAG +
+        logical_volumes.tag(lv, logical_volumes.METADATA_TAG +
                             path.removeprefix('/dev/'))
         steps.reached(Step.FORMATTED, names.name_id)
         disk = self._backend.initiator.connect(location, auth)
@@ -110,7 +109,7 @@ class Destination:
         lv = self._backend.logical_volume(names)
         if lv is None:
             configuration = self._backend.configuration
-            name, group = 'volume-' + names.name_id, self._backend.group
+            name, group = names.volume, self._backend.group
             group.create_volume(name, '%db' % size, configuration.lvm_type,
                                 configuration.lvm_mirrors)
             path = '/dev/%s/%s' % (group.vg_name, name)
@@ -222,8 +221,7 @@ class Destination:
         """
         lv = self._backend.logical_volume(names)
         if not lv.opened:
-            logical_volumes.tag(lv.group, lv.name,
-                                logical_volumes.OPENED_TAG + volume_id)
+            logical_volumes.tag(lv, logical_volumes.OPENED_TAG + volume_id)
         steps.reached(Step.OPENING, names.name_id)
         devices.open_gate(names, writable)
         steps.reached(Step.OPENED, names.name_id)

@@ -170,7 +170,7 @@ class Leftovers:
                     'group': data.group, 'name': data.name},
                 _('it may hold the only copy of data; if the data is not '
                   'needed, clear it and remove it with lvremove'))
-        metadata = logical_volumes.find(names.metadata)
+        metadata = logical_volumes.find_anywhere(names.metadata)
         if metadata is not None:
             if remove and data is None:
                 self._backend.metadata.remove(names)

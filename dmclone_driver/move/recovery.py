@@ -11,13 +11,13 @@ import re
 from cinder.message import message_field
 from cinder.objects import fields
 from oslo_log import log as logging
-from oslo_utils import units
 
 from dmclone_driver import exception
 from dmclone_driver.move import messages
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move import preflight
 from dmclone_driver.move import records
+from dmclone_driver.node import deletion
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node import devices
@@ -320,11 +320,9 @@ class Recovery:
         for name, lv in list(self._copies.items()):
             LOG.warning('Removing snapshot %s: the copy of a volume was '
                         'interrupted.', name)
-            size = lv.size // units.Gi
             try:
-                self._backend.delete_snapshot({
-                    'name': name, 'id': name, 'size': size,
-                    'volume_size': size})
+                deletion.delete_snapshot(lv, self._backend.group,
+                                         self._backend.configuration)
             except Exception:
                 LOG.exception('Removing snapshot %s failed; it is tried '
                               'again.', name)

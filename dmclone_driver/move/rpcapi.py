@@ -108,15 +108,24 @@ class PeerClient:
         self._call(context, backend_host, 'release_source', 10,
                    placeholder_id=placeholder_id)
 
+    def jobs(self, context, backend_host, timeout=10):
+        """Ask a service what it is still trying to do.
+
+        :returns: e.g. ``{"delete source": ["<id of a placeholder>"]}``, see
+            :meth:`dmclone_driver.move.jobs.Jobs.left`
+        """
+        return self._call(context, backend_host, 'jobs', timeout)
+
 
 class PeerEndpoint:
-    """The calls that this backend serves to its peers."""
+    """The calls that this backend serves to its peers and to commands."""
 
     target = messaging.Target(version=VERSION)
 
-    def __init__(self, destination, source):
+    def __init__(self, destination, source, jobs):
         self._destination = destination
         self._source = source
+        self._jobs = jobs
 
     def describe(self, context):
         return self._destination.describe()
@@ -145,6 +154,9 @@ class PeerEndpoint:
 
     def release_source(self, context, placeholder_id):
         _answer(self._source.release_soon, context, placeholder_id)
+
+    def jobs(self, context):
+        return self._jobs.left()
 
 
 def _answer(function, *args, **kwargs):

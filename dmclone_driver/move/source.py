@@ -125,8 +125,8 @@ class Source:
         closed = devices.seal(names, flush)
         lv = self._backend.logical_volume(names)
         if lv is not None and not lv.sealed:
-            logical_volumes.tag(lv.group, lv.name,
-                                logical_volumes.SEALED_TAG + placeholder_id)
+            logical_volumes.tag(
+                lv, logical_volumes.SEALED_TAG + placeholder_id)
         steps.reached(Step.SEALED, names.name_id)
         return closed
 

@@ -6,6 +6,7 @@ from cinder import exception as cinder_exception
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import records
+from dmclone_driver.node import deletion
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node import devices
 from dmclone_driver.node import logical_volumes
@@ -57,21 +58,18 @@ class Teardown:
         if source is not None or (lv is not None and lv.clone):
             self._drop_clone(names, lv, source)
         if lv is not None and not lv.deleted:
-            logical_volumes.tag(lv.group, lv.name,
-                                logical_volumes.DELETED_TAG)
+            logical_volumes.tag(lv, logical_volumes.DELETED_TAG)
         steps.reached(Step.CUT_LOOSE, names.name_id)
 
     def delete_data(self, context, row):
-        """Clear and delete the logical volume after :meth:`cut_loose`.
-
-        Clearing takes as long as writing the whole volume.
-        """
+        """Clear and delete the logical volume after :meth:`cut_loose`."""
         names = Names(row.name_id)
         source = records.placeholder(context, row.name_id)
         # A source's handle refuses writes; the data is cleared through a new
         # one.
         devices.remove(names, HANDLE)
-        self._backend.delete_volume(row)
+        deletion.delete_volume(names, self._backend.group,
+                               self._backend.configuration)
         steps.reached(Step.DELETED, names.name_id)
         if source is not None:
             self._requests.release(context, source)

@@ -215,8 +215,7 @@ def fail_writes(names, length):
     """
     gate = names.of(GATE)
     if dmsetup.device(gate):
-        dmsetup.load(gate, table.Error(length))
-        dmsetup.resume(gate)
+        dmsetup.load_and_resume(gate, table.Error(length))
     try:
         yield
     finally:
@@ -430,8 +429,5 @@ def remove(names, *roles):
     present = dmsetup.devices()
     for role in roles:
         device = present.get(names.of(role))
-        if device is None:
-            continue
-        if device.suspended:
-            dmsetup.resume(device.name)
-        dmsetup.remove(device.name)
+        if device is not None:
+            dmsetup.remove(device.name, device.suspended)

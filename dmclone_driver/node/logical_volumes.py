@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logical volumes and the tags that this driver keeps on them.
 
-Cinder's LVM classes create, delete and extend logical volumes; they do not
+Cinder's LVM class creates, deletes and extends logical volumes; it does not
 support tags.
 """
 
 import dataclasses
-import json
 
-from dmclone_driver.privsep import command
+from dmclone_driver.node import lvm
 
 #: On a formatted metadata device: the region size in sectors.
 REGION_TAG = 'dmclone.region='
@@ -37,9 +36,20 @@ class LogicalVolume:
     tags: frozenset = frozenset()
 
     @property
+    def full_name(self):
+        """The name by which LVM's commands find exactly this one."""
+        return '%s/%s' % (self.group, self.name)
+
+    @property
     def path(self):
         """The device's path."""
-        return '/dev/%s/%s' % (self.group, self.name)
+        return '/dev/' + self.full_name
+
+    @property
+    def saved_blocks(self):
+        """The path of the blocks that a snapshot has saved of its origin."""
+        return '/dev/mapper/%s-%s-cow' % (self.group.replace('-', '--'),
+                                          self.name.replace('-', '--'))
 
     def tagged(self, prefix):
         """Return what follows the prefix in a tag, or None."""
@@ -81,56 +91,76 @@ class LogicalVolume:
         return self.tagged(SEALED_TAG) is not None
 
 
-def parse(report):
-    """Parse ``lvs --reportformat json`` with the columns of find_all."""
-    rows = json.loads(report)['report'][0]['lv']
-    return [LogicalVolume(group=row['vg_name'], name=row['lv_name'],
-                          size=int(row['lv_size']),
-                          active=row['lv_active'] == 'active',
-                          tags=frozenset(filter(None,
-                                                row['lv_tags'].split(','))))
-            for row in rows]
+_COLUMNS = 'vg_name,lv_name,lv_size,lv_active,lv_tags'
+
+
+def parse(row):
+    """Return the logical volume of a row of ``lvs``.
+
+    :param row: e.g. ``{"vg_name": "cinder-volumes", "lv_name": "volume-1",
+        "lv_size": "1073741824", "lv_active": "active", "lv_tags": "a,b"}``
+    """
+    return LogicalVolume(group=row['vg_name'], name=row['lv_name'],
+                         size=int(row['lv_size']),
+                         active=row['lv_active'] == 'active',
+                         tags=lvm.words(row['lv_tags']))
 
 
 def find_all(*groups):
-    """Return all logical volumes of the groups, or of all groups."""
-    out = command.lvm(['lvs', '--reportformat', 'json', '--units', 'b',
-                       '--nosuffix', '-o',
-                       'vg_name,lv_name,lv_size,lv_active,lv_tags',
-                       *sorted(set(groups))])
-    return parse(out)
+    """Return all logical volumes of the groups, or of all groups.
+
+    :raises: LVMError
+    """
+    return [parse(row) for row in lvm.report('lvs', *sorted(set(groups)),
+                                             '-o', _COLUMNS)]
 
 
-def find(name, *groups):
-    """Return a logical volume of one of the groups, or of any; or None."""
-    return next((lv for lv in find_all(*groups) if lv.name == name), None)
+def find(name, group):
+    """Return a logical volume of a group, or None.
+
+    :raises: LVMError, also if the group is not found: that is no proof that
+        the logical volume is gone
+    """
+    try:
+        row, = lvm.report('lvs', '%s/%s' % (group, name), '-o', _COLUMNS)
+    except lvm.NotFound:
+        return None
+    return parse(row)
 
 
-def tag(group, name, *tags):
+def find_anywhere(name):
+    """Return a logical volume of any group, or None.
+
+    :raises: LVMError
+    """
+    rows = lvm.report('lvs', '--select', 'lv_name="%s"' % name, '-o',
+                      _COLUMNS)
+    return parse(rows[0]) if rows else None
+
+
+def tag(lv, *tags):
     """Add tags to a logical volume."""
-    options = [part for text in tags for part in ('--addtag', text)]
-    command.lvm(['lvchange', *options, '%s/%s' % (group, name)])
+    lvm.run('lvchange', *(part for text in tags
+                          for part in ('--addtag', text)), lv.full_name)
 
 
-def untag(group, name, *tags):
+def untag(lv, *tags):
     """Remove tags from a logical volume."""
-    options = [part for text in tags for part in ('--deltag', text)]
-    command.lvm(['lvchange', *options, '%s/%s' % (group, name)])
+    lvm.run('lvchange', *(part for text in tags
+                          for part in ('--deltag', text)), lv.full_name)
 
 
 def retag(lv, prefix, new):
     """Replace the tag with a prefix by another, in one command."""
     old = lv.tagged(prefix)
     options = [] if old is None else ['--deltag', prefix + old]
-    command.lvm(['lvchange', *options, '--addtag', new,
-                 '%s/%s' % (lv.group, lv.name)])
+    lvm.run('lvchange', *options, '--addtag', new, lv.full_name)
 
 
 def activate(lv):
     """Activate a logical volume."""
     if not lv.active:
-        command.lvm(['lvchange', '--activate', 'y', '--yes',
-                     '%s/%s' % (lv.group, lv.name)])
+        lvm.run('lvchange', '--activate', 'y', '--yes', lv.full_name)
 
 
 def remove(lv):
@@ -138,8 +168,7 @@ def remove(lv):
 
     Its blocks are discarded, because its disk may be in memory.
 
-    :raises: ProcessExecutionError if it is open
+    :raises: LVMError if it is open
     """
-    command.lvm(['lvremove', '--yes', '--config',
-                 'devices/issue_discards=1',
-                 '%s/%s' % (lv.group, lv.name)])
+    lvm.run('lvremove', '--yes', '--config', 'devices/issue_discards=1',
+            lv.full_name)

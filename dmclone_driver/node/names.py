@@ -51,6 +51,11 @@ class Names:
         return '/dev/mapper/' + self.of(role)
 
     @property
+    def volume(self):
+        """The name of the volume's logical volume."""
+        return 'volume-' + self.name_id
+
+    @property
     def metadata(self):
         """The name of the metadata's logical volume."""
         return 'dmclone-metadata-' + self.name_id

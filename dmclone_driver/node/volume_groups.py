@@ -2,22 +2,16 @@
 """Volume groups, and those that the driver creates for metadata."""
 
 import dataclasses
-import json
 
-from oslo_concurrency import processutils
 from oslo_utils import units
 
-from dmclone_driver.privsep import command
+from dmclone_driver.node import lvm
 
 #: On groups that the driver has created.
 OWN_TAG = 'dmclone.metadata'
 
 #: The part of a disk that LVM reserves for itself, in bytes.
 HEADER = units.Mi
-
-# LVM's exit code for a valid command that failed (lib/commands/errors.h,
-# ECMD_FAILED).
-FAILED = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,51 +30,58 @@ class VolumeGroup:
         return OWN_TAG in self.tags
 
 
-def parse(report):
-    """Parse ``vgs --reportformat json`` with the columns of find_all."""
-    rows = json.loads(report)['report'][0]['vg']
-    return [VolumeGroup(name=row['vg_name'], size=int(row['vg_size']),
-                        free=int(row['vg_free']), volumes=int(
-                            row['lv_count']),
-                        tags=frozenset(filter(None,
-                                              row['vg_tags'].split(','))))
-            for row in rows]
+_COLUMNS = 'vg_name,vg_size,vg_free,lv_count,vg_tags'
 
 
-def find_all():
-    """Return all volume groups of this host."""
-    return parse(command.lvm([
-        'vgs', '--reportformat', 'json', '--units', 'b', '--nosuffix', '-o',
-        'vg_name,vg_size,vg_free,lv_count,vg_tags']))
+def parse(row):
+    """Return the volume group of a row of ``vgs``.
+
+    :param row: e.g. ``{"vg_name": "cinder-volumes", "vg_size": "66060288",
+        "vg_free": "62914560", "lv_count": "1", "vg_tags": ""}``
+    """
+    return VolumeGroup(name=row['vg_name'], size=int(row['vg_size']),
+                       free=int(row['vg_free']),
+                       volumes=int(row['lv_count']),
+                       tags=lvm.words(row['vg_tags']))
 
 
 def find(name):
-    """Return a volume group, or None."""
-    return next((group for group in find_all() if group.name == name), None)
+    """Return a volume group, or None.
+
+    :raises: LVMError
+    """
+    try:
+        row, = lvm.report('vgs', name, '-o', _COLUMNS)
+    except lvm.GroupNotFound:
+        return None
+    return parse(row)
 
 
 def of_device(path):
-    """Return the group that a device belongs to, or None."""
+    """Return the group that a device belongs to, or None.
+
+    :raises: LVMError
+    """
     try:
-        report = command.lvm(['pvs', '--reportformat', 'json', '-o',
-                              'vg_name', path])
-    except processutils.ProcessExecutionError as error:
-        if error.exit_code == FAILED:
-            return None
-        raise
-    row, = json.loads(report)['report'][0]['pv']
-    return find(row['vg_name'])
+        row, = lvm.report('pvs', path, '-o', 'vg_name')
+    except lvm.NotFound:
+        return None
+    # A physical volume without a group has an empty name there.
+    return find(row['vg_name']) if row['vg_name'] else None
 
 
 def create(name, path):
     """Create a group on a device; existing data is not overwritten.
 
-    :raises: ProcessExecutionError, also if LVM finds data on the device
+    :raises: LVMError, also if LVM finds data on the device
     """
-    command.lvm(['vgcreate', '--addtag', OWN_TAG, '--physicalextentsize',
-                 '1m', '--dataalignment', '%db' % HEADER, name, path])
+    lvm.run('vgcreate', '--addtag', OWN_TAG, '--physicalextentsize', '1m',
+            '--dataalignment', '%db' % HEADER, name, path)
 
 
 def remove(name):
-    """Remove an empty group."""
-    command.lvm(['vgremove', name])
+    """Remove an empty group.
+
+    :raises: LVMError
+    """
+    lvm.run('vgremove', name)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run programs as root, for the modules that know their arguments."""
 
+import os
 import subprocess
 import threading
 
@@ -8,16 +9,23 @@ from oslo_concurrency import processutils
 
 from dmclone_driver import privsep
 
+#: The exit code of a command that took too long, as of timeout(1).
+TIMED_OUT = 124
+
 
 @privsep.dmclone_context.entrypoint
-def dmsetup(arguments, table=None):
-    """Run dmsetup and return what it prints.
+def dmsetup(*commands):
+    """Run dmsetup one or more times; return what the last one prints.
 
-    :param table: text for its standard input
-    :raises: ProcessExecutionError
+    :param commands: (arguments, text for the standard input or None) of each
+    :raises: ProcessExecutionError of the first that fails; those after it
+        are not run
     """
-    return processutils.execute('dmsetup', *arguments,
-                                process_input=table)[0]
+    for arguments, table in commands:
+        out = processutils.execute(
+            'dmsetup', *arguments, process_input=table,
+            env_variables=dict(os.environ, LC_ALL='C'))[0]
+    return out
 
 
 # A suspend waits for the requests that have passed the device. Until these
@@ -50,23 +58,34 @@ def hold(name):
 
 
 @privsep.dmclone_context.entrypoint
-def lvm(arguments):
-    """Run an LVM command as Cinder does and return what it prints.
+def lvm(arguments, environment, timeout):
+    """Run a command of LVM and return what it prints.
 
-    Cinder's prefix of a command selects LVM's configuration (lvm_conf_file),
-    and so the disks that LVM sees.
-
-    :raises: ProcessExecutionError
+    :param environment: texts such as ``LVM_SYSTEM_DIR=/etc/cinder/lvm``
+    :param timeout: seconds after which it is told to end; it is not waited
+        for, since a process that reads a dead device does not end
+    :raises: ProcessExecutionError, with the exit code :data:`TIMED_OUT` if
+        the time is over
     """
-    # Imported here, because the privileged daemon imports this module, too,
-    # and does not need Cinder.
-    from cinder.brick.local_dev import lvm as cinder_lvm
-    return _lvm([*cinder_lvm.LVM.LVM_CMD_PREFIX, *arguments])
-
-
-@privsep.dmclone_context.entrypoint
-def _lvm(command):
-    return processutils.execute(*command)[0]
+    words = ['env', 'LC_ALL=C', *environment, 'lvm', *arguments]
+    process = subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True)
+    try:
+        out, errors = process.communicate(timeout=timeout)
+        code = process.returncode
+    except Exception:
+        # Not TimeoutExpired: with eventlet there are two of that name.
+        if process.poll() is not None:
+            raise
+        process.terminate()
+        out, code = '', TIMED_OUT
+        errors = ('it has not ended after %d seconds; LVM may be reading a '
+                  'device that does not answer' % timeout)
+    if code:
+        raise processutils.ProcessExecutionError(out, errors, code,
+                                                 ' '.join(words))
+    return out
 
 
 @privsep.dmclone_context.entrypoint

@@ -42,7 +42,7 @@ def swap(request):
 
 def _resume(name, wait=True):
     with process.alone(name, wait=wait):
-        command.dmsetup(['resume', name])
+        command.dmsetup((['resume', name], None))
 
 
 @privsep.dmclone_context.entrypoint

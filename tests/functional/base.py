@@ -79,10 +79,10 @@ class FunctionalTest(unittest.TestCase):
         """Make a logical volume; returns (Names, LogicalVolume)."""
         names = Names(str(uuid.uuid4()))
         run('lvcreate', '--yes', '--wipesignatures', 'n', '--size',
-            '%db' % size, '--name', 'volume-' + names.name_id, GROUP)
+            '%db' % size, '--name', names.volume, GROUP)
         self.addCleanup(run, 'lvremove', '--yes', '%s/volume-%s' % (
             GROUP, names.name_id))
-        lv = logical_volumes.find('volume-' + names.name_id, GROUP)
+        lv = logical_volumes.find(names.volume, GROUP)
         if content is not None:
             write(lv.path, 0, content)
         return names, lv

@@ -125,7 +125,7 @@ class LostCachesTest(base.FunctionalTest):
     def become_linear(self, disks, lv, chance):
         """Look after each thing that is done, while the guest writes."""
         def run(arguments, table=None):
-            out = command.dmsetup(arguments, table)
+            out = command.dmsetup((arguments, table))
             if arguments[0] != 'status':
                 self.switch.append(self.look(disks))
             return out

@@ -45,7 +45,7 @@ from oslo_privsep import priv_context
 import sys
 cfg.CONF([], project='test')
 privsep.dmclone_context.start(priv_context.Method.FORK)
-getattr(handles, sys.argv[1])(Names(sys.argv[2]), logical_volumes.find(
+getattr(devices, sys.argv[1])(Names(sys.argv[2]), logical_volumes.find(
     'volume-' + sys.argv[2], sys.argv[3]))
 """
 

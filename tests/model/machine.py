@@ -92,7 +92,7 @@ class Kernel(kernel.Kernel):
 
     def __init__(self, *args):
         super().__init__(*args)
-        #: The next switch over of changed metadata fails, silently.
+        #: The next commit of changed metadata fails, silently.
         self.metadata_fails = False
         #: Called when what was not safe is gone.
         self.forgotten = lambda: None

@@ -24,6 +24,7 @@ from dmclone_driver.node.metadata import lvm
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
+from dmclone_driver.privsep import command
 from tests.model import database
 from tests.model import history
 from tests.model import test_model
@@ -38,17 +39,17 @@ def _load_before_suspend(names, lv):
     handle = names.of(HANDLE)
     if not dmsetup.clone(handle).complete:
         return False
-    dmsetup.load(handle, table.Linear(table.sectors(lv.size), lv.path))
-    dmsetup.suspend(handle)
-    dmsetup.resume(handle)
+    linear = table.text(table.Linear(table.sectors(lv.size), lv.path))
+    command.dmsetup((['load', handle], linear), (['suspend', handle], None),
+                    (['resume', handle], None))
     return True
 
 
 def _linear_after_a_failed_commit(names, lv):
     handle = names.of(HANDLE)
     dmsetup.suspend(handle)
-    dmsetup.load(handle, table.Linear(table.sectors(lv.size), lv.path))
-    dmsetup.resume(handle)
+    dmsetup.load_and_resume(
+        handle, table.Linear(table.sectors(lv.size), lv.path))
     return True
 
 

@@ -47,7 +47,7 @@ class MachineTestCase(PlainTestCase):
         self.kernel = kernel.Kernel(self.lvm, self.steps, 'node')
         self.lvm.kernel = self.kernel
         self.patch('dmclone_driver.privsep.command.dmsetup',
-                   new=self.kernel.dmsetup)
+                   new=self.kernel.run_all)
         for name in ('swap', 'resume_left'):
             self.patch('dmclone_driver.privsep.swaps.' + name,
                        new=getattr(self.kernel, name))
@@ -69,8 +69,8 @@ class MachineTestCase(PlainTestCase):
     def logical_volume(self, size=storage.GIB, group='volumes'):
         """Make one for a volume; returns (Names, LogicalVolume)."""
         mine = names.Names(str(uuid.uuid4()))
-        self.lvm.add(group, 'volume-' + mine.name_id, size)
-        return mine, logical_volumes.find('volume-' + mine.name_id, group)
+        self.lvm.add(group, mine.volume, size)
+        return mine, logical_volumes.find(mine.volume, group)
 
 
 class DatabaseTestCase(test.TestCase):

@@ -74,6 +74,19 @@ class CommandTestCase(base.CloudTestCase):
         self.assertEqual(1, code)
         self.assertIn('kept', line)
 
+    def test_jobs(self):
+        self.assertEqual((0, []), self.call(reconcile, 'dmclone', '--jobs'))
+        self.b.jobs.add('recover', self.volume.id)
+        self.assertEqual(
+            (1, ['recover: ' + self.volume.id]),
+            self.call(reconcile, 'dmclone', '--jobs'))
+
+    def test_jobs_of_a_service_that_is_down(self):
+        self.b.server = None
+        code, lines = self.call(reconcile, 'dmclone', '--jobs')
+        self.assertIn(self.b.host, code)
+        self.assertEqual([], lines)
+
     @ddt.data([], ['--do-it'])
     def test_restore(self, options):
         before = dict(self.row())

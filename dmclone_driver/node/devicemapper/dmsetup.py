@@ -18,8 +18,16 @@ ATTEMPTS = 10
 
 
 def _run(*arguments, segments=()):
-    text = table.text(*segments) if segments else None
-    return command.dmsetup(list(arguments), text)
+    return _run_all(_command(*arguments, segments=segments))
+
+
+def _command(*arguments, segments=()):
+    return list(arguments), table.text(*segments) if segments else None
+
+
+def _run_all(*commands):
+    """Run several commands in one call of the privileged daemon."""
+    return command.dmsetup(*commands)
 
 
 def _run_for_all(*arguments):
@@ -104,30 +112,32 @@ def create(name, uuid, *segments, read_only=False, suspended=False):
     dmsetup creates it, loads its table, and resumes it. A device without a
     table, left by a dmsetup that was killed in between, is replaced.
     """
-    arguments = ['create', name, '--uuid', uuid, *_mode(read_only)]
+    commands = [_command('create', name, '--uuid', uuid, *_mode(read_only),
+                         segments=segments)]
+    if suspended:
+        commands.append(_command('suspend', name))
     try:
-        _run(*arguments, segments=segments)
+        _run_all(*commands)
     except processutils.ProcessExecutionError:
         present = device(name)
         if present is None or present.live:
             raise
         remove(name)
-        _run(*arguments, segments=segments)
-    if suspended:
-        suspend(name)
+        _run_all(*commands)
 
 
 def _mode(read_only):
     return ['--readonly'] if read_only else []
 
 
-def load(name, *segments, read_only=False):
-    """Load another table into a suspended device; its resume activates it.
+def load_and_resume(name, *segments):
+    """Load another table into a suspended device, and resume it.
 
     A clone's table must never be loaded over a device that is still live:
     it would start from older metadata than the live clone's.
     """
-    _run('load', name, *_mode(read_only), segments=segments)
+    _run_all(_command('load', name, segments=segments),
+             _command('resume', name))
 
 
 def suspend(name, flush=True):
@@ -183,9 +193,11 @@ def message(name, text):
     _run('message', name, '0', *text.split())
 
 
-def remove(name):
+def remove(name, suspended=False):
     """Remove a device.
 
+    :param suspended: whether it has to be resumed first
     :raises: ProcessExecutionError if it is open
     """
-    _run('remove', '--retry', name)
+    commands = [_command('resume', name)] if suspended else []
+    _run_all(*commands, _command('remove', '--retry', name))

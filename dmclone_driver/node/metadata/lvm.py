@@ -53,7 +53,7 @@ class LogicalVolumeMetadata(base.MetadataStore):
             suppress_fd_warn=self.configuration.lvm_suppress_fd_warnings)
 
     def create(self, names, size, region):
-        found = logical_volumes.find(names.metadata)
+        found = logical_volumes.find_anywhere(names.metadata)
         recorded = found and found.tagged(logical_volumes.REGION_TAG)
         if recorded:
             return found.path, int(recorded)
@@ -66,7 +66,7 @@ class LogicalVolumeMetadata(base.MetadataStore):
                 self.group_name, names.metadata, needed, active=True)
         block.zero_start(found.path, SUPERBLOCK)
         # The tag says that the start is zeroed: it is never zeroed again.
-        logical_volumes.tag(found.group, found.name, '%s%d' % (
+        logical_volumes.tag(found, '%s%d' % (
             logical_volumes.REGION_TAG, region))
         return found.path, region
 
@@ -86,7 +86,7 @@ class LogicalVolumeMetadata(base.MetadataStore):
 
     def find(self, names):
         # In any group, because the option may have been changed since.
-        found = logical_volumes.find(names.metadata)
+        found = logical_volumes.find_anywhere(names.metadata)
         region = found and found.tagged(logical_volumes.REGION_TAG)
         if not region:
             return None
@@ -94,6 +94,6 @@ class LogicalVolumeMetadata(base.MetadataStore):
         return found.path, int(region)
 
     def remove(self, names):
-        found = logical_volumes.find(names.metadata)
+        found = logical_volumes.find_anywhere(names.metadata)
         if found:
             logical_volumes.remove(found)

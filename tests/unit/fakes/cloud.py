@@ -94,7 +94,7 @@ class Cloud:
 
         patch = self.test.patch
         patch('dmclone_driver.privsep.command.dmsetup',
-              new=dispatch('kernel', 'dmsetup'))
+              new=dispatch('kernel', 'run_all'))
         for name in ('swap', 'resume_left'):
             patch('dmclone_driver.privsep.swaps.' + name,
                   new=dispatch('kernel', name))
@@ -110,6 +110,7 @@ class Cloud:
                   new=lambda *args, n=name: self.here.kernel.block(n)(*args))
         patch('cinder.brick.local_dev.lvm.LVM', new=mock.Mock(
             side_effect=lambda name, *args, **kwargs: self.here.group(name),
+            LVM_CMD_PREFIX=['env', 'LC_ALL=C'],
             get_all_volume_groups=lambda helper, name: self.here.groups(name)))
         patch('dmclone_driver.driver.importutils', new=types.SimpleNamespace(
             import_object=lambda *args, **kwargs: self.here.target))

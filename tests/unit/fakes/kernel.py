@@ -135,8 +135,14 @@ class Kernel:
 
     # What the driver calls
 
-    def dmsetup(self, arguments, table=None):
+    def run_all(self, *commands):
         """Stand for privsep.command.dmsetup."""
+        for arguments, table in commands:
+            out = self.dmsetup(arguments, table)
+        return out
+
+    def dmsetup(self, arguments, table=None):
+        """Run one command."""
         verb, *rest = arguments
         return self.steps.run(
             '%s: dmsetup %s' % (self.node, ' '.join(arguments)),
@@ -415,7 +421,7 @@ class Kernel:
         device.suspended = True
 
     def _drain(self, name, device):
-        """Wait for the requests of a clone, and switch over its metadata."""
+        """Wait for the requests of a clone, and commit its metadata."""
         if not device.clone:
             return
         metadata, gate, source = device.table[0].paths()

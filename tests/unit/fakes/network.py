@@ -128,7 +128,7 @@ class Initiator:
 
 
 class Rpc:
-    """Stands for cinder.rpc as peer_api uses it."""
+    """Stands for cinder.rpc as rpcapi uses it."""
 
     def __init__(self, cloud):
         self._cloud = cloud

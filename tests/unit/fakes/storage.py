@@ -72,7 +72,7 @@ class Lvm:
         del self.volumes[path]
         self.bitmaps.pop(path, None)
 
-    def lvm(self, arguments):
+    def lvm(self, arguments, environment, timeout):
         """Stand for privsep.command.lvm."""
         verb, *rest = arguments
         return self.steps.run(
@@ -80,32 +80,46 @@ class Lvm:
             kernel.error('injected'), getattr(self, '_' + verb), rest)
 
     def _lvs(self, arguments):
-        groups = arguments[arguments.index('-o') + 2:]
+        wanted = arguments[arguments.index('--nosuffix') + 1:
+                           arguments.index('-o')]
         rows = []
         for path, volume in self.volumes.items():
             group, name = path.split('/')[2:]
-            if not groups or group in groups:
+            if not wanted or {group, path.removeprefix('/dev/'),
+                              'lv_name="%s"' % name}.intersection(wanted):
                 rows.append({'vg_name': group, 'lv_name': name,
                              'lv_size': str(volume['size']),
                              'lv_active': ('active' if volume['active']
                                            else ''),
                              'lv_tags': ','.join(sorted(volume['tags']))})
+        for text in wanted:
+            if text.partition('/')[0] not in self.groups and (
+                    '=' not in text and text != '--select'):
+                raise kernel.error('Volume group "%s" not found' % text,
+                                   code=5)
+        if not rows and '/' in ''.join(wanted[:1]):
+            raise kernel.error('Failed to find logical volume "%s"' %
+                               wanted[0], code=5)
         return json.dumps({'report': [{'lv': rows}]})
 
     def _vgs(self, arguments):
+        group = arguments[arguments.index('-o') - 1]
+        if group not in self.groups:
+            raise kernel.error('Volume group "%s" not found' % group, code=5)
         return json.dumps({'report': [{'vg': [
-            {'vg_name': group, 'vg_size': str(size),
+            {'vg_name': group, 'vg_size': str(self.groups[group]),
              'vg_free': str(self.free(group)),
              'lv_count': str(sum(path.startswith('/dev/%s/' % group)
                                  for path in self.volumes)),
-             'vg_tags': ','.join(self.tags.get(group, ()))}
-            for group, size in self.groups.items()]}]})
+             'vg_tags': ','.join(self.tags.get(group, ()))}]}]})
 
     def _pvs(self, arguments):
-        if self.disks.get(arguments[-1]) not in self.groups:
-            raise kernel.error('Failed to find physical volume', code=5)
+        path = arguments[arguments.index('-o') - 1]
+        if self.disks.get(path) not in self.groups:
+            raise kernel.error('Failed to find physical volume "%s".' % path,
+                               code=5)
         return json.dumps({'report': [{'pv': [
-            {'vg_name': self.disks[arguments[-1]]}]}]})
+            {'vg_name': self.disks[path]}]}]})
 
     def _vgcreate(self, arguments):
         name, path = arguments[-2:]

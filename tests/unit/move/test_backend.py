@@ -64,7 +64,7 @@ class LocksTestCase(base.PlainTestCase):
 
     @staticmethod
     def make_backend(host='node1@dmclone'):
-        return backend_module.Backend(host, *[None] * 8)
+        return backend_module.Backend(host, *[None] * 6)
 
     def refused(self, volume_id='x', timeout=None, backend=None):
         """Return the error of a lock that can't be acquired."""

@@ -92,10 +92,10 @@ class PrepareTestCase(DestinationTestCase):
     def test_tags(self):
         """What recovery finds after a power cut."""
         self.prepare()
-        lv = logical_volumes.find('volume-' + self.placeholder_id)
+        lv = logical_volumes.find('volume-' + self.placeholder_id, 'volumes')
         self.assertEqual('volumes/' + self.names.metadata,
                          lv.tagged(logical_volumes.METADATA_TAG))
-        metadata = logical_volumes.find(self.names.metadata)
+        metadata = logical_volumes.find_anywhere(self.names.metadata)
         self.assertEqual('128', metadata.tagged(logical_volumes.REGION_TAG))
 
     def test_again(self):

@@ -38,7 +38,8 @@ class RpcApiTestCase(base.DatabaseTestCase):
         super().setUp()
         self.destination, self.source = Part(), Part()
         self.server = rpcapi.serve(HOST, rpcapi.PeerEndpoint(
-            self.destination, self.source))
+            self.destination, self.source,
+            mock.Mock(**{'left.return_value': {'recover': ['x']}})))
         self.addCleanup(self.server.stop)
         self.client = rpcapi.PeerClient()
         self.context = cinder_context.RequestContext('the-user', 'project')
@@ -46,6 +47,10 @@ class RpcApiTestCase(base.DatabaseTestCase):
     def test_describe(self):
         self.assertEqual({'initiator': 'iqn', 'free_gb': 1.5},
                          self.client.describe(self.context, HOST))
+
+    def test_jobs(self):
+        self.assertEqual({'recover': ['x']},
+                         self.client.jobs(self.context, HOST))
 
     def test_prepare(self):
         answer = self.client.prepare(self.context, HOST, 5, size=2 ** 46,

@@ -425,7 +425,7 @@ class HydratingTestCase(WatcherTestCase):
         self.assertEqual([records.SWITCHED], self.cloud.states())
 
     def test_read_only_metadata(self):
-        """A switch over has failed: what seems to be complete is not."""
+        """A commit has failed: what seems to be complete is not."""
         self.b.kernel.hydrate(self.path)
         self.handle.clone.mode = 'ro'
         self.look()

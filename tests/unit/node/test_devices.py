@@ -62,7 +62,8 @@ class LinearTestCase(DevicesTestCase):
         devices.ensure_linear(self.names, self.lv)
         self.device().opened = 1
         self.lvm.volumes[self.lv.path]['size'] *= 2
-        devices.grow(self.names, logical_volumes.find(self.lv.name))
+        devices.grow(self.names, logical_volumes.find(
+            self.lv.name, self.lv.group))
         self.assertEqual(2 * storage.GIB, self.device().size)
         self.assertFalse(self.device().suspended)
 

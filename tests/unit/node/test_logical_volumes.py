@@ -2,27 +2,33 @@
 """Logical volumes and their tags."""
 
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import lvm
 from tests.unit import base
 
-REPORT = '''{"report": [{"lv": [
-  {"vg_name":"volumes", "lv_name":"one", "lv_size":"4194304",
-   "lv_active":"active", "lv_tags":"dmclone.region=8,other"},
-  {"vg_name":"fast", "lv_name":"two", "lv_size":"512",
-   "lv_active":"", "lv_tags":""}]}], "log": []}'''
+ROWS = [
+    {'vg_name': 'volumes', 'lv_name': 'one', 'lv_size': '4194304',
+     'lv_active': 'active', 'lv_tags': 'dmclone.region=8,other'},
+    {'vg_name': 'a-b', 'lv_name': 'two-2', 'lv_size': '512',
+     'lv_active': '', 'lv_tags': ''}]
 
 
 class ParseTestCase(base.PlainTestCase):
 
     def test_parse(self):
-        one, two = logical_volumes.parse(REPORT)
+        one, two = map(logical_volumes.parse, ROWS)
         self.assertEqual(('volumes', 'one', 4194304, True),
                          (one.group, one.name, one.size, one.active))
         self.assertEqual('/dev/volumes/one', one.path)
         self.assertEqual({'dmclone.region=8', 'other'}, one.tags)
         self.assertEqual((False, frozenset()), (two.active, two.tags))
 
+    def test_saved_blocks(self):
+        """LVM doubles each hyphen in the names of its devices."""
+        self.assertEqual('/dev/mapper/a--b-two--2-cow',
+                         logical_volumes.parse(ROWS[1]).saved_blocks)
+
     def test_tagged(self):
-        one, two = logical_volumes.parse(REPORT)
+        one, two = map(logical_volumes.parse, ROWS)
         self.assertEqual('8', one.tagged(logical_volumes.REGION_TAG))
         self.assertIsNone(one.tagged(logical_volumes.METADATA_TAG))
         self.assertIsNone(two.tagged(logical_volumes.REGION_TAG))
@@ -37,25 +43,31 @@ class LogicalVolumesTestCase(base.MachineTestCase):
         self.lv = self.logical_volume()[1]
 
     def read(self):
-        return logical_volumes.find(self.lv.name)
+        return logical_volumes.find(self.lv.name, self.lv.group)
 
     def test_find(self):
         self.assertEqual(self.lv, self.read())
-        self.assertEqual(self.lv, logical_volumes.find(self.lv.name,
-                                                       'volumes'))
         self.assertIsNone(logical_volumes.find(self.lv.name, 'fast'))
-        self.assertIsNone(logical_volumes.find('other'))
+        self.assertIsNone(logical_volumes.find('other', 'volumes'))
+
+    def test_find_anywhere(self):
+        self.assertEqual(self.lv, logical_volumes.find_anywhere(self.lv.name))
+        self.assertIsNone(logical_volumes.find_anywhere('other'))
+
+    def test_group_is_missing(self):
+        """That does not mean that the logical volume is deleted."""
+        self.assertRaises(lvm.GroupNotFound, logical_volumes.find,
+                          self.lv.name, 'elsewhere')
 
     def test_tags(self):
-        place = self.lv.group, self.lv.name
-        logical_volumes.tag(*place, 'a=1', 'b')
+        logical_volumes.tag(self.lv, 'a=1', 'b')
         self.assertEqual({'a=1', 'b'}, self.read().tags)
-        logical_volumes.tag(*place, 'b')
-        logical_volumes.untag(*place, 'a=1', 'c')
+        logical_volumes.tag(self.lv, 'b')
+        logical_volumes.untag(self.lv, 'a=1', 'c')
         self.assertEqual({'b'}, self.read().tags)
 
     def test_retag_is_one_step(self):
-        logical_volumes.tag(self.lv.group, self.lv.name, 'a=1', 'b')
+        logical_volumes.tag(self.lv, 'a=1', 'b')
         before = self.read()
         self.steps.start()
         logical_volumes.retag(before, 'a=', 'c')

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volume groups as LVM tells of them."""
+"""Volume groups."""
 
 from oslo_concurrency import processutils
 
 from dmclone_driver.node import volume_groups
 from tests.unit import base
 
-REPORT = '''{"report": [{"vg": [
-  {"vg_name":"clone-metadata-zram", "vg_size":"66060288",
-   "vg_free":"62914560", "lv_count":"1", "vg_tags":"dmclone.metadata"},
-  {"vg_name":"data", "vg_size":"1", "vg_free":"0", "lv_count":"0",
-   "vg_tags":""}]}], "log": []}'''
+ROWS = [
+    {'vg_name': 'clone-metadata-zram', 'vg_size': '66060288',
+     'vg_free': '62914560', 'lv_count': '1', 'vg_tags': 'dmclone.metadata'},
+    {'vg_name': 'data', 'vg_size': '1', 'vg_free': '0', 'lv_count': '0',
+     'vg_tags': ''}]
 
 
 class VolumeGroupsTestCase(base.MachineTestCase):
 
     def test_parse(self):
-        own, other = volume_groups.parse(REPORT)
+        own, other = map(volume_groups.parse, ROWS)
         self.assertEqual(
             ('clone-metadata-zram', 66060288, 62914560, 1, True),
             (own.name, own.size, own.free, own.volumes, own.own))
@@ -29,6 +29,11 @@ class VolumeGroupsTestCase(base.MachineTestCase):
         self.assertEqual('new', volume_groups.of_device('/dev/blank').name)
         volume_groups.remove('new')
         self.assertIsNone(volume_groups.find('new'))
+
+    def test_of_device_without_a_group(self):
+        self.patch('dmclone_driver.node.lvm.report',
+                   return_value=[{'vg_name': ''}])
+        self.assertIsNone(volume_groups.of_device('/dev/prepared'))
 
     def test_lvm_does_not_answer(self):
         self.patch('dmclone_driver.privsep.command.lvm',

@@ -2,9 +2,12 @@
 """What runs as root, as far as that can be seen without being root."""
 
 import os
+import time
+from unittest import mock
 
 from eventlet import patcher
 import fixtures
+from oslo_concurrency import processutils
 
 from dmclone_driver import privsep
 from dmclone_driver.privsep import block
@@ -60,15 +63,61 @@ class ActionsTestCase(PrivsepTestCase):
     def test_commands(self):
         run = self.patch('oslo_concurrency.processutils.execute',
                          return_value=('out', 'err'))
-        self.assertEqual('out', command.dmsetup(['info', '-c']))
+        self.assertEqual('out', command.dmsetup((['info', '-c'], None)))
         run.assert_called_once_with('dmsetup', 'info', '-c',
-                                    process_input=None)
-        command.dmsetup(['create', 'x'], '0 1 zero\n')
-        self.assertEqual('0 1 zero\n',
-                         run.call_args.kwargs['process_input'])
-        # Its answers are parsed.
-        self.assertEqual('out', command.lvm(['lvs']))
-        run.assert_called_with('env', 'LC_ALL=C', 'lvs')
+                                    process_input=None,
+                                    env_variables=mock.ANY)
+        # The driver parses its output.
+        self.assertEqual('C', run.call_args.kwargs['env_variables']['LC_ALL'])
+        command.dmsetup((['create', 'x'], '0 1 zero\n'),
+                        (['suspend', 'x'], None))
+        self.assertEqual([('0 1 zero\n',), (None,)], [
+            (call.kwargs['process_input'],)
+            for call in run.call_args_list[1:]])
+
+    def lvm(self, script, timeout=60):
+        """Run a command of LVM, with a script instead of LVM."""
+        program = os.path.join(self.folder, 'lvm')
+        with open(program, 'w') as stream:
+            stream.write('#!/bin/sh\n' + script)
+        os.chmod(program, 0o755)
+        self.useFixture(fixtures.EnvironmentVariable('PATH', '%s:%s' % (
+            self.folder, os.environ['PATH'])))
+        return command.lvm(['lvs', 'a/b'], ['LVM_X=y'], timeout)
+
+    def test_lvm(self):
+        self.assertEqual('C y lvs a/b\n',
+                         self.lvm('echo $LC_ALL $LVM_X "$@"'))
+
+    def test_lvm_fails(self):
+        error = self.assertRaises(processutils.ProcessExecutionError,
+                                  self.lvm, 'echo why >&2; exit 5')
+        self.assertEqual(
+            (5, 'why\n', 'env LC_ALL=C LVM_X=y lvm lvs a/b'),
+            (error.exit_code, error.stderr, error.cmd))
+
+    def test_lvm_does_not_end(self):
+        """It is told to end, and not waited for."""
+        path = os.path.join(self.folder, 'pid')
+        error = self.assertRaises(
+            processutils.ProcessExecutionError, self.lvm,
+            'echo $$ > %s; exec sleep 60' % path, 1)
+        self.assertEqual(command.TIMED_OUT, error.exit_code)
+        with open(path) as stream:
+            pid = int(stream.read())
+        for attempt in range(100):
+            if not _runs(pid):
+                return
+            time.sleep(0.05)
+        self.fail('it still runs')
+
+
+def _runs(pid):
+    try:
+        with open('/proc/%d/stat' % pid) as stream:
+            return stream.read().rpartition(')')[2].split()[0] != 'Z'
+    except FileNotFoundError:
+        return False
 
 
 class HoldTestCase(PrivsepTestCase):

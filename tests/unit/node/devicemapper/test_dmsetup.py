@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The door to dmsetup: its words, and what its answers mean."""
+"""The arguments and the output of dmsetup."""
 
 from oslo_concurrency import processutils
 
@@ -17,11 +17,14 @@ class DmsetupTestCase(base.PlainTestCase):
         super().setUp()
         self.answer = ''
         self.run = []
+        self.calls = 0
         self.patch('dmclone_driver.privsep.command.dmsetup', new=self._run)
 
-    def _run(self, arguments, text):
-        self.run.append(' '.join(arguments))
-        self.text = text
+    def _run(self, *commands):
+        self.calls += 1
+        for arguments, text in commands:
+            self.run.append(' '.join(arguments))
+            self.text = text
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -69,7 +72,7 @@ class DmsetupTestCase(base.PlainTestCase):
             if removed:
                 dmsetup.create('one', 'U1', table.Zero(8))
                 self.assertEqual(['create', 'info', 'remove', 'create'], [
-                    call.args[0][0] for call in run.call_args_list])
+                    call.args[0][0][0] for call in run.call_args_list])
             else:
                 self.assertRaises(processutils.ProcessExecutionError,
                                   dmsetup.create, 'one', 'U1', table.Zero(8))
@@ -95,7 +98,7 @@ class DmsetupTestCase(base.PlainTestCase):
                           dmsetup.device, 'one')
 
     def test_clones(self):
-        """One process, that makes the kernel switch over nothing."""
+        """One process, which causes no commit of metadata."""
         self.answer = 'one: %s\ntwo: 0 64 clone Fail\n' % CLONE
         found = dmsetup.clones()
         self.assertEqual(3, found['one'].hydrated)
@@ -149,16 +152,14 @@ class DmsetupTestCase(base.PlainTestCase):
 
     def test_create_suspended(self):
         dmsetup.create('one', 'U1', table.Zero(8), suspended=True)
-        self.assertEqual(['create one --uuid U1', 'suspend one'], self.run)
+        self.assertEqual((1, ['create one --uuid U1', 'suspend one']),
+                         (self.calls, self.run))
 
     def test_table_of_a_device(self):
         dmsetup.suspend('one')
-        dmsetup.load('one', table.Zero(8))
-        self.assertEqual('0 8 zero\n', self.text)
-        dmsetup.load('two', table.Zero(8), read_only=True)
-        dmsetup.resume('one')
-        self.assertEqual(['suspend one', 'load one', 'load two --readonly',
-                          'resume one'], self.run)
+        dmsetup.load_and_resume('one', table.Zero(8))
+        self.assertEqual((2, ['suspend one', 'load one', 'resume one']),
+                         (self.calls, self.run))
 
     def test_suspend_without_waiting(self):
         dmsetup.suspend('one', flush=False)
@@ -167,5 +168,7 @@ class DmsetupTestCase(base.PlainTestCase):
     def test_message_and_remove(self):
         dmsetup.message('one', 'enable_hydration')
         dmsetup.remove('one')
-        self.assertEqual(['message one 0 enable_hydration',
-                          'remove --retry one'], self.run)
+        dmsetup.remove('two', suspended=True)
+        self.assertEqual(
+            (3, ['message one 0 enable_hydration', 'remove --retry one',
+                 'resume two', 'remove --retry two']), (self.calls, self.run))

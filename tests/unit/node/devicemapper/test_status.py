@@ -52,7 +52,7 @@ class CloneTestCase(base.PlainTestCase):
         self.assertIs(expected, changed('0/128 0', counts).complete)
 
     def test_complete_but_read_only(self):
-        """A switch over has failed: the bitmap on disk is an older one."""
+        """A commit has failed: the metadata on disk is older."""
         text = PASSIVE.replace('0/128', '128/128')
         self.assertTrue(status.clone(text).complete)
         found = status.clone(text.replace(' rw', ' ro'))

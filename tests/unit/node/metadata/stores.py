@@ -2,6 +2,7 @@
 """What metadata stores of pretended machines are made with."""
 
 import types
+from unittest import mock
 
 from cinder import exception as cinder_exception
 
@@ -27,4 +28,5 @@ def use_groups(test):
             raise cinder_exception.VolumeGroupNotFound(vg_name=name)
         return storage.Group(test.lvm, name)
 
-    test.patch('cinder.brick.local_dev.lvm.LVM', new=group)
+    test.patch('cinder.brick.local_dev.lvm.LVM', new=mock.Mock(
+        side_effect=group, LVM_CMD_PREFIX=['env', 'LC_ALL=C']))

@@ -2,15 +2,16 @@
 """Metadata on logical volumes: zeroed once, found in any group."""
 
 import os
+from unittest import mock
 
 import ddt
 import fixtures
 from oslo_concurrency import processutils
 
 from dmclone_driver import exception
+from dmclone_driver.node import lvm as node_lvm
 from dmclone_driver.node.metadata import lvm
 from dmclone_driver import privsep
-from dmclone_driver.privsep import command
 from tests.unit import base
 from tests.unit.fakes import storage
 from tests.unit.node.metadata import stores
@@ -147,7 +148,11 @@ class EnvironmentTestCase(base.PlainTestCase):
             stores.configuration(lvm_conf_file=path, **options),
             self._execute)
         store.check()
-        command.lvm(['lvs'])
+        with mock.patch('subprocess.Popen') as run:
+            run.return_value.communicate.return_value = ('', '')
+            run.return_value.returncode = 0
+            node_lvm.run('lvs')
+        self.ran.append(run.call_args.args[0])
         self.assertIn('lvs', self.ran[-1])
         return {tuple(word for word in words
                       if word.partition('=')[0].isupper())

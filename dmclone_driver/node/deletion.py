@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clearing and deletion of logical volumes that hold users' data."""
+
+from cinder import exception
+from cinder.volume import volume_utils
+from oslo_utils import units
+
+from dmclone_driver.node import devices
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.names import HANDLE
+
+
+def delete_volume(names, group, configuration):
+    """Clear a logical volume through its handle, then delete both.
+
+    Can be repeated; succeeds if the logical volume is already gone. Clearing
+    takes as long as writing the whole volume.
+
+    :param group: Cinder's LVM object of the volume group
+    :raises: VolumeIsBusy if it has snapshots
+    """
+    lv = logical_volumes.find(names.volume, group.vg_name)
+    if lv is None:
+        return
+    if group.lv_has_snapshot(lv.name):
+        raise exception.VolumeIsBusy(volume_name=lv.name)
+    devices.ensure_linear(names, lv)
+    _clear(lv, names.path(), configuration)
+    devices.remove(names, HANDLE)
+    group.delete(lv.name)
+
+
+def delete_snapshot(lv, group, configuration):
+    """Clear the blocks that a snapshot has saved, then delete it.
+
+    :param lv: the snapshot's logical volume
+    :param group: Cinder's LVM object of its volume group
+    """
+    _clear(lv, lv.saved_blocks, configuration)
+    group.delete(lv.name)
+
+
+def _clear(lv, path, configuration):
+    if configuration.volume_clear != 'none':
+        volume_utils.clear_volume(
+            lv.size // units.Mi, path,
+            volume_clear=configuration.volume_clear,
+            volume_clear_size=configuration.volume_clear_size,
+            volume_clear_ionice=configuration.volume_clear_ionice)

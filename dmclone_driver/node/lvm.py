@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The only module that runs LVM's commands.
+
+Cinder's LVM class runs its own: it creates, extends and deletes logical
+volumes. The modules :mod:`logical_volumes` and :mod:`volume_groups` know the
+arguments and parse the output.
+"""
+
+import json
+import re
+
+from cinder.brick.local_dev import lvm as cinder_lvm
+from oslo_concurrency import processutils
+
+from dmclone_driver.privsep import command
+
+#: Seconds that a command of LVM may take. One that reads a device which does
+#: not answer would otherwise hold the lock of its volume for ever.
+TIMEOUT = 300
+
+# LVM's exit code for a valid command that failed (lib/commands/errors.h,
+# ECMD_FAILED).
+_FAILED = 5
+
+
+class LVMError(processutils.ProcessExecutionError):
+    """A command of LVM failed."""
+
+
+class NotFound(LVMError):
+    """There is no such logical volume in its group, or physical volume."""
+
+    PATTERN = re.compile('Failed to find (?:logical|physical) volume ')
+
+
+class GroupNotFound(LVMError):
+    """There is no such volume group, or its disks are missing."""
+
+    PATTERN = re.compile('Volume group ".*" not found')
+
+
+class TimedOut(LVMError):
+    """A command of LVM took longer than :data:`TIMEOUT`, and was ended."""
+
+
+def run(*arguments):
+    """Run a command of LVM and return what it prints.
+
+    Cinder's prefix of a command selects LVM's configuration (lvm_conf_file),
+    and so the disks that LVM sees.
+
+    :raises: LVMError
+    """
+    environment = [part for part in cinder_lvm.LVM.LVM_CMD_PREFIX
+                   if part.startswith('LVM_')]
+    try:
+        return command.lvm(list(arguments), environment, TIMEOUT)
+    except processutils.ProcessExecutionError as error:
+        raise _typed(error)(error.stdout, error.stderr, error.exit_code,
+                            error.cmd, error.description) from error
+
+
+def _typed(error):
+    if error.exit_code == command.TIMED_OUT:
+        return TimedOut
+    for kind in (GroupNotFound, NotFound):
+        if error.exit_code == _FAILED and kind.PATTERN.search(
+                error.stderr):
+            return kind
+    return LVMError
+
+
+def report(*arguments):
+    """Run a reporting command of LVM and return its rows.
+
+    :param arguments: the command, what it reports on, and at the end ``-o``
+        with the names of the columns; sizes are in bytes
+    :returns: list of dicts of text by column
+    :raises: LVMError
+    """
+    verb, *rest = arguments
+    kind = {'lvs': 'lv', 'vgs': 'vg', 'pvs': 'pv'}[verb]
+    text = run(verb, '--reportformat', 'json', '--units', 'b', '--nosuffix',
+               *rest)
+    return json.loads(text)['report'][0][kind]
+
+
+def words(text):
+    """Return a comma-separated column as a frozenset."""
+    return frozenset(filter(None, text.split(',')))

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LVM's commands: their environment, and what their errors mean."""
+
+import ddt
+from oslo_concurrency import processutils
+
+from dmclone_driver.node import lvm
+from dmclone_driver.privsep import command
+from tests.unit import base
+
+
+@ddt.ddt
+class LVMTestCase(base.PlainTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.run_as_root = self.patch('dmclone_driver.privsep.command.lvm')
+
+    def fail(self, code, text):
+        self.run_as_root.side_effect = processutils.ProcessExecutionError(
+            '', text, code, 'lvm lvs a/b')
+
+    def test_environment(self):
+        """Of Cinder's prefix, LVM's settings are passed on."""
+        self.patch('cinder.brick.local_dev.lvm.LVM.LVM_CMD_PREFIX', new=[
+            'env', 'LC_ALL=C', 'LVM_SYSTEM_DIR=/etc/cinder'])
+        lvm.run('lvs', 'a/b')
+        self.run_as_root.assert_called_once_with(
+            ['lvs', 'a/b'], ['LVM_SYSTEM_DIR=/etc/cinder'], lvm.TIMEOUT)
+
+    # As LVM 2.03.16 prints them.
+    @ddt.data(
+        (5, '  Failed to find logical volume "a/b"\n', lvm.NotFound),
+        (5, '  Failed to find physical volume "/dev/x".\n', lvm.NotFound),
+        (5, '  Volume group "a" not found\n'
+            '  Cannot process volume group a\n', lvm.GroupNotFound),
+        (5, '  Cannot use /dev/x: device not found\n', lvm.LVMError),
+        (3, '  Error during parsing of command line.\n', lvm.LVMError),
+        (command.TIMED_OUT, 'it has not ended', lvm.TimedOut))
+    @ddt.unpack
+    def test_errors(self, code, text, kind):
+        self.fail(code, text)
+        error = self.assertRaises(lvm.LVMError, lvm.run, 'lvs', 'a/b')
+        self.assertIs(kind, type(error))
+        self.assertEqual((text, code, 'lvm lvs a/b'),
+                         (error.stderr, error.exit_code, error.cmd))
+
+    def test_report(self):
+        self.run_as_root.return_value = (
+            '{"report": [{"vg": [{"vg_name": "a"}]}], "log": []}')
+        self.assertEqual([{'vg_name': 'a'}], lvm.report('vgs', '-o', 'x'))
+
+    def test_words(self):
+        self.assertEqual({'a', 'b=1'}, lvm.words('a,b=1'))
+        self.assertEqual(frozenset(), lvm.words(''))
