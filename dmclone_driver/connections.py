@@ -11,6 +11,7 @@ from dmclone_driver.move import attachments
 from dmclone_driver.move import backend as backend_module
 from dmclone_driver.move import deadline as deadline_module
 from dmclone_driver.move import messages
+from dmclone_driver.move import placeholders
 from dmclone_driver.move import records
 from dmclone_driver.node import devices
 from dmclone_driver.node.names import Names
@@ -65,7 +66,7 @@ class Connections:
         with self._backend.lock(volume.id):
             volume.refresh()
             self._backend.correct(context, volume)
-            if records.is_placeholder(volume):
+            if placeholders.is_placeholder(volume):
                 return True
             if not self._backend.holds(volume):
                 LOG.info('Volume %(volume)s has moved to %(host)s.',
@@ -100,7 +101,7 @@ class Connections:
         """
         # Some callers in Cinder pass the database's own row.
         volume = records.get(context, volume.id)
-        if volume is not None and not records.is_placeholder(volume) and (
+        if volume is not None and not placeholders.is_placeholder(volume) and (
                 self._backend.holds(volume) and self._remote(volume) and
                 not attachments.elsewhere(volume, self._backend.node)):
             self._end_export(context, volume)

@@ -10,7 +10,9 @@ from oslo_log import log as logging
 
 from dmclone_driver import exception
 from dmclone_driver.move import attachments
+from dmclone_driver.move.clone_state import CloneState
 from dmclone_driver.move import jobs
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node import names as names_module
@@ -38,23 +40,23 @@ class Arrival:
                if status.written else
                self._pauses.due(names.name_id, jobs.RETRY_WAITING))
         if not due:
-            return 'passive'
+            return CloneState.PASSIVE
         placeholder = records.placeholder(context, names.name_id)
         if placeholder is None:
-            return 'passive'
-        state = records.state(placeholder)
-        if state == records.ABORTED:
+            return CloneState.PASSIVE
+        state = placeholder.state
+        if state == State.ABORTED:
             self._jobs.start(names.name_id, self._delete_destination,
                              context, placeholder)
-            return 'passive'
+            return CloneState.PASSIVE
         if not status.healthy:
             self._troubles.metadata(context, names, status)
-            return 'sick'
-        if state == records.PREPARED and status.written:
+            return CloneState.SICK
+        if state == State.PREPARED and status.written:
             state = self._take_write(context, names, placeholder)
-        if state in (records.SWITCHED, records.LOST):
+        if state in (State.SWITCHED, State.LOST):
             self._jobs.start(names.name_id, self._activate, context, names)
-        return 'passive'
+        return CloneState.PASSIVE
 
     def _delete_destination(self, context, placeholder):
         if self._destination.delete(context, placeholder.id):
@@ -80,19 +82,19 @@ class Arrival:
             # There was no write: do_hydration in the kernel
             # (drivers/md/dm-clone-target.c) briefly raises the number of
             # hydrating regions even if it copies none.
-            return records.PREPARED
-        volume_id = records.volume_of(placeholder)
+            return State.PREPARED
+        volume_id = placeholder.volume_id
         volume = records.get(context, volume_id)
         if volume is not None and attachments.attaching(
-                volume, records.record(placeholder).node):
+                volume, placeholder.node):
             return self._refuse_write(context, names, placeholder)
         try:
             records.switch_over(context, volume_id, placeholder.id)
         except exception.MoveGone as error:
             LOG.error('A write to %(names)s is pending, but %(error)s',
                       {'names': names, 'error': error.msg})
-            return records.PREPARED
-        return records.SWITCHED
+            return State.PREPARED
+        return State.SWITCHED
 
     def _refuse_write(self, context, names, placeholder):
         """Abort a move whose destination was written too early.
@@ -103,14 +105,14 @@ class Arrival:
 
         :returns: the state of the move afterwards
         """
-        volume_id = records.volume_of(placeholder)
+        volume_id = placeholder.volume_id
         LOG.error('Unexpected write to %(device)s before the attachment of '
                   'volume %(volume)s to this node was completed: it is not '
                   'from the instance. The write fails, the move is aborted, '
                   'and the volume stays on its home.',
                   {'device': names.path(), 'volume': volume_id})
         if not records.abort(context, volume_id, placeholder.id):
-            return records.SWITCHED
+            return State.SWITCHED
         self._jobs.start(names.name_id, self._delete_destination, context,
                          placeholder)
-        return records.ABORTED
+        return State.ABORTED

@@ -8,6 +8,7 @@ from oslo_log import log as logging
 
 from dmclone_driver.move import jobs
 from dmclone_driver.move import locks
+from dmclone_driver.move import placeholders
 from dmclone_driver.move import records
 from dmclone_driver.node import devices
 from dmclone_driver.node import logical_volumes
@@ -77,7 +78,7 @@ class Backend:
                 self.logical_volume(Names(row.name_id)) is not None):
             # The node was renamed.
             records.set_owner(context, row)
-        elif records.is_placeholder(row) or self.service(
+        elif placeholders.is_placeholder(row) or self.service(
                 context, there) is not None:
             records.put_back(context, row)
         row.refresh()

@@ -4,6 +4,7 @@
 from oslo_log import log as logging
 from oslo_utils import excutils
 
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node import devices
@@ -59,7 +60,7 @@ class Completion:
     def _volume_id(context, names):
         """Return the id of the volume whose lock protects a clone."""
         source = records.placeholder(context, names.name_id)
-        return names.name_id if source is None else records.volume_of(source)
+        return names.name_id if source is None else source.volume_id
 
     def _is_known(self, context, names, lv):
         """Whether the database knows the switchover of a clone's move.
@@ -71,9 +72,9 @@ class Completion:
         :param lv: the clone's logical volume
         """
         source = records.placeholder(context, names.name_id)
-        state = records.state(source)
-        if state in (records.SWITCHED, records.RELEASED,
-                     records.LOST) or (
+        state = source.state if source else None
+        if state in (State.SWITCHED, State.RELEASED,
+                     State.LOST) or (
                 source is None and self._is_cleared_up(names, lv)):
             return True
         self._troubles.say(

@@ -14,6 +14,8 @@ from oslo_utils import excutils
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import attachments
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
@@ -162,9 +164,8 @@ class Destination:
         if not records.abort(context, volume_id, names.name_id):
             devices.allow_writes(names)
             return False
-        placeholder = records.get(context, names.name_id)
-        if placeholder is not None and (
-                records.state(placeholder) != records.ABORTED):
+        placeholder = records.placeholder(context, names.name_id)
+        if placeholder is not None and placeholder.state != State.ABORTED:
             # Only the newest version of the row has the session's data.
             raise exception.ReadLagsBehind(volume=names.name_id)
         self._teardown.delete_destination(names, placeholder)
@@ -179,17 +180,16 @@ class Destination:
         placeholder = records.placeholder(context, placeholder_id)
         if placeholder is None:
             raise self._unknown(placeholder_id)
-        volume_id, state = (records.volume_of(placeholder),
-                            records.state(placeholder))
-        if state == records.RELEASED:
+        volume_id, state = placeholder.volume_id, placeholder.state
+        if state == State.RELEASED:
             # The volume is complete on this node already.
             return
-        if state not in (records.SWITCHED, records.LOST):
+        if state not in (State.SWITCHED, State.LOST):
             raise exception.MoveGone(
                 volume=volume_id, placeholder=placeholder_id, reason=state)
         names = Names(placeholder_id)
         with self._mark_busy(names):
-            lost = state == records.LOST
+            lost = state == State.LOST
             answers = not lost and (
                 sealed or self._ask_to_seal(context, placeholder))
             with self._backend.lock(volume_id):
@@ -199,7 +199,7 @@ class Destination:
                     owner = records.owner_row(context, placeholder_id)
                     self.open(names, volume_id, writable=(
                         owner is not None and
-                        not records.is_placeholder(owner)))
+                        not placeholders.is_placeholder(owner)))
             if answers and clone:
                 self.hydrate(context, names, placeholder)
             elif lost and clone:
@@ -237,7 +237,7 @@ class Destination:
 
         :returns: whether the old home has answered
         """
-        host, answers = records.backend_of(source), []
+        host, answers = source.backend, []
 
         def ask():
             try:
@@ -255,7 +255,7 @@ class Destination:
             LOG.warning('Opening volume %(volume)s although its old home '
                         '%(host)s has not confirmed that it refuses writes: '
                         '%(error)s. By the database this node is the home.',
-                        {'volume': records.volume_of(source), 'host': host,
+                        {'volume': source.volume_id, 'host': host,
                          'error': error})
         return not error
 
@@ -302,7 +302,7 @@ class Destination:
         :raises: PeerUnreachable, PeerFailed
         """
         self._backend.client.export_source(
-            context, records.backend_of(source), source.id)
+            context, source.backend, source.id)
 
     def reconnect(self, context, names, source):
         """Connect a clone whose source shim has no disk.
@@ -312,7 +312,7 @@ class Destination:
         self.ask_for_source(context, source)
         source.refresh()
         # Without the lock a concurrent deletion could leave the session.
-        with self._backend.lock(records.volume_of(source)):
+        with self._backend.lock(source.volume_id):
             if devices.is_connected(names):
                 return
             disk = self._backend.initiator.connect(source.provider_location,
@@ -330,7 +330,7 @@ class Destination:
             if not devices.is_connected(names):
                 self.reconnect(context, names, source)
             sealed = self._backend.client.seal_source(
-                context, records.backend_of(source), source.id)
+                context, source.backend, source.id)
         except exception.PeerError as error:
             LOG.warning('Hydration of %(names)s waits: %(error)s.',
                         {'names': names, 'error': error.msg})
@@ -339,7 +339,7 @@ class Destination:
             LOG.info('Hydration of %s waits: its source is still open on '
                      'the old home.', names)
             return False
-        with self._backend.lock(records.volume_of(source)):
+        with self._backend.lock(source.volume_id):
             # Without the lock this could restart a hydration that a
             # concurrent deletion has just stopped.
             devices.start_hydration(names)
@@ -355,7 +355,7 @@ class Destination:
 
         :param source: the placeholder, whose volume is also set to error
         """
-        volume_id = records.volume_of(source)
+        volume_id = source.volume_id
         with self._backend.lock(volume_id):
             if names.of(HANDLE) in dmsetup.clones():
                 self._backend.initiator.cut(source.provider_location)
@@ -395,17 +395,16 @@ class Destination:
             if self._backend.logical_volume(names) is not None:
                 raise self._unknown(placeholder_id)
             return True
-        volume_id = records.volume_of(placeholder)
+        volume_id = placeholder.volume_id
         with self._mark_busy(names), self._backend.lock(volume_id):
             self._abort_if_early(context, placeholder, names)
             placeholder = records.placeholder(context, placeholder_id)
             if placeholder is None:
                 # Another request has just deleted it.
                 return True
-            if records.state(placeholder) in (records.SWITCHED,
-                                              records.RELEASED):
+            if placeholder.state in (State.SWITCHED, State.RELEASED):
                 return False
-            if records.state(placeholder) == records.ABORTED:
+            if placeholder.state == State.ABORTED:
                 return self._delete_aborted(names, placeholder)
             for attempt in range(CLOSE_ATTEMPTS):
                 if self._delete_unwritten(context, volume_id, names):
@@ -417,10 +416,10 @@ class Destination:
 
     def _abort_if_early(self, context, placeholder, names):
         """Abort a move whose destination was written before its attachment."""
-        volume_id = records.volume_of(placeholder)
+        volume_id = placeholder.volume_id
         volume = records.get(context, volume_id)
         if (volume is not None and attachments.attaching(
-                volume, records.record(placeholder).node) and
+                volume, placeholder.node) and
                 devices.maybe_written(names) and
                 devices.never_acknowledged(names)):
             records.abort(context, volume_id, placeholder.id)

@@ -13,6 +13,7 @@
 See the documentation, "When something dies".
 """
 
+import enum
 import time
 import uuid
 
@@ -24,6 +25,7 @@ from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import attachments
 from dmclone_driver.move import peer_requests
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import preflight
 from dmclone_driver.move import records
 from dmclone_driver.node import devices
@@ -40,6 +42,18 @@ TIME_TO_TAKE_BACK = 5
 LEAKED = 1800
 # The longest pause between two checks of the prepared moves, in seconds.
 RETRY_ORPHANS = 60
+
+
+class Answer(enum.Enum):
+    """A peer's answer to the request to delete its destination."""
+
+    DELETED = 'deleted'
+    #: It was written, or is the volume's home.
+    WRITTEN = 'written'
+    #: It could not be deleted.
+    FAILED = 'failed'
+    #: There was no answer.
+    NONE = 'none'
 
 
 class Home:
@@ -174,7 +188,7 @@ class Home:
         placeholder_id = records.prepared_move(volume)
         if placeholder_id is None:
             return
-        placeholder = records.get(context, placeholder_id)
+        placeholder = records.placeholder(context, placeholder_id)
         if self._wanted(volume, placeholder):
             raise exception.MoveRefused(
                 volume=volume.id, host=node,
@@ -199,7 +213,7 @@ class Home:
         for example of an attempt whose answer was too late.
         """
         return placeholder is not None and attachments.complete(
-            volume, records.record(placeholder).node)
+            volume, placeholder.node)
 
     def switch_over(self, context, volume, deadline=None):
         """Make the prepared destination the volume's home.
@@ -208,7 +222,7 @@ class Home:
         the database later.
         """
         placeholder_id = records.prepared_move(volume)
-        placeholder = records.get(context, placeholder_id)
+        placeholder = records.placeholder(context, placeholder_id)
         names = Names(volume.name_id)
         first = records.switch_over(context, volume.id, placeholder_id)
         self.prepared.pop(volume.id, None)
@@ -246,13 +260,12 @@ class Home:
         placeholder_id = placeholder_id or records.prepared_move(volume)
         if placeholder_id is None:
             return True
-        placeholder = records.get(context, placeholder_id)
-        if (placeholder is not None and
-                records.volume_of(placeholder) != volume.id):
+        placeholder = records.placeholder(context, placeholder_id)
+        if placeholder is not None and placeholder.volume_id != volume.id:
             # Cinder has copied this row from that of a moving volume.
             return True
-        if placeholder is not None and records.state(placeholder) in (
-                records.SWITCHED, records.RELEASED):
+        if placeholder is not None and placeholder.state in (
+                State.SWITCHED, State.RELEASED):
             # The answer to the switchover was lost. The placeholder stands
             # for the source by now.
             self.prepared.pop(volume.id, None)
@@ -260,17 +273,13 @@ class Home:
             return False
         if self._has_moved_away(volume):
             return False
-        try:
-            gone = placeholder is None or self._delete_destination(
-                context, placeholder, deadline.left(DELETE_TIMEOUT)
-                if deadline else DELETE_TIMEOUT)
-        except exception.PeerFailed as error:
-            self._log_not_removed(placeholder, error)
-            if deleting:
-                # The peer may be the volume's home and need this source.
-                return False
-            gone = None
-        if gone is False:
+        answer = self._delete_destination(
+            context, placeholder, deadline.left(DELETE_TIMEOUT)
+            if deadline else DELETE_TIMEOUT)
+        if answer is Answer.FAILED and deleting:
+            # The peer may be the volume's home and need this source.
+            return False
+        if answer is Answer.WRITTEN:
             if records.prepared_move(volume) == placeholder_id:
                 self.switch_over(context, volume)
             return False
@@ -279,7 +288,7 @@ class Home:
             return False
         self.prepared.pop(volume.id, None)
         self._source.unexport(Names(volume.name_id))
-        if gone and placeholder is not None:
+        if placeholder is not None and answer is Answer.DELETED:
             self._requests.forget_destination(context, placeholder)
         elif placeholder is not None:
             self._requests.ask(context, placeholder, peer_requests.DELETE)
@@ -313,24 +322,24 @@ class Home:
         can't be switched over, so its gate stays closed, and the peer deletes
         the destination when it runs again.
 
-        :returns: the peer's answer, or None if it does not answer
-        :raises: PeerFailed if it answers that it cannot
+        :param placeholder: None if it is deleted already
+        :returns: :class:`Answer`
         """
+        if placeholder is None:
+            return Answer.DELETED
         try:
-            return self._backend.client.delete_destination(
-                context, records.backend_of(placeholder), placeholder.id,
-                timeout)
-        except exception.PeerUnreachable as error:
-            self._log_not_removed(placeholder, error)
-            return None
-
-    @staticmethod
-    def _log_not_removed(placeholder, error):
-        LOG.warning('Destination %(id)s of volume %(volume)s on %(host)s is '
-                    'not deleted: %(error)s.',
-                    {'id': placeholder.id, 'host': placeholder.host,
-                     'volume': records.volume_of(placeholder),
-                     'error': error.msg})
+            deleted = self._backend.client.delete_destination(
+                context, placeholder.backend, placeholder.id, timeout)
+            return Answer.DELETED if deleted else Answer.WRITTEN
+        except exception.PeerError as error:
+            LOG.warning('Destination %(id)s of volume %(volume)s on %(host)s '
+                        'is not deleted: %(error)s.',
+                        {'id': placeholder.id, 'host': placeholder.host,
+                         'volume': placeholder.volume_id,
+                         'error': error.msg})
+            return (Answer.NONE
+                    if isinstance(error, exception.PeerUnreachable)
+                    else Answer.FAILED)
 
     def find_prepared(self, context):
         """Watch the prepared moves that this service does not know yet.
@@ -363,12 +372,12 @@ class Home:
                 records.prepared_move(volume) != placeholder_id):
             self._forget(context, volume_id, placeholder_id, volume)
             return
-        placeholder = records.get(context, placeholder_id)
+        placeholder = records.placeholder(context, placeholder_id)
         if self._wanted(volume, placeholder):
             self._switch_if_unused(context, volume, placeholder)
         elif placeholder is None or self._is_old(placeholder_id) or (
                 not attachments.live(volume,
-                                     records.record(placeholder).node)):
+                                     placeholder.node)):
             LOG.info('Aborting move %(id)s of volume %(volume)s: its '
                      'attachment is gone.',
                      {'id': placeholder_id, 'volume': volume_id})
@@ -388,16 +397,15 @@ class Home:
     def _switch_if_unused(self, context, volume, placeholder):
         """Switch over a move whose volume is no longer used on this node."""
         if not (attachments.used_elsewhere(
-                volume, records.record(placeholder).node) or
+                volume, placeholder.node) or
                 devices.is_open(Names(volume.name_id)) or
                 self._has_moved_away(volume)):
             self.switch_over(context, volume)
 
     def _forget(self, context, volume_id, placeholder_id, volume):
         """Forget a move that is not prepared in the database any longer."""
-        placeholder = records.get(context, placeholder_id)
-        if (placeholder is not None and
-                records.state(placeholder) == records.ABORTED):
+        placeholder = records.placeholder(context, placeholder_id)
+        if placeholder is not None and placeholder.state == State.ABORTED:
             self._requests.ask(context, placeholder, peer_requests.DELETE)
         if self.prepared.get(volume_id) == placeholder_id:
             self.prepared.pop(volume_id, None)
@@ -413,15 +421,15 @@ class Home:
         """
         if self._has_moved_away(volume):
             return True
-        placeholder = records.get(context,
-                                  records.prepared_move(volume))
+        placeholder = records.placeholder(context,
+                                          records.prepared_move(volume))
         if not (connector and self._wanted(volume, placeholder)) or (
                 attachments.attached_on(
-                    connector, records.record(placeholder).node)):
+                    connector, placeholder.node)):
             return not self.roll_back(context, volume)
         if devices.is_open(Names(volume.name_id)) or len(
                 attachments.used_elsewhere(
-                    volume, records.record(placeholder).node,
+                    volume, placeholder.node,
                     connector)) > 1:
             # An instance may still run here. If it has migrated to the peer,
             # its first write there switches over the move.

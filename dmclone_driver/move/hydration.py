@@ -5,7 +5,9 @@ import dataclasses
 
 from oslo_log import log as logging
 
+from dmclone_driver.move.clone_state import CloneState
 from dmclone_driver.move import jobs
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
@@ -50,18 +52,18 @@ class Hydration:
         if names in self._outages.lost:
             # Copies would wait for the source, and a guest's writes to the
             # same regions would wait for the copies.
-            return 'waiting'
+            return CloneState.WAITING
         last = (jobs.RETRY_LAST if devices.is_connected(names) else
                 jobs.RETRY_WAITING)
         if not self._pauses.due('h' + names.name_id, last):
-            return 'waiting'
+            return CloneState.WAITING
         source = records.placeholder(context, names.name_id)
         if source is None:
             LOG.error('The database has no source of %s.', names)
-            return 'sick'
+            return CloneState.SICK
         self._jobs.start(names.name_id, self._start_hydration, context,
                          names, source)
-        return 'waiting'
+        return CloneState.WAITING
 
     def _start_hydration(self, context, names, source):
         status = dmsetup.clone(names.of(names_module.HANDLE))
@@ -80,10 +82,10 @@ class Hydration:
         A node that starts again triggers the hydration, see Recovery. If
         the source is lost, fail the requests that wait for it.
         """
-        if records.state(source) == records.LOST:
+        if source.state == State.LOST:
             self._destination.end_source(context, names, source)
             return False
-        return self._backend.is_up(context, records.backend_of(source))
+        return self._backend.is_up(context, source.backend)
 
     def look(self, context, names, status):
         """Check a clone's progress, and handle a stall.
@@ -143,8 +145,8 @@ class Hydration:
             context, names, 'stalled', 'Volume %(volume)s makes no progress: '
             'its source on %(host)s cannot be read, or the data cannot be '
             'written on this node.',
-            {'volume': records.volume_of(source), 'host': source.host})
-        if records.state(source) == records.LOST:
+            {'volume': source.volume_id, 'host': source.host})
+        if source.state == State.LOST:
             self._destination.end_source(context, names, source)
         elif status.hydration:
             # It is restarted with growing pauses. While dm-clone tries to
@@ -152,7 +154,7 @@ class Hydration:
             # region either.
             devices.stop_hydration(names)
             self._pauses.due('h' + names.name_id)
-            if self._backend.is_up(context, records.backend_of(source)):
+            if self._backend.is_up(context, source.backend):
                 self._destination.ask_for_source(context, source)
                 # The node answers, so some blocks may be unreadable.
                 devices.copy_one_by_one(names)

@@ -9,6 +9,8 @@ be the only copy of data.
 import dataclasses
 
 from dmclone_driver.i18n import _
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node import devices
@@ -89,7 +91,8 @@ class Leftovers:
         opened = lv.tagged(logical_volumes.OPENED_TAG)
         why = self._contradiction(lv, opened, owner)
         volume = records.get(context, opened or names.name_id)
-        if why and volume is not None and not records.is_placeholder(volume):
+        if why and volume is not None and (
+                not placeholders.is_placeholder(volume)):
             yield Leftover(
                 _('logical volume %(group)s/%(name)s') % {
                     'group': lv.group, 'name': lv.name},
@@ -99,15 +102,15 @@ class Leftovers:
 
     def _contradiction(self, lv, opened, owner):
         """Return how a logical volume contradicts the database, or None."""
-        state = owner and records.state(owner)
-        if lv.sealed and state not in (records.SWITCHED, records.RELEASED,
-                                       records.LOST):
+        state = owner and placeholders.state_of(owner)
+        if lv.sealed and state not in (State.SWITCHED, State.RELEASED,
+                                       State.LOST):
             return _('volume %(volume)s has moved from it to logical volume '
                      '%(new)s, and the database says that the volume is on '
                      '%(host)s, in %(name_id)s')
         if opened and not lv.sealed and (
                 owner is None or not self._backend.holds(owner) or
-                state in (records.PREPARED, records.ABORTED)):
+                state in (State.PREPARED, State.ABORTED)):
             return _('it is the home of volume %(volume)s, and the database '
                      'says that the volume is on %(host)s, in %(name_id)s '
                      '(see --restore)')

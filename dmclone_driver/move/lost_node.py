@@ -15,6 +15,8 @@ from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import messages
 from dmclone_driver.move import peers
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import plan
 from dmclone_driver.move import records
 from dmclone_driver.node.names import Names
@@ -42,20 +44,19 @@ class LostNode:
         :raises: Refused
         """
         rows = records.on_host(context, self.host)
-        homes = [row for row in rows if not records.is_placeholder(row)]
-        placeholders = records.all_placeholders(context)
-        there = [row for row in placeholders
-                 if records.backend_of(row) == self.host]
+        homes = [row for row in rows if not placeholders.is_placeholder(row)]
+        known = records.all_placeholders(context)
+        there = [each for each in known if each.backend == self.host]
         self._check(context, homes + there)
-        yield from self._homes(context, homes, placeholders, do_it)
+        yield from self._homes(context, homes, known, do_it)
         # A row may be needed to check whether another one can be removed.
-        for state, actions in ((records.PREPARED, self._prepared),
-                               (records.ABORTED, self._aborted),
-                               (records.SWITCHED, self._switched),
-                               (records.LOST, self._lost),
-                               (records.RELEASED, self._released)):
+        for state, actions in ((State.PREPARED, self._prepared),
+                               (State.ABORTED, self._aborted),
+                               (State.SWITCHED, self._switched),
+                               (State.LOST, self._lost),
+                               (State.RELEASED, self._released)):
             for row in there:
-                if records.state(row) == state:
+                if row.state == state:
                     yield from actions(context, row, do_it)
 
     def _check(self, context, rows):
@@ -105,10 +106,10 @@ class LostNode:
 
     # Volumes whose home was the lost node
 
-    def _homes(self, context, homes, placeholders, do_it):
+    def _homes(self, context, homes, known, do_it):
         ids = {row.id for row in homes}
-        others = [row for row in placeholders if records.volume_of(
-            row) in ids and records.backend_of(row) != self.host]
+        others = [each for each in known if each.volume_id in ids and
+                  each.backend != self.host]
         for row in homes:
             if records.recorded_backend(row) not in (None, self.host):
                 yield self._action(
@@ -118,7 +119,7 @@ class LostNode:
                     lambda row=row: records.put_back(context, row))
                 continue
             mine = [other for other in others
-                    if records.volume_of(other) == row.id]
+                    if other.volume_id == row.id]
             yield from self._home(context, row, mine, do_it)
 
     def _home(self, context, row, others, do_it):
@@ -129,21 +130,20 @@ class LostNode:
         prepared = records.prepared_move(row)
         subject, waits = _('volume %s') % row.id, False
         for other in others:
-            if records.state(other) in (records.PREPARED,
-                                        records.ABORTED):
+            if other.state in (State.PREPARED, State.ABORTED):
                 action = self._delete_destination(context, row, other, do_it)
                 waits |= action.obstacle is not None
                 yield action
-            elif records.state(other) == records.RELEASED:
+            elif other.state == State.RELEASED:
                 yield self._action(
                     do_it, self._what(other),
                     _('ask %s to delete the source, which is not needed')
-                    % records.backend_of(other),
+                    % other.backend,
                     lambda other=other: self._requests.release(context,
                                                                other))
         change = self._giving_up([
             other for other in others
-            if records.state(other) == records.SWITCHED])
+            if other.state == State.SWITCHED])
         if waits:
             # A destination may have newer data than the database knows.
             yield plan.Action(subject, change, _(
@@ -161,7 +161,7 @@ class LostNode:
         for other in sources:
             text += _('; until then %(host)s keeps, as %(path)s, the data '
                       'that the volume had when it moved away from there') % {
-                          'host': records.backend_of(other),
+                          'host': other.backend,
                           'path': Names(other.name_id).path()}
         return text
 
@@ -193,7 +193,7 @@ class LostNode:
     def _delete_destination(self, context, row, other, do_it):
         subject = _('destination %(id)s of volume %(volume)s on %(host)s') % {
             'id': other.id, 'volume': row.id,
-            'host': records.backend_of(other)}
+            'host': other.backend}
         obstacle = do_it and self._do_delete_destination(context, row.id,
                                                          other)
         return plan.Action(
@@ -206,7 +206,7 @@ class LostNode:
             return _CHANGED
         try:
             if not self._client.delete_destination(
-                    context, records.backend_of(other), other.id):
+                    context, other.backend, other.id):
                 return _('it has been written; see the log of cinder-volume '
                          'there')
         except exception.PeerError as error:
@@ -219,7 +219,7 @@ class LostNode:
 
     def _what(self, row):
         return _('placeholder %(id)s of volume %(volume)s') % {
-            'id': row.id, 'volume': records.volume_of(row)}
+            'id': row.id, 'volume': row.volume_id}
 
     def _prepared(self, context, row, do_it):
         """Abort a move to the lost node, and delete its row.
@@ -227,7 +227,7 @@ class LostNode:
         The volume's home notices that the row is gone.
         """
         def remove():
-            if not records.abort(context, records.volume_of(row), row.id):
+            if not records.abort(context, row.volume_id, row.id):
                 return False
             records.destroy(context, row.id)
         yield self._action(
@@ -250,11 +250,11 @@ class LostNode:
 
     def _lost(self, context, row, do_it):
         """Delete the row of a lost source whose volume is deleted."""
-        if records.get(context, records.volume_of(row)) is None:
+        if records.get(context, row.volume_id) is None:
             yield from self._released(context, row, do_it)
 
     def _switched(self, context, row, do_it):
-        volume = records.get(context, records.volume_of(row))
+        volume = records.get(context, row.volume_id)
         reader = records.owner_row(context, row.id)
         if volume is None or reader is None:
             yield from self._released(context, row, do_it)
@@ -303,7 +303,7 @@ class LostNode:
     def _lose(self, context, row, there):
         if not records.lose(context, row.id):
             return False
-        volume_id = records.volume_of(row)
+        volume_id = row.volume_id
         LOG.error('Volume %(volume)s has lost data: it needs source %(id)s, '
                   'and %(host)s is lost.', {'volume': volume_id, 'id': row.id,
                                             'host': self.host})

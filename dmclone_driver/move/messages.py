@@ -6,6 +6,7 @@ from cinder.message import message_field
 from oslo_log import log as logging
 
 from dmclone_driver.move import backend as backend_module
+from dmclone_driver.move import placeholders
 from dmclone_driver.move import records
 
 LOG = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class Troubles:
         self._reported[names.name_id] = trouble
         LOG.error(text, values)
         volume = records.owner_row(context, names.name_id)
-        if volume is not None and not records.is_placeholder(volume):
+        if volume is not None and not placeholders.is_placeholder(volume):
             tell_user(
                 volume, detail=message_field.Detail.VOLUME_INVALID_STATE)
 

@@ -6,6 +6,8 @@ import dataclasses
 from oslo_log import log as logging
 
 from dmclone_driver import exception
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 
 LOG = logging.getLogger(__name__)
@@ -42,7 +44,7 @@ class PeerRequests:
             self.ask(context, source, RELEASE)
             return
         source = records.placeholder(context, source.id)
-        if records.state(source) == records.LOST:
+        if source is not None and source.state == State.LOST:
             self.forget_source(context, source)
 
     def forget_source(self, context, source):
@@ -73,8 +75,7 @@ class PeerRequests:
     def remember(self, placeholder, what):
         """Queue a request to a placeholder's node for :meth:`ask_again`."""
         self.pending[placeholder.id] = Wanted(
-            records.backend_of(placeholder), what,
-            records.volume_of(placeholder))
+            placeholder.backend, what, placeholder.volume_id)
 
     def ask_to_delete(self, context, placeholder_id, host, volume_id,
                       timeout):
@@ -101,10 +102,9 @@ class PeerRequests:
         :param source: its row, after the switchover
         """
         owner = records.owner_row(context, source.id)
-        if owner is not None and records.state(owner) != records.LOST:
+        if owner is not None and placeholders.state_of(owner) != State.LOST:
             self.pending[source.id] = Wanted(
-                records.backend_of(owner), ACTIVATE,
-                records.volume_of(source))
+                records.backend_of(owner), ACTIVATE, source.volume_id)
 
     def ask_again(self, context, volume_id=None, deadline=None, host=None):
         """Repeat the pending requests.
@@ -131,9 +131,10 @@ class PeerRequests:
 
     def _is_settled(self, context, placeholder_id, wanted):
         """Whether the database makes a request obsolete; forget it then."""
-        row = records.get(context, placeholder_id)
-        if row is not None and (wanted.what != ACTIVATE or
-                                records.state(row) == records.SWITCHED):
+        placeholder = records.placeholder(context, placeholder_id)
+        if placeholder is not None and (
+                wanted.what != ACTIVATE or
+                placeholder.state == State.SWITCHED):
             return False
         self.pending.pop(placeholder_id, None)
         return True

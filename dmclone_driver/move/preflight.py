@@ -8,6 +8,8 @@ from oslo_utils import units
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import attachments
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node import devices
 from dmclone_driver.node.names import Names
@@ -29,7 +31,7 @@ def is_complete(volume, source, lv):
     :param lv: the volume's logical volume here, or None
     """
     return (source is not None and lv is not None and
-            records.state(source) == records.SWITCHED and
+            source.state == State.SWITCHED and
             not records.prepared_move(volume) and lv.complete)
 
 
@@ -56,7 +58,7 @@ class Preflight:
                 'it is still being filled, with an image for example; wait '
                 'for that to end'))
         source = records.placeholder(context, volume.name_id)
-        if records.state(source) == records.LOST:
+        if source is not None and source.state == State.LOST:
             raise refused(volume, peer, _(
                 'part of its data was on %(lost)s, which is lost; copy what '
                 'can be read of it on %(node)s') % {
@@ -143,14 +145,14 @@ class Preflight:
             # The database was restored to a state before the completion.
             self._requests.release(context, other)
             return
-        if other is None or records.state(other) == records.RELEASED:
+        if other is None or other.state == State.RELEASED:
             if lv.clone:
                 raise exception.StillClone(
                     action=action, volume=volume.id,
                     lv='%s/%s' % (lv.group, lv.name))
             # The volume no longer needs its source.
             return
-        if records.state(other) == records.LOST:
+        if other.state == State.LOST:
             raise exception.DataLost(action=action, volume=volume.id,
                                      host=other.host)
         ends = [other.host.partition('@')[0], volume.host.partition('@')[0]]
@@ -182,10 +184,10 @@ class Preflight:
 
     @staticmethod
     def refuse_placeholder(volume, action):
-        if records.is_placeholder(volume):
+        if placeholders.is_placeholder(volume):
             raise exception.IsPlaceholder(
                 action=action, placeholder=volume.id, host=volume.host,
-                volume=records.volume_of(volume))
+                volume=placeholders.record_of(volume).volume)
 
     def refuse_if_gone(self, context, volume, action):
         """Read a volume's row again; refuse it if its data is not here.

@@ -13,9 +13,9 @@ points to the source of the clone X.
 
 While a move is prepared, the volume's ``replication_driver_data`` holds
 the placeholder's id, which is the lock between hosts. A driver without
-replication has no other use for this field. In a placeholder it holds a
-:class:`Record`, and nothing else makes a row a placeholder: no command of
-Cinder's changes this field.
+replication has no other use for this field. In a placeholder it holds the
+record of its move, see :mod:`placeholders`, and nothing else makes a row a
+placeholder: no command of Cinder's changes this field.
 
 ``provider_id`` is the host, with its pool, that has the logical volume. Only
 this driver writes it, so it shows when something else has changed ``host``.
@@ -23,7 +23,6 @@ this driver writes it, so it shows when something else has changed ``host``.
 
 import dataclasses
 import functools
-import json
 
 from cinder.db import api as db_api
 from cinder.db import models
@@ -36,16 +35,14 @@ import sqlalchemy
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import Placeholder
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.node import names
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
-
-PREPARED, SWITCHED = 'prepared', 'switched'
-ABORTED, RELEASED = 'aborted', 'released'
-#: The source's node is lost, but the volume still needs the source.
-LOST = 'lost'
 
 # Fields that belong to the logical volume, not to the user.
 EXCHANGED = ('_name_id', 'host', 'cluster_name', 'availability_zone',
@@ -58,75 +55,11 @@ EXCHANGED = ('_name_id', 'host', 'cluster_name', 'availability_zone',
 #: "target:" would let a deletion that the driver refuses destroy the row
 #: (VolumeManager._clear_db in cinder/volume/manager.py).
 MIGRATION_STATUS = 'dmclone:'
-#: That of a volume which Cinder creates to copy another volume to it.
-COPY_STATUS = 'target:'
 #: The project of placeholders, unless Cinder's internal one is configured: no
 #: tenant sees them, and none is billed for them.
 PROJECT = 'dmclone_driver'
 
 CONF = cfg.CONF
-
-
-@dataclasses.dataclass(frozen=True)
-class Record:
-    """The data that a placeholder keeps about its move."""
-
-    state: str
-    #: Id of the user's volume.
-    volume: str
-    #: iSCSI name of the node that imports the source.
-    initiator: str
-    #: The importing host's name in its attachments: nova's, which need not
-    #: be the one in the placeholder's host.
-    node: str
-
-    def text(self):
-        """Return the text that the database keeps (255 characters)."""
-        return json.dumps(dataclasses.asdict(self), separators=(',', ':'))
-
-    def but(self, state):
-        """Return the same record in another state."""
-        return dataclasses.replace(self, state=state)
-
-
-def record(row):
-    """Return the record of a placeholder, None for other rows.
-
-    :param row: a volume object or database row
-    """
-    if not is_placeholder(row):
-        return None
-    return Record(**json.loads(row.replication_driver_data))
-
-
-def is_placeholder(row):
-    """Whether a volume row stands for a source or a destination."""
-    return ((row.replication_driver_data or '').startswith('{') and
-            not is_copy(row))
-
-
-def is_copy(row):
-    """Whether Cinder copies another volume to this one.
-
-    Its row begins as a copy of the other one's, including the fields that
-    this driver has written (VolumeManager._migrate_volume_generic in
-    cinder/volume/manager.py).
-    """
-    return (row.migration_status or '').startswith(COPY_STATUS)
-
-
-def state(row):
-    """Return the state of a placeholder's move, None for other rows.
-
-    :param row: a volume object or database row, or None
-    """
-    found = row and record(row)
-    return found and found.state
-
-
-def volume_of(placeholder):
-    """Return the id of the user's volume that a placeholder belongs to."""
-    return record(placeholder).volume
 
 
 def prepared_move(volume):
@@ -151,9 +84,10 @@ def get(context, volume_id):
 
 
 def placeholder(context, row_id):
-    """Return the placeholder with an id, or None if there is none."""
+    """Return the :class:`Placeholder` with an id, or None."""
     row = get(context, row_id)
-    return row if row is not None and is_placeholder(row) else None
+    return (Placeholder(row) if row is not None and
+            placeholders.is_placeholder(row) else None)
 
 
 def backend_of(row):
@@ -161,8 +95,9 @@ def backend_of(row):
 
     For a placeholder, the driver's own field ``provider_id`` decides.
     """
-    host = row.provider_id if is_placeholder(row) else None
-    return (host or row.host or '').partition('#')[0]
+    if placeholders.is_placeholder(row):
+        return Placeholder(row).backend
+    return (row.host or '').partition('#')[0]
 
 
 def recorded_backend(row):
@@ -172,7 +107,8 @@ def recorded_backend(row):
 
 def guarding_id(row):
     """Return the id of the user's volume whose lock guards a row."""
-    return volume_of(row) if is_placeholder(row) else row.id
+    found = placeholders.record_of(row)
+    return found.volume if found else row.id
 
 
 def on_host(context, host):
@@ -189,13 +125,13 @@ def source_row(context, name_id):
     Before the switchover that is the user's volume, afterwards the
     placeholder.
     """
-    row = placeholder(context, name_id)
-    if row is None:
+    found = placeholder(context, name_id)
+    if found is None:
         return None
-    if record(row).state == SWITCHED:
-        return row
-    if record(row).state == PREPARED:
-        return get(context, volume_of(row))
+    if found.state == State.SWITCHED:
+        return found.row
+    if found.state == State.PREPARED:
+        return get(context, found.volume_id)
     return None
 
 
@@ -214,15 +150,16 @@ def placeholders_of(context, volume_ids):
 
     :param volume_ids: of the users' volumes
     """
-    return [row for row in all_placeholders(context)
-            if volume_of(row) in volume_ids]
+    return [each for each in all_placeholders(context)
+            if each.volume_id in volume_ids]
 
 
 def all_placeholders(context):
     """Return the placeholders of all volumes, with one query."""
     rows = objects.VolumeList.get_all(
         context.elevated(), filters={'project_id': _owner()['project_id']})
-    return [row for row in rows if is_placeholder(row)]
+    return [Placeholder(row) for row in rows
+            if placeholders.is_placeholder(row)]
 
 
 def _transaction(step=None):
@@ -275,10 +212,10 @@ def _prepared(session, volume_id, placeholder_id):
     volume, placeholder = _lock(session, volume_id, placeholder_id)
     if volume is None or placeholder is None:
         raise _gone(volume_id, placeholder_id, _('it was deleted'))
+    state = placeholders.state_of(placeholder)
     if (volume.replication_driver_data != placeholder_id or
-            record(placeholder).state != PREPARED):
-        raise _gone(volume_id, placeholder_id,
-                    _('it is %s') % record(placeholder).state)
+            state != State.PREPARED):
+        raise _gone(volume_id, placeholder_id, _('it is %s') % state)
     return volume, placeholder
 
 
@@ -299,9 +236,10 @@ def begin(session, volume, placeholder_id, peer, initiator, node):
         raise exception.MoveRefused(
             volume=volume.id, host=peer.host,
             reason=_('another request has just changed it; try again'))
-    if any(state(old) == ABORTED and volume_of(old) == row.id
-           for old in session.query(models.Volume).filter_by(
-               deleted=False, host=peer.host)):
+    earlier = map(placeholders.record_of, session.query(
+        models.Volume).filter_by(deleted=False, host=peer.host))
+    if any(old and (old.state, old.volume) == (State.ABORTED, row.id)
+           for old in earlier):
         # The session of the old move has the same source as the new one's
         # and would be taken for it.
         raise exception.MoveRefused(
@@ -309,7 +247,7 @@ def begin(session, volume, placeholder_id, peer, initiator, node):
             reason=_('the destination of an aborted move has to be removed '
                      'there first; try again when cinder-volume runs on '
                      'that node'))
-    prepared = Record(PREPARED, row.id, initiator, node)
+    prepared = placeholders.Record(State.PREPARED, row.id, initiator, node)
     session.add(models.Volume(
         id=placeholder_id, host=peer.host, service_uuid=peer.service_uuid,
         availability_zone=peer.availability_zone, provider_id=peer.host,
@@ -351,11 +289,12 @@ def restore(session, seen, name_id, peer, initiator, node):
     if row is None:
         row = models.Volume(id=name_id)
         session.add(row)
-    elif not row.deleted and state(row) not in (PREPARED, ABORTED):
+    elif not row.deleted and placeholders.state_of(row) not in (
+            State.PREPARED, State.ABORTED):
         return False
     row.update(dict(
-        _placeholder_fields(volume, Record(SWITCHED, volume.id, initiator,
-                                           node)),
+        _placeholder_fields(volume, placeholders.Record(
+            State.SWITCHED, volume.id, initiator, node)),
         deleted=False, deleted_at=None))
     for field in EXCHANGED:
         setattr(row, field, getattr(volume, field))
@@ -389,7 +328,7 @@ def altered(context, host):
         return [row_id for row_id, in context.session.query(volume.id).filter(
             volume.deleted.is_(False), volume.host.startswith(host),
             volume.migration_status.is_(None) |
-            ~volume.migration_status.startswith(COPY_STATUS),
+            ~volume.migration_status.startswith(placeholders.COPY_STATUS),
             sqlalchemy.or_(
                 volume.provider_id != volume.host,
                 volume.replication_driver_data.startswith('{') & (
@@ -427,10 +366,11 @@ def is_being_made(context, volume_id):
 
 def is_altered(row):
     """Whether something else has changed fields that the driver wrote."""
-    return not is_copy(row) and (
-        row.host != row.provider_id or is_placeholder(row) and any(
+    found = placeholders.record_of(row)
+    return not placeholders.is_copy(row) and (
+        row.host != row.provider_id or found is not None and any(
             getattr(row, column) != value
-            for column, value in _columns(record(row)).items()))
+            for column, value in _columns(found).items()))
 
 
 @_transaction()
@@ -454,8 +394,8 @@ def put_back(session, seen):
                     {'volume': row.id, 'old': row.provider_id,
                      'new': row.host})
         row.host, row.cluster_name = row.provider_id, None
-    if is_placeholder(row):
-        for column, value in _columns(record(row)).items():
+    if placeholders.is_placeholder(row):
+        for column, value in _columns(placeholders.record_of(row)).items():
             setattr(row, column, value)
 
 
@@ -478,10 +418,10 @@ def exchange_owners(session, volume, new):
 
 
 def _exchange_owner(session, row, other):
-    found = record(row)
-    if found.state == PREPARED:
+    found = placeholders.record_of(row)
+    if found.state == State.PREPARED:
         _abort(*_lock(session, found.volume, row.id))
-    elif found.state != ABORTED:
+    elif found.state != State.ABORTED:
         found = dataclasses.replace(found, volume=other[found.volume])
         row.replication_driver_data = found.text()
         row.migration_status = MIGRATION_STATUS + found.volume
@@ -540,8 +480,7 @@ def switch_over(session, volume_id, placeholder_id):
         setattr(volume, field, other)
         setattr(placeholder, field, mine)
     volume.replication_driver_data = None
-    placeholder.replication_driver_data = (
-        record(placeholder).but(SWITCHED).text())
+    _set_state(placeholder, State.SWITCHED)
     LOG.info('Volume %(volume)s is switched over to %(new)s; its source, '
              'logical volume %(name_id)s, is on %(old)s.',
              {'volume': volume_id, 'new': volume.host,
@@ -557,17 +496,22 @@ def abort(session, volume_id, placeholder_id):
     """
     volume, placeholder = _lock(session, volume_id, placeholder_id)
     if placeholder is not None and (
-            record(placeholder).state in (SWITCHED, RELEASED)):
+            placeholders.state_of(placeholder) in (State.SWITCHED,
+                                                   State.RELEASED)):
         return False
     _abort(volume, placeholder, placeholder_id)
     return True
 
 
+def _set_state(placeholder, state):
+    placeholder.replication_driver_data = (
+        placeholders.record_of(placeholder).but(state).text())
+
+
 def _abort(volume, placeholder, placeholder_id=None):
     if placeholder is not None:
         placeholder_id = placeholder.id
-        placeholder.replication_driver_data = (
-            record(placeholder).but(ABORTED).text())
+        _set_state(placeholder, State.ABORTED)
     if volume is None or volume.replication_driver_data != placeholder_id:
         return
     if placeholder is not None:
@@ -587,11 +531,10 @@ def release(session, placeholder_id):
     :returns: False if the placeholder is gone
     """
     placeholder, = _lock(session, placeholder_id)
-    if placeholder is None or state(placeholder) not in (SWITCHED,
-                                                         RELEASED):
+    if placeholder is None or placeholders.state_of(placeholder) not in (
+            State.SWITCHED, State.RELEASED):
         return False
-    placeholder.replication_driver_data = (
-        record(placeholder).but(RELEASED).text())
+    _set_state(placeholder, State.RELEASED)
     return True
 
 
@@ -602,10 +545,10 @@ def lose(session, placeholder_id):
     :returns: False if the source is not needed, or gone
     """
     placeholder, = _lock(session, placeholder_id)
-    if placeholder is None or state(placeholder) not in (SWITCHED, LOST):
+    if placeholder is None or placeholders.state_of(placeholder) not in (
+            State.SWITCHED, State.LOST):
         return False
-    placeholder.replication_driver_data = (
-        record(placeholder).but(LOST).text())
+    _set_state(placeholder, State.LOST)
     return True
 
 

@@ -15,6 +15,9 @@ from oslo_log import log as logging
 from dmclone_driver import exception
 from dmclone_driver.move import messages
 from dmclone_driver.move import peer_requests
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import Placeholder
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import preflight
 from dmclone_driver.move import records
 from dmclone_driver.node import deletion
@@ -152,25 +155,25 @@ class Recovery:
                 self._completion.unfinished.add(names)
         if records.prepared_move(row):
             self._home.prepared[row.id] = records.prepared_move(row)
-        if records.state(row) in (records.SWITCHED, records.LOST):
+        if placeholders.state_of(row) in (State.SWITCHED, State.LOST):
             self._source.close(names, row.id, flush=False)
         elif lv.sealed:
             devices.seal(names, flush=False)
 
     def _report_contradiction(self, row, lv):
         """Log where the database and this node's LVM tags differ."""
-        state = records.state(row)
-        if state == records.LOST:
+        state = placeholders.state_of(row)
+        if state == State.LOST:
             LOG.error('Source %(lv)s of volume %(volume)s is kept, but not '
                       'served: this node was declared lost.',
-                      {'lv': lv.path, 'volume': records.volume_of(row)})
+                      {'lv': lv.path, 'volume': records.guarding_id(row)})
         elif _prepared_here(row) and lv.opened:
             LOG.error('Move %(id)s of volume %(volume)s is %(state)s in '
                       'the database, but the volume was used here already. '
                       'Logical volume %(lv)s is kept. The database was '
                       'restored, or has lost its last transactions; run '
                       'dmclone-reconcile for details.',
-                      {'id': row.id, 'volume': records.volume_of(row),
+                      {'id': row.id, 'volume': records.guarding_id(row),
                        'state': state, 'lv': lv.path})
         elif lv.sealed and state is None:
             LOG.error('Volume %(volume)s is here according to the database, '
@@ -220,8 +223,8 @@ class Recovery:
 
     @staticmethod
     def _users_row(context, row):
-        return (records.get(context, records.volume_of(row))
-                if records.is_placeholder(row) else row)
+        return (records.get(context, records.guarding_id(row))
+                if placeholders.is_placeholder(row) else row)
 
     def _clear_error(self, context, clone):
         """Restore the status of a volume whose metadata has been found."""
@@ -250,8 +253,9 @@ class Recovery:
         """Handle what peers have changed while this node was down."""
         self._resume(context, self._switched_since_start(context))
         for row in self._rows:
-            if records.state(row) == records.SWITCHED:
-                self._requests.remember_to_activate(context, row)
+            if placeholders.state_of(row) == State.SWITCHED:
+                self._requests.remember_to_activate(context,
+                                                    Placeholder(row))
         self._end_moves(context)
         self._sync_pending.discard('start')
         # All in one call: a node that does not answer gets one request.
@@ -260,29 +264,28 @@ class Recovery:
     def _end_moves(self, context):
         """Queue requests to remove old sources and aborted destinations."""
         volumes = {row.id: row for row in self._rows}
-        for row in records.placeholders_of(context, volumes):
-            state, volume = records.state(row), volumes[
-                records.volume_of(row)]
-            if state == records.RELEASED:
-                self._requests.remember(row, peer_requests.RELEASE)
-            elif state == records.ABORTED:
-                self._requests.remember(row, peer_requests.DELETE)
-            elif row.id == volume.name_id and preflight.is_complete(
-                    volume, row, self._backend.logical_volume(
-                        Names(row.id))):
+        for other in records.placeholders_of(context, volumes):
+            volume = volumes[other.volume_id]
+            if other.state == State.RELEASED:
+                self._requests.remember(other, peer_requests.RELEASE)
+            elif other.state == State.ABORTED:
+                self._requests.remember(other, peer_requests.DELETE)
+            elif other.id == volume.name_id and preflight.is_complete(
+                    volume, other, self._backend.logical_volume(
+                        Names(other.id))):
                 # The row is back since the database was restored.
-                self._requests.release(context, row)
+                self._requests.release(context, other)
 
     def _switched_since_start(self, context):
         """Return the rows that other nodes have switched since the start."""
         def identity(row):
-            return row.id, row.name_id, records.state(row)
+            return row.id, row.name_id, placeholders.state_of(row)
 
         known = set(map(identity, self._rows))
         switched = [
             row for row in records.on_host(context, self._backend.host)
             if identity(row) not in known and
-            (records.is_placeholder(row) or row.name_id != row.id)]
+            (placeholders.is_placeholder(row) or row.name_id != row.id)]
         self.failed.update({row.id: row for row in switched})
         return switched
 
@@ -350,7 +353,7 @@ class Recovery:
         """Remove an export, unless its volume or source still needs it."""
         lv = self._backend.logical_volume(names)
         row = records.owner_row(context, names.name_id)
-        if lv is not None and lv.sealed and records.state(row) is None:
+        if lv is not None and lv.sealed and placeholders.state_of(row) is None:
             # A clone may read it, whatever the database says.
             return
         if row is None:
@@ -359,7 +362,7 @@ class Recovery:
         with self._backend.lock(records.guarding_id(row)):
             row.refresh()
             if not (records.prepared_move(row) or
-                    records.state(row) == records.SWITCHED):
+                    placeholders.state_of(row) == State.SWITCHED):
                 self._source.unexport(names)
 
     def _clean_up(self, context, row):
@@ -371,20 +374,19 @@ class Recovery:
             placeholder = records.placeholder(
                 context, records.prepared_move(row))
             if placeholder is not None:
-                self._source.export(context, row,
-                                    records.record(placeholder).initiator)
-        elif records.state(row) == records.SWITCHED:
+                self._source.export(context, row, placeholder.initiator)
+        elif placeholders.state_of(row) == State.SWITCHED:
             self._source.export(context, row,
-                                records.record(row).initiator)
+                                placeholders.record_of(row).initiator)
 
     def _remove_obsolete(self, context, row):
         """Remove a released source or a useless destination.
 
         The called functions take the lock themselves.
         """
-        if records.state(row) == records.RELEASED:
+        if placeholders.state_of(row) == State.RELEASED:
             self._source.release(context, row.id)
-        elif (records.state(row) == records.ABORTED or
+        elif (placeholders.state_of(row) == State.ABORTED or
               row.id in self._without_metadata):
             # Without its metadata it can't become the volume's home.
             if self._destination.delete(context, row.id):
@@ -394,10 +396,10 @@ class Recovery:
 
 def _is_source(row):
     """Whether a row stands for a source."""
-    return records.state(row) in (records.SWITCHED, records.RELEASED,
-                                  records.LOST)
+    return placeholders.state_of(row) in (State.SWITCHED, State.RELEASED,
+                                          State.LOST)
 
 
 def _prepared_here(row):
     """Whether a row is a destination that is not switched over."""
-    return records.state(row) in (records.PREPARED, records.ABORTED)
+    return placeholders.state_of(row) in (State.PREPARED, State.ABORTED)

@@ -13,6 +13,8 @@ from oslo_log import log as logging
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import peers
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import plan
 from dmclone_driver.move import records
 from dmclone_driver.node import logical_volumes
@@ -36,7 +38,7 @@ class Restorer:
         :raises: Refused
         """
         volume = records.get(context, volume_id)
-        if volume is None or records.is_placeholder(volume):
+        if volume is None or placeholders.is_placeholder(volume):
             raise plan.Refused(_(
                 'volume %s is not in the database: take its logical volume '
                 'over with "cinder manage"') % volume_id)
@@ -134,8 +136,8 @@ class Restorer:
                 'delete the attachment that it is for, and run this command '
                 'again') % {'volume': volume.id, 'other': prepared})
         owner = records.owner_row(context, names.name_id)
-        if owner is not None and records.state(owner) not in (
-                records.PREPARED, records.ABORTED):
+        if owner is not None and placeholders.state_of(owner) not in (
+                State.PREPARED, State.ABORTED):
             raise plan.Refused(_(
                 'row %(row)s of volume %(volume)s already stands for logical '
                 'volume %(lv)s') % {'row': owner.id, 'volume': volume.id,

@@ -7,6 +7,8 @@ from cinder import exception as cinder_exception
 from oslo_log import log as logging
 
 from dmclone_driver.i18n import _
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node import devices
 from dmclone_driver.node import logical_volumes
@@ -38,7 +40,7 @@ class Source:
         The location is recorded in the row. Can be repeated.
         """
         names = Names(row.name_id)
-        if records.is_placeholder(row):
+        if placeholders.is_placeholder(row):
             self._refuse_other_seal(names, row)
         self.to_unexport.discard(names)
         devices.ensure_export(names, block.size(names.path()))
@@ -96,24 +98,23 @@ class Source:
         :raises: VolumeDriverException if the source is not here by the
             database; this node may read an older state of it
         """
-        placeholder = records.get(context, placeholder_id)
+        placeholder = records.placeholder(context, placeholder_id)
         row = placeholder and records.source_row(context, placeholder_id)
         if row is None or not self._backend.holds(row):
             raise cinder_exception.VolumeDriverException(message=_(
                 'by the database as that node reads it, source %s is not '
                 'there') % placeholder_id)
-        self.export(context, row, records.record(placeholder).initiator)
+        self.export(context, row, placeholder.initiator)
 
     def seal(self, context, placeholder_id):
         """Refuse writes to a source whose volume has moved.
 
         Takes no lock: the initiator's node calls this while it holds its own.
         """
-        row = records.get(context, placeholder_id)
-        return (row is not None and
-                records.state(row) == records.SWITCHED and
-                self._backend.holds(row) and
-                self.close(Names(row.name_id), row.id))
+        source = records.placeholder(context, placeholder_id)
+        return (source is not None and source.state == State.SWITCHED and
+                source.backend == self._backend.host and
+                self.close(Names(source.name_id), source.id))
 
     def close(self, names, placeholder_id, flush=True):
         """Refuse writes to a source, now and after a reboot.
@@ -155,27 +156,26 @@ class Source:
             self.to_release.discard(placeholder_id)
 
     def _release(self, context, placeholder_id):
-        row = records.get(context, placeholder_id)
-        if row is None or not self._backend.holds(row):
+        source = records.placeholder(context, placeholder_id)
+        if source is None or source.backend != self._backend.host:
             return
-        if records.state(row) != records.RELEASED:
+        if source.state != State.RELEASED:
             raise cinder_exception.VolumeDriverException(message=_(
                 'by the database as this node reads it, source %(name_id)s '
                 'of volume %(volume)s is %(state)s, not released') % {
-                    'name_id': row.name_id, 'state': records.state(row),
-                    'volume': records.volume_of(row)})
-        with self._backend.lock(records.volume_of(row)):
-            self._teardown.cut_loose(context, row)
+                    'name_id': source.name_id, 'state': source.state,
+                    'volume': source.volume_id})
+        with self._backend.lock(source.volume_id):
+            self._teardown.cut_loose(context, source)
         # The volume may move back to this node while the source is cleared.
-        with self._backend.lock(row.id):
-            if records.get(context, row.id) is None:
+        with self._backend.lock(source.id):
+            if records.get(context, source.id) is None:
                 # Another request has just deleted it.
                 return
-            self._teardown.delete_data(context, row)
-            records.destroy(context, row.id)
+            self._teardown.delete_data(context, source)
+            records.destroy(context, source.id)
         LOG.info('Deleted source %(name_id)s of volume %(volume)s.',
-                 {'name_id': row.name_id,
-                  'volume': records.volume_of(row)})
+                 {'name_id': source.name_id, 'volume': source.volume_id})
 
     def release_again(self, context):
         """Retry the deletion of sources."""

@@ -100,7 +100,7 @@ class Teardown:
             '--logout") or bring that node back, then delete the volume '
             'again.') % {
                 'path': names.path(),
-                'host': records.backend_of(source) if source else '?',
+                'host': source.backend if source else '?',
                 'iqn': location.split()[1] if location else '?'})
 
     def remove_devices(self, names, source, *roles):
@@ -132,8 +132,7 @@ class Teardown:
             raise exception.DatabaseBehind(
                 lv='%s/%s' % (lv.group, lv.name),
                 volume=lv.tagged(logical_volumes.OPENED_TAG),
-                state=(records.state(placeholder) if placeholder is not None
-                       else _('unknown')))
+                state=placeholder.state if placeholder else _('unknown'))
 
     def delete_destination(self, names, placeholder):
         """Delete a destination that was never written.

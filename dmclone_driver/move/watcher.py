@@ -11,6 +11,7 @@ import time
 from cinder import context as cinder_context
 from oslo_log import log as logging
 
+from dmclone_driver.move.clone_state import CloneState
 from dmclone_driver.move import jobs
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
@@ -70,7 +71,7 @@ class Watcher:
         """
         devices.resume_left()
         context = cinder_context.get_admin_context()
-        passive, waiting, present = False, False, set()
+        states, present = set(), set()
         for device, status in dmsetup.clones().items():
             parsed = names_module.parse(device)
             if not parsed:
@@ -83,33 +84,33 @@ class Watcher:
             except Exception:
                 LOG.exception('Checking clone %s failed; it is tried again.',
                               parsed[0])
-                state = 'waiting'
-            passive |= state == 'passive'
-            waiting |= state == 'waiting'
+                state = CloneState.WAITING
+            states.add(state)
         for names in self._seen - present:
             self._forget(names)
         self._seen = present
         self._jobs.look(context)
-        if passive:
+        if CloneState.PASSIVE in states:
             return GATE_INTERVAL
-        return jobs.RETRY_FIRST if waiting else self._interval
+        return (jobs.RETRY_FIRST if CloneState.WAITING in states else
+                self._interval)
 
     def _look_at(self, context, names, status):
-        """Start the work that is due for a clone; return its state."""
+        """Start the work that is due for a clone; return its CloneState."""
         if sysfs.is_suspended(names.of(GATE)):
             return self._arrival.look(context, names, status)
         if not status.healthy:
             self._troubles.metadata(context, names, status)
-            return 'sick'
+            return CloneState.SICK
         if status.complete:
             if self._outages.reads_wait(names):
                 # The suspend would wait, too, and all requests during it.
-                return 'waiting'
+                return CloneState.WAITING
             self._jobs.start(names.name_id, self._completion.complete,
                              context, names)
-            return 'complete'
+            return CloneState.COMPLETE
         self._hydration.look(context, names, status)
-        return ('hydrating' if status.hydration else
+        return (CloneState.HYDRATING if status.hydration else
                 self._hydration.start(context, names))
 
     def _forget(self, names):

@@ -6,6 +6,8 @@ import itertools
 import types
 
 
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
@@ -187,7 +189,7 @@ class Cloud(fake_cloud.Cloud):
                     continue
                 names, role = names_module.parse(name)
                 source = self.row(names.name_id)
-                if source is None or not records.is_placeholder(source):
+                if source is None or not placeholders.is_placeholder(source):
                     continue
                 home = self.by_host[records.backend_of(source)]
                 path = names_module.Names(source.name_id).path()
@@ -214,7 +216,7 @@ class Cloud(fake_cloud.Cloud):
         """Return sources given up before their copies were safe."""
         found = []
         for row in self.placeholders():
-            if records.state(row) != records.RELEASED:
+            if placeholders.state_of(row) != State.RELEASED:
                 continue
             owner = records.owner_row(self.context, row.id)
             handle = owner and self.by_host[records.backend_of(

@@ -12,13 +12,14 @@ import types
 
 from cinder import exception
 
+from dmclone_driver.move import placeholders
 from dmclone_driver.move import records
 
 _NONE = dict.fromkeys((
     '_name_id', 'cluster_name', 'availability_zone', 'service_uuid',
     'provider_id', 'provider_location', 'provider_auth', 'provider_geometry',
     'migration_status', 'replication_driver_data', 'volume_type_id',
-    'encryption_key_id', 'display_name', 'group_id'))
+    'encryption_key_id', 'display_name', 'group_id', 'previous_status'))
 
 
 class Stored:
@@ -179,9 +180,9 @@ class Database:
         """Stand for the query; see records.altered."""
         return [row.id for row in self.rows.values()
                 if row.host.startswith(host) and not (
-                    records.is_copy(row)) and (
+                    placeholders.is_copy(row)) and (
                     not (row.provider_id or host).startswith(host) or
-                    records.is_placeholder(row) and (
+                    placeholders.is_placeholder(row) and (
                         row.status != 'maintenance' or
                         not (row.migration_status or '').startswith(
                             records.MIGRATION_STATUS)))]

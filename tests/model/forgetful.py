@@ -6,6 +6,8 @@ find the volume nor may it lose it: what each node has been told, or has
 done, is on its own disk.
 """
 
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
@@ -39,7 +41,7 @@ class Truth:
         :param before: the rows from before
         """
         for row in rows.values():
-            if records.state(row) == records.PREPARED and (
+            if placeholders.state_of(row) == State.PREPARED and (
                     row.id not in self._sources):
                 self._sources[row.id] = rows[self._volume_id].name_id
                 self._nodes[row.id] = self._cloud.place(row)

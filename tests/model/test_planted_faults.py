@@ -14,6 +14,8 @@ from hypothesis import stateful
 
 from dmclone_driver import driver
 from dmclone_driver.move import attachments
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.move import recovery
 from dmclone_driver.node.devicemapper import dmsetup
@@ -64,8 +66,8 @@ def _exchange(session, volume_id, placeholder_id, *fields):
         setattr(placeholder, field, mine)
     if '_name_id' in fields:
         volume.replication_driver_data = None
-        placeholder.replication_driver_data = records.record(
-            placeholder).but(records.SWITCHED).text()
+        placeholder.replication_driver_data = placeholders.record_of(
+            placeholder).but(State.SWITCHED).text()
 
 
 def _two_transactions(context, volume_id, placeholder_id):
@@ -98,7 +100,7 @@ def _metadata_made_anew(self, names):
 
 def _placeholder_by_status(context, row_id):
     row = records.get(context, row_id)
-    return row if row is not None and records.is_placeholder(row) and (
+    return row if row is not None and placeholders.is_placeholder(row) and (
         row.status == 'maintenance') else None
 
 
@@ -114,7 +116,7 @@ def _end_with_any_attachment(self, context, volume, connector):
     placeholder = records.get(context, records.prepared_move(volume))
     if not (connector and self._wanted(volume, placeholder)) or (
             attachments.attached_on(connector,
-                                    records.record(placeholder).node)):
+                                    placeholders.record_of(placeholder).node)):
         return not self.roll_back(context, volume)
     self.switch_over(context, volume)
     return True

@@ -13,6 +13,7 @@ from oslo_concurrency import processutils
 from oslo_config import cfg
 
 from dmclone_driver import exception
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node import devices
 from dmclone_driver.node.names import HANDLE
@@ -597,7 +598,7 @@ class TerminateTestCase(DriverTestCase):
         self.assertTrue(self.driver.terminate_connection(
             stale, self.a.connector))
         self.assertEqual(1, len(self.a.target.exports))
-        self.assertEqual([records.SWITCHED], self.cloud.states())
+        self.assertEqual([State.SWITCHED], self.cloud.states())
 
     def test_remote(self):
         self.connections._target_driver = Remote()

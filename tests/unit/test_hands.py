@@ -16,7 +16,8 @@ from cinder.volume import manager
 import ddt
 
 from dmclone_driver import exception
-from dmclone_driver.move import records
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.node.names import Names
 from tests.unit import base
 
@@ -56,7 +57,7 @@ class HandsTestCase(base.CloudTestCase):
             self.a.stop()
             self.cloud.watch(2)
             self.a.down = False
-            self.assertEqual([records.RELEASED], self.cloud.states())
+            self.assertEqual([State.RELEASED], self.cloud.states())
 
     def change(self, row_id, columns):
         if columns:
@@ -125,7 +126,7 @@ class HandsTestCase(base.CloudTestCase):
 
     def revert(self, driver, row):
         snapshot = self._snapshot_of(row)
-        if records.is_placeholder(row):
+        if placeholders.is_placeholder(row):
             driver.revert_to_snapshot(self.context, row, snapshot)
         else:
             driver.create_snapshot(snapshot)
@@ -136,7 +137,7 @@ class HandsTestCase(base.CloudTestCase):
         driver.remove_export(self.context, row)
 
     def force_detach(self, driver, row):
-        if records.is_placeholder(row):
+        if placeholders.is_placeholder(row):
             driver.terminate_connection(row, None, force=True)
 
     def delete(self, row):

@@ -20,6 +20,7 @@ from oslo_utils import timeutils
 from dmclone_driver import driver as driver_module
 from dmclone_driver.move import jobs
 from dmclone_driver.move import outages
+from dmclone_driver.move import placeholders
 from dmclone_driver.move import records
 from dmclone_driver.move import recovery
 from dmclone_driver.move import source
@@ -217,7 +218,7 @@ class Cloud:
 
     def placeholders(self):
         """Read the placeholders."""
-        return [row for row in self.rows() if records.is_placeholder(row)]
+        return [row for row in self.rows() if placeholders.is_placeholder(row)]
 
     def messages(self):
         """Read what users were told."""
@@ -225,7 +226,7 @@ class Cloud:
 
     def states(self):
         """Return the states of all placeholders."""
-        return [records.record(row).state for row in self.placeholders()]
+        return [placeholders.state_of(row) for row in self.placeholders()]
 
     def violations(self):
         """Return what would have hung or destroyed data."""
@@ -239,9 +240,9 @@ class Cloud:
             'lock ' + name for name in self.locks | self.semaphores]
         idle = {}
         for row in self.rows():
-            if records.is_placeholder(row):
+            if placeholders.is_placeholder(row):
                 found.append('placeholder %s' % (
-                    records.record(row).state))
+                    placeholders.record_of(row).state))
             else:
                 idle.setdefault(row.host, []).append(row)
             for field in ('replication_driver_data', 'provider_location',

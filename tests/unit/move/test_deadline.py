@@ -8,7 +8,7 @@ import ddt
 from dmclone_driver import exception
 from dmclone_driver.move import deadline
 from dmclone_driver.move import home
-from dmclone_driver.move import records
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.node.names import Names
 from tests.unit import base
 
@@ -169,7 +169,7 @@ class LeakedAttachmentTestCase(RequestTestCase):
         self.cloud.attach(self.volume, self.a)
         self.leak(connector)
         self.cloud.watch(1)
-        self.assertEqual([records.PREPARED], self.cloud.states())
+        self.assertEqual([State.PREPARED], self.cloud.states())
         self.cloud.watch(4)
         self.assertEqual([], self.cloud.states())
         self.assertEqual({}, self.b.kernel.devices)

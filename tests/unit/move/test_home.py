@@ -8,6 +8,8 @@ from cinder.volume import volume_types
 import ddt
 
 from dmclone_driver import exception
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.names import Names
 from tests.unit import base
@@ -58,7 +60,7 @@ class AttachTestCase(HomeTestCase):
         self.assertEqual('zone-node2', self.row().availability_zone)
         self.assertEqual((self.a.pool, self.volume.id),
                          (row.host, row.name_id))
-        self.assertEqual(records.SWITCHED, records.record(row).state)
+        self.assertEqual(State.SWITCHED, placeholders.record_of(row).state)
         self.assertIsNone(records.prepared_move(self.row()))
         self.assertEqual(CLONE, self.b.kernel.roles(new))
         self.assertEqual(EXPORTED, self.a.kernel.roles(self.old))
@@ -131,7 +133,7 @@ class MigrationTestCase(HomeTestCase):
     def test_stays_passive(self):
         self.migrate()
         self.assertEqual(self.a.pool, self.row().host)
-        self.assertEqual([records.PREPARED], self.cloud.states())
+        self.assertEqual([State.PREPARED], self.cloud.states())
         self.assertTrue(self.gate.suspended)
         self.assertFalse(self.b.kernel.get(self.there).clone.hydration)
         self.assertTrue(self.a.kernel.write(self.home))
@@ -220,7 +222,7 @@ class MigrationTestCase(HomeTestCase):
 
         with mock.patch('dmclone_driver.move.records.get', new=read):
             self.cloud.detach(self.volume, self.b)
-        self.assertEqual([records.ABORTED], self.cloud.states())
+        self.assertEqual([State.ABORTED], self.cloud.states())
         self.cloud.watch(3)
         self.assertIdle(self.a)
 
@@ -230,7 +232,7 @@ class MigrationTestCase(HomeTestCase):
         self.b.kernel.write(self.there)
         self.assertTrue(self.cloud.detach(self.volume, self.b))
         self.assertEqual(self.b.pool, self.row().host)
-        self.assertEqual([records.SWITCHED], self.cloud.states())
+        self.assertEqual([State.SWITCHED], self.cloud.states())
         self.assertFalse(self.gate.suspended)
         self.assertEqual(1, self.b.kernel.get(
             self.there).clone.bitmap['hydrated'])
@@ -243,7 +245,7 @@ class MigrationTestCase(HomeTestCase):
         self.assertFalse(self.cloud.detach(self.volume, self.b))
         self.assertEqual(self.a.pool, self.row().host)
         self.assertTrue(self.a.kernel.write(self.home))
-        self.assertEqual([records.ABORTED], self.cloud.states())
+        self.assertEqual([State.ABORTED], self.cloud.states())
         self.assertFalse(self.b.kernel.write(self.there))
         handle.opened -= 1
         handle.clone.waiting = 0
@@ -278,7 +280,7 @@ class MigrationTestCase(HomeTestCase):
         self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b, host='node2.example.org')
         self.cloud.watch(2)
-        self.assertEqual([records.PREPARED], self.cloud.states())
+        self.assertEqual([State.PREPARED], self.cloud.states())
         self.cloud.detach(self.volume, self.a)
         self.assertEqual(self.b.pool, self.row().host)
 
@@ -288,7 +290,7 @@ class MigrationTestCase(HomeTestCase):
         error = self.attach_error(third)
         for part in (self.volume.id, 'node3', self.b.pool):
             self.assertIn(part, error.msg)
-        self.assertEqual([records.PREPARED], self.cloud.states())
+        self.assertEqual([State.PREPARED], self.cloud.states())
         self.assertEqual([], third.lvm.names())
 
     def test_next_migration_after_one_that_left_its_move(self):
@@ -299,7 +301,7 @@ class MigrationTestCase(HomeTestCase):
         third = self.cloud.add('node3')
         self.cloud.attach(self.volume, third)
         self.assertEqual([], self.b.lvm.names())
-        self.assertEqual([records.PREPARED], self.cloud.states())
+        self.assertEqual([State.PREPARED], self.cloud.states())
         self.cloud.detach(self.volume, self.a)
         self.cloud.watch(3)
         self.assertIdle(third)
@@ -403,7 +405,7 @@ class MigrationTestCase(HomeTestCase):
         self.migrate()
         with self.cloud.on(self.a):
             self.a.home_side.abort_orphans(self.context)
-        self.assertEqual([records.PREPARED], self.cloud.states())
+        self.assertEqual([State.PREPARED], self.cloud.states())
         self.assertEqual(CLONE, self.b.kernel.roles(self.new))
 
     def test_no_query_without_a_prepared_move(self):
@@ -431,7 +433,7 @@ class PeerDownTestCase(HomeTestCase):
         self.cloud.detach(self.volume, self.b)
 
     def test_placeholder_stays_aborted(self):
-        self.assertEqual([records.ABORTED], self.cloud.states())
+        self.assertEqual([State.ABORTED], self.cloud.states())
         self.assertIsNone(records.prepared_move(self.row()))
         self.assertEqual({}, self.a.target.exports)
         self.assertEqual(COMPLETE, self.a.kernel.roles(self.old))
@@ -537,7 +539,7 @@ class FailureTestCase(HomeTestCase):
         with self.lose_answer('begin'):
             self.assertRaises(RuntimeError, self.cloud.attach, self.volume,
                               self.b)
-        self.assertEqual([records.PREPARED], self.cloud.states())
+        self.assertEqual([State.PREPARED], self.cloud.states())
         for attachment in self.row().volume_attachment:
             attachment.destroy()
         self.cloud.watch(2)
@@ -610,7 +612,7 @@ class FailureTestCase(HomeTestCase):
         error = self.attach_error()
         for part in (self.volume.id, self.b.host, 'did not answer prepare'):
             self.assertIn(part, error.msg)
-        self.assertEqual([records.ABORTED], self.cloud.states())
+        self.assertEqual([State.ABORTED], self.cloud.states())
         self.assertEqual({}, self.a.target.exports)
         self.b.start()
         self.cloud.watch(2)
@@ -651,7 +653,7 @@ class RefusalTestCase(HomeTestCase):
         error = self.attach_error(self.a)
         self.assertIn('metadata', error.msg)
         self.assertEqual(self.b.pool, self.row().host)
-        self.assertEqual([records.SWITCHED], self.cloud.states())
+        self.assertEqual([State.SWITCHED], self.cloud.states())
 
     def test_disk_that_cannot_flush(self):
         """What it has acknowledged would be lost: the volume stays."""
@@ -665,7 +667,7 @@ class RefusalTestCase(HomeTestCase):
         self.cloud.attach(self.volume, self.a)
         self.a.kernel.get(self.old.path()).opened += 1
         self.cloud.attach(self.volume, self.b)
-        self.assertEqual([records.PREPARED], self.cloud.states())
+        self.assertEqual([State.PREPARED], self.cloud.states())
 
     def test_no_room(self):
         self.b.lvm.groups['volumes'] = storage.GIB // 2
@@ -759,5 +761,5 @@ class WhileMovingTestCase(HomeTestCase):
         self.cloud.attach(self.volume, self.b)
         self.a.stop()
         self.cloud.watch(3)
-        self.assertEqual([records.RELEASED], self.cloud.states())
+        self.assertEqual([State.RELEASED], self.cloud.states())
         self.refuse()

@@ -11,6 +11,8 @@ import ddt
 from dmclone_driver.move import jobs
 from dmclone_driver.move import lost_node
 from dmclone_driver.move import peer_requests
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import plan
 from dmclone_driver.move import records
 from dmclone_driver.node.names import Names
@@ -138,14 +140,14 @@ class DestinationTestCase(LostNodeTestCase):
         self.patch('dmclone_driver.move.records.abort', new=too_late)
         line, = self.forget(self.b, self.c)
         self.assertIn('not done', line)
-        self.assertEqual([records.SWITCHED], self.cloud.states())
+        self.assertEqual([State.SWITCHED], self.cloud.states())
 
     def test_aborted(self):
         self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b)
         self.b.die()
         self.cloud.detach(self.volume, self.b)
-        self.assertEqual([records.ABORTED], self.cloud.states())
+        self.assertEqual([State.ABORTED], self.cloud.states())
         self.assertIn('was aborted', self.forgotten(self.b, self.c))
         self.assertEqual([], self.cloud.placeholders())
         self.assertEqual([], self.asked(self.b, self.cloud.watch))
@@ -181,7 +183,7 @@ class SourceTestCase(LostNodeTestCase):
         self.a.stop()
         self.b.hydrate()
         self.b.look()
-        self.assertEqual([records.RELEASED], self.cloud.states())
+        self.assertEqual([State.RELEASED], self.cloud.states())
         self.a.die()
         self.assertIn('nothing needs', self.forgotten())
         self.assertEqual([], self.cloud.placeholders())
@@ -194,8 +196,8 @@ class SourceTestCase(LostNodeTestCase):
         self.b.hydrate()
         self.b.look()
         row = self.cloud.row(self.placeholder.id)
-        row.replication_driver_data = records.record(row).but(
-            records.SWITCHED).text()
+        row.replication_driver_data = placeholders.record_of(row).but(
+            State.SWITCHED).text()
         row.save()
         self.a.die()
         self.assertIn('is complete on ' + self.b.host,
@@ -208,7 +210,7 @@ class SourceTestCase(LostNodeTestCase):
         self.b.hydrate()
         line, = self.forget(on=self.c)
         self.assertIn('not done', line)
-        self.assertEqual([records.SWITCHED], self.cloud.states())
+        self.assertEqual([State.SWITCHED], self.cloud.states())
         self.cloud.watch()
         self.assertIn('nothing needs', self.forgotten())
 
@@ -218,12 +220,12 @@ class SourceTestCase(LostNodeTestCase):
         line, = self.forget(on=self.c)
         self.assertIn('not done', line)
         self.assertIn(self.b.host, line)
-        self.assertEqual([records.SWITCHED], self.cloud.states())
+        self.assertEqual([State.SWITCHED], self.cloud.states())
 
     def test_lost(self):
         self.a.die()
         self.assertIn('mark it as lost', self.forgotten())
-        self.assertEqual([records.LOST], self.cloud.states())
+        self.assertEqual([State.LOST], self.cloud.states())
         self.assertEqual('error', self.row().status)
         self.assertEqual([self.volume.id], [
             message['resource_uuid'] for message in self.cloud.messages()])
@@ -339,7 +341,7 @@ class ChainTestCase(LostNodeTestCase):
                              for row in self.cloud.placeholders()}
 
     def states(self):
-        return {records.backend_of(row): records.state(row)
+        return {records.backend_of(row): placeholders.state_of(row)
                 for row in self.cloud.placeholders()}
 
     def end(self, *nodes):
@@ -354,16 +356,16 @@ class ChainTestCase(LostNodeTestCase):
     def test_first_is_lost(self):
         self.a.die()
         self.forgotten()
-        self.assertEqual({self.a.host: records.LOST,
-                          self.b.host: records.SWITCHED}, self.states())
+        self.assertEqual({self.a.host: State.LOST,
+                          self.b.host: State.SWITCHED}, self.states())
         self.assertEqual('error', self.row().status)
         self.end(self.b, self.c)
 
     def test_middle_is_lost(self):
         self.b.die()
         self.forgotten(self.b, self.c)
-        self.assertEqual({self.a.host: records.SWITCHED,
-                          self.b.host: records.LOST}, self.states())
+        self.assertEqual({self.a.host: State.SWITCHED,
+                          self.b.host: State.LOST}, self.states())
         self.a.stop()
         self.assertEqual([], self.asked(
             self.b, lambda: (self.a.start(), self.cloud.settle())))
@@ -375,8 +377,8 @@ class ChainTestCase(LostNodeTestCase):
         self.b.stop()
         self.c.hydrate()
         self.c.look()
-        self.assertEqual({self.a.host: records.SWITCHED,
-                          self.b.host: records.RELEASED}, self.states())
+        self.assertEqual({self.a.host: State.SWITCHED,
+                          self.b.host: State.RELEASED}, self.states())
         self.b.die()
         self.forgotten(self.b, self.c)
         self.cloud.settle()
@@ -522,8 +524,8 @@ class HomeTestCase(LostNodeTestCase):
         placeholder.update({
             'host': self.b.pool, 'provider_id': self.b.pool,
             '_name_id': None,
-            'replication_driver_data': records.record(placeholder).but(
-                records.PREPARED).text()})
+            'replication_driver_data': placeholders.record_of(placeholder).but(
+                State.PREPARED).text()})
         placeholder.save()
         names = self.b.lvm.names()
         self.a.die()

@@ -2,6 +2,8 @@
 """Requests to peers that are repeated until they have been done."""
 
 from dmclone_driver.move import peer_requests
+from dmclone_driver.move.placeholders import Placeholder
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from tests.unit import base
 
@@ -24,7 +26,7 @@ class PeerRequestsTestCase(base.CloudTestCase):
             self.assertEqual([], node.lvm.names())
 
     def release(self):
-        self.b.requests.release(self.context, self.placeholder)
+        self.b.requests.release(self.context, Placeholder(self.placeholder))
 
     def test_release(self):
         self.release()
@@ -35,7 +37,7 @@ class PeerRequestsTestCase(base.CloudTestCase):
     def test_nobody_there(self):
         self.a.stop()
         self.release()
-        self.assertEqual([records.RELEASED], self.cloud.states())
+        self.assertEqual([State.RELEASED], self.cloud.states())
         self.assertEqual([self.placeholder.id], list(self.b.requests.pending))
         self.b.requests.ask_again(self.context)
         self.a.down = False
@@ -57,7 +59,7 @@ class PeerRequestsTestCase(base.CloudTestCase):
 
     def ask_again(self, *args):
         """Return who was asked about rows that are there."""
-        self.patch('dmclone_driver.move.records.get')
+        self.patch('dmclone_driver.move.records.placeholder')
         self.cloud.steps.start()
         self.b.requests.ask_again(self.context, *args)
         return [step.split()[2] for step in self.cloud.steps.log

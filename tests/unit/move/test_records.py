@@ -15,6 +15,8 @@ from sqlalchemy import orm
 
 from dmclone_driver import exception
 from dmclone_driver.move import peers
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from tests.unit import base
 
@@ -98,12 +100,13 @@ class BeginTestCase(RecordsTestCase):
         self.assertEqual(7, placeholder.size)
         self.assertEqual('maintenance', placeholder.status)
         self.assertFalse(placeholder.use_quota)
-        self.assertTrue(records.is_placeholder(placeholder))
-        self.assertEqual(self.volume.id, records.volume_of(placeholder))
+        self.assertTrue(placeholders.is_placeholder(placeholder))
+        self.assertEqual(self.volume.id,
+                         placeholders.record_of(placeholder).volume)
         self.assertEqual(
-            records.Record(records.PREPARED, self.volume.id,
-                           'iqn.of.' + B, 'nova-name'),
-            records.record(placeholder))
+            placeholders.Record(State.PREPARED, self.volume.id,
+                                'iqn.of.' + B, 'nova-name'),
+            placeholders.record_of(placeholder))
 
     def test_users_do_not_see_it(self):
         """It is in no project of theirs."""
@@ -118,7 +121,7 @@ class BeginTestCase(RecordsTestCase):
         volume = self.read(self.volume.id)
         self.assertEqual(placeholder_id, records.prepared_move(volume))
         self.assertEqual(A, volume.host)
-        self.assertFalse(records.is_placeholder(volume))
+        self.assertFalse(placeholders.is_placeholder(volume))
         self.assertRaises(exception.MoveRefused, self.begin, C)
         rows = objects.VolumeList.get_all(self.context.elevated())
         self.assertEqual(2, len(rows))
@@ -141,8 +144,8 @@ class BeginTestCase(RecordsTestCase):
         self.assertRaises(exception.MoveRefused, self.begin, B, stale)
 
     def test_record_fits_its_column(self):
-        record = records.Record(records.SWITCHED, str(uuid.uuid4()),
-                                'i' * 80, 'n' * 64)
+        record = placeholders.Record(State.SWITCHED, str(uuid.uuid4()),
+                                     'i' * 80, 'n' * 64)
         self.assertGreater(255, len(record.text()))
 
 
@@ -204,7 +207,7 @@ class SwitchoverTestCase(RecordsTestCase):
             self.assertEqual((mine[field], other[field]),
                              (mine_after[field], other_after[field]), field)
         self.assertIsNone(mine_after['replication_driver_data'])
-        self.assertEqual(records.SWITCHED, records.record(
+        self.assertEqual(State.SWITCHED, placeholders.record_of(
             self.read(placeholder_id)).state)
         # The export goes with the logical volume that is exported.
         self.assertEqual('where', other_after['provider_location'])
@@ -229,8 +232,8 @@ class SwitchoverTestCase(RecordsTestCase):
         """Both rows have to agree."""
         placeholder_id = self.begin()
         row = self.read(placeholder_id)
-        row.replication_driver_data = records.record(row).but(
-            records.ABORTED).text()
+        row.replication_driver_data = placeholders.record_of(row).but(
+            State.ABORTED).text()
         row.save()
         self.assertRaises(exception.MoveGone, self.switch_over,
                           placeholder_id)
@@ -291,8 +294,8 @@ class AbortTestCase(RecordsTestCase):
                                               placeholder_id))
         self.assertIsNone(records.prepared_move(volume))
         self.assertEqual(A, volume.host)
-        self.assertEqual(records.ABORTED,
-                         records.record(placeholder).state)
+        self.assertEqual(State.ABORTED,
+                         placeholders.record_of(placeholder).state)
         # Whoever ends the session has to find it.
         self.assertEqual((None, None), (volume.provider_location,
                                         volume.provider_auth))
@@ -344,8 +347,8 @@ class ReleaseTestCase(RecordsTestCase):
 
     def unfinished(self):
         rows = records.placeholders_of(self.context, {self.volume.id})
-        return [row.id for row in rows if records.state(row) in (
-            records.RELEASED, records.ABORTED)]
+        return [row.id for row in rows
+                if row.state in (State.RELEASED, State.ABORTED)]
 
     def test_release(self):
         placeholder_id = self.begin()

@@ -9,6 +9,7 @@ from cinder.db import api as db_api
 import ddt
 
 from dmclone_driver import exception
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node import devices
 from dmclone_driver.node.names import Names
@@ -465,7 +466,7 @@ class HydratingTestCase(RecoveryTestCase):
         self.a.stop()
         self.b.kernel.hydrate(self.path)
         self.b.look()
-        self.assertEqual([records.RELEASED], self.cloud.states())
+        self.assertEqual([State.RELEASED], self.cloud.states())
         self.restart(self.b, reboot=True)
         self.a.start()
         self.cloud.watch(3)
@@ -515,7 +516,7 @@ class SilentNodeTestCase(RecoveryTestCase):
         for device in self.b.clones():
             self.b.kernel.hydrate(device)
         self.b.look()
-        self.assertEqual([records.RELEASED] * 5, self.cloud.states())
+        self.assertEqual([State.RELEASED] * 5, self.cloud.states())
         self.assertEqual(1, self.asked(self.b))
         self.assertEqual(5, len(self.b.requests.pending))
         self.assertEqual(0, self.asked(self.c))
@@ -527,7 +528,7 @@ class SilentNodeTestCase(RecoveryTestCase):
         self.b.stop()
         for volume in self.volumes:
             self.cloud.detach(volume, self.b)
-        self.assertEqual([records.ABORTED] * 5, self.cloud.states())
+        self.assertEqual([State.ABORTED] * 5, self.cloud.states())
         self.assertEqual(1, self.asked(self.a))
         self.assertEqual(0, self.asked(self.c))
 
@@ -593,7 +594,7 @@ class PreparedTestCase(RecoveryTestCase):
                         side_effect=steps.Killed('seal')):
             self.assertRaises(steps.Killed, self.cloud.detach, self.volume,
                               self.a)
-        self.assertEqual([records.SWITCHED], self.cloud.states())
+        self.assertEqual([State.SWITCHED], self.cloud.states())
         self.assertIsNone(self.handle(self.b))
         self.cloud.locks.clear()
         self.restart(self.a)
@@ -606,7 +607,7 @@ class PreparedTestCase(RecoveryTestCase):
         self.restart(self.a)
         self.assertEqual([self.volume.id], list(self.a.home_side.prepared))
         self.cloud.watch()
-        self.assertEqual([records.PREPARED], self.cloud.states())
+        self.assertEqual([State.PREPARED], self.cloud.states())
         for record in self.row().volume_attachment:
             record.destroy()
         self.cloud.watch()

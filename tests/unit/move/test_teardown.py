@@ -6,6 +6,7 @@ from unittest import mock
 from cinder import exception as cinder_exception
 import ddt
 
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.names import Names
 from tests.unit import base
@@ -64,7 +65,7 @@ class RemoveTestCase(TeardownTestCase):
         self.cloud.attach(self.volume, self.b)
         self.remove(self.b)
         self.assertNothing(self.b)
-        self.assertEqual([records.RELEASED], self.cloud.states())
+        self.assertEqual([State.RELEASED], self.cloud.states())
         self.cloud.settle()
         self.assertNothing(self.a, self.b)
         self.assertEqual([], self.cloud.states())
@@ -77,7 +78,7 @@ class RemoveTestCase(TeardownTestCase):
         self.a.stop()
         self.remove(self.b)
         self.assertNothing(self.b)
-        self.assertEqual([records.RELEASED], self.cloud.states())
+        self.assertEqual([State.RELEASED], self.cloud.states())
         self.a.start()
         self.cloud.watch()
         self.assertNothing(self.a)

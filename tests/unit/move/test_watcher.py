@@ -10,6 +10,8 @@ from sqlalchemy import event
 from dmclone_driver.move import arrival
 from dmclone_driver.move import destination
 from dmclone_driver.move import hydration
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.move import watcher
 from dmclone_driver.node.devicemapper import status
@@ -163,12 +165,12 @@ class PassiveTestCase(WatcherTestCase):
         self.names, self.handle, self.gate = self.migrate()
 
     def state(self):
-        return records.record(self.cloud.row(self.names.name_id)).state
+        return placeholders.record_of(self.cloud.row(self.names.name_id)).state
 
     def test_untouched(self):
         self.look(seconds=1000)
         self.assertTrue(self.gate.suspended)
-        self.assertEqual(records.PREPARED, self.state())
+        self.assertEqual(State.PREPARED, self.state())
         self.assertEqual(self.a.pool, self.row().host)
 
     def test_waiting_write_commits_and_opens_the_gate(self):
@@ -176,7 +178,7 @@ class PassiveTestCase(WatcherTestCase):
         self.assertFalse(self.b.kernel.write(self.names.path()))
         self.look(seconds=0.25)
         self.assertEqual(self.b.pool, self.row().host)
-        self.assertEqual(records.SWITCHED, self.state())
+        self.assertEqual(State.SWITCHED, self.state())
         self.assertFalse(self.gate.suspended)
         self.assertEqual(0, self.handle.clone.waiting)
         self.assertEqual(1, self.handle.clone.bitmap['hydrated'])
@@ -188,7 +190,7 @@ class PassiveTestCase(WatcherTestCase):
         clone.return_value = status.CloneStatus(length=2097152, mode='rw',
                                                 total=16384)
         self.look()
-        self.assertEqual(records.PREPARED, self.state())
+        self.assertEqual(State.PREPARED, self.state())
         self.assertTrue(self.gate.suspended)
 
     def test_waiting_write_is_looked_at_again_and_again(self):
@@ -277,11 +279,11 @@ class PassiveTestCase(WatcherTestCase):
         self.handle.opened = 1
         self.b.kernel.write(self.names.path())
         self.look()
-        self.assertEqual(records.ABORTED, self.state())
+        self.assertEqual(State.ABORTED, self.state())
         self.assertEqual(0, self.handle.clone.waiting)
         self.cloud.set_attach_status(self.volume, self.b, 'attached')
         self.look(seconds=1000)
-        self.assertEqual(records.ABORTED, self.state())
+        self.assertEqual(State.ABORTED, self.state())
         self.assertTrue(self.a.kernel.write('dmclone-' + self.volume.id))
         self.handle.opened = 0
         self.look(seconds=1000)
@@ -319,7 +321,7 @@ class PassiveTestCase(WatcherTestCase):
         self.b.kernel.write(self.names.path())
         records.abort(self.context, self.volume.id, self.names.name_id)
         self.look(seconds=1000)
-        self.assertEqual(records.ABORTED, self.state())
+        self.assertEqual(State.ABORTED, self.state())
         self.assertEqual(0, self.handle.clone.waiting)
         self.assertEqual(0, self.handle.clone.bitmap['hydrated'])
         self.assertTrue(self.gate.suspended)
@@ -379,10 +381,11 @@ class HydratingTestCase(WatcherTestCase):
         row = self.cloud.row(self.names.name_id)
         if state is None:
             return None
-        row.replication_driver_data = records.record(row).but(state).text()
-        return row
+        row.replication_driver_data = placeholders.record_of(
+            row).but(state).text()
+        return placeholders.Placeholder(row)
 
-    @ddt.data(None, records.PREPARED, records.ABORTED)
+    @ddt.data(None, State.PREPARED, State.ABORTED)
     def test_complete_but_the_database_forgot_the_move(self, state):
         """All stays until it knows again; that is said once."""
         self.b.kernel.hydrate(self.path)
@@ -402,7 +405,7 @@ class HydratingTestCase(WatcherTestCase):
         self.cloud.watch(2)
         self.assertIdle(self.b)
 
-    @ddt.data(None, records.PREPARED, records.ABORTED)
+    @ddt.data(None, State.PREPARED, State.ABORTED)
     def test_linear_but_the_database_forgot_the_move(self, state):
         self.b.kernel.hydrate(self.path)
         older = self.older_source(state)
@@ -422,7 +425,7 @@ class HydratingTestCase(WatcherTestCase):
         self.handle.clone.bitmap['hydrated'] = self.handle.clone.total - 1
         self.look()
         self.assertEqual('clone', self.handle.kinds)
-        self.assertEqual([records.SWITCHED], self.cloud.states())
+        self.assertEqual([State.SWITCHED], self.cloud.states())
 
     def test_read_only_metadata(self):
         """A commit has failed: what seems to be complete is not."""
@@ -430,7 +433,7 @@ class HydratingTestCase(WatcherTestCase):
         self.handle.clone.mode = 'ro'
         self.look()
         self.assertEqual('clone', self.handle.kinds)
-        self.assertEqual([records.SWITCHED], self.cloud.states())
+        self.assertEqual([State.SWITCHED], self.cloud.states())
         self.assertIn('volume-' + self.volume.id, self.a.lvm.names())
 
     def test_trouble_is_told_once(self):
@@ -550,7 +553,7 @@ class HydratingTestCase(WatcherTestCase):
         self.b.kernel.hydrate(self.path)
         self.a.stop()
         self.look()
-        self.assertEqual([records.RELEASED], self.cloud.states())
+        self.assertEqual([State.RELEASED], self.cloud.states())
         self.assertEqual('linear', self.handle.kinds)
         self.a.start()
         self.cloud.watch()

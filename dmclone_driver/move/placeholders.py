@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placeholders as values: the row that stands for a source or destination.
+
+Until the switchover a placeholder stands for the destination of a move, and
+afterwards for the source. See :mod:`records` for the transactions.
+"""
+
+import dataclasses
+import enum
+import json
+
+#: The migration status of a volume which Cinder creates to copy another
+#: volume to it.
+COPY_STATUS = 'target:'
+
+
+class State(str, enum.Enum):
+    """The state of a placeholder's move."""
+
+    #: The destination is built, or will be.
+    PREPARED = 'prepared'
+    #: The destination is the volume's home, which needs the source.
+    SWITCHED = 'switched'
+    #: The destination has to be deleted.
+    ABORTED = 'aborted'
+    #: The source is not needed and has to be deleted.
+    RELEASED = 'released'
+    #: The source's node is lost, but the volume still needs the source.
+    LOST = 'lost'
+
+    def __str__(self):
+        return self.value
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """The data that a placeholder keeps about its move."""
+
+    state: State
+    #: Id of the user's volume.
+    volume: str
+    #: iSCSI name of the node that imports the source.
+    initiator: str
+    #: The importing host's name in its attachments: nova's, which need not
+    #: be the one in the placeholder's host.
+    node: str
+
+    @classmethod
+    def parse(cls, text):
+        """Return the record of a text that :meth:`text` has returned."""
+        fields = json.loads(text)
+        return cls(**dict(fields, state=State(fields['state'])))
+
+    def text(self):
+        """Return the text that the database keeps (255 characters)."""
+        return json.dumps(dataclasses.asdict(self), separators=(',', ':'))
+
+    def but(self, state):
+        """Return the same record in another state."""
+        return dataclasses.replace(self, state=state)
+
+
+def is_copy(row):
+    """Whether Cinder copies another volume to this one.
+
+    Its row begins as a copy of the other one's, including the fields that
+    this driver has written (VolumeManager._migrate_volume_generic in
+    cinder/volume/manager.py).
+    """
+    return (row.migration_status or '').startswith(COPY_STATUS)
+
+
+def is_placeholder(row):
+    """Whether a volume row stands for a source or a destination."""
+    return ((row.replication_driver_data or '').startswith('{') and
+            not is_copy(row))
+
+
+def record_of(row):
+    """Return the record of a placeholder, None for other rows.
+
+    :param row: a volume object or database row
+    """
+    return (Record.parse(row.replication_driver_data) if is_placeholder(row)
+            else None)
+
+
+def state_of(row):
+    """Return the state of a placeholder's move, None for other rows.
+
+    :param row: a volume object or database row, or None
+    """
+    found = row and record_of(row)
+    return found and found.state
+
+
+class Placeholder:
+    """A volume object that is a placeholder, with what its fields mean.
+
+    It has the attributes of the row that are read in both kinds of rows.
+    """
+
+    def __init__(self, row):
+        self.row = row
+
+    @property
+    def id(self):
+        """Its id: also the name id of the destination."""
+        return self.row.id
+
+    @property
+    def name_id(self):
+        """The name id of the logical volume that it stands for."""
+        return self.row.name_id
+
+    @property
+    def host(self):
+        """The host that the row shows: ``node@backend#pool``."""
+        return self.row.host
+
+    @property
+    def backend(self):
+        """The backend of its logical volume: ``node@backend``.
+
+        Cinder's commands change the host, but not this driver's own field.
+        """
+        return (self.row.provider_id or self.row.host or '').partition('#')[0]
+
+    @property
+    def provider_location(self):
+        """Where a source is exported, as Cinder's target drivers write it."""
+        return self.row.provider_location
+
+    @property
+    def provider_auth(self):
+        """How to log in to the export of a source."""
+        return self.row.provider_auth
+
+    @property
+    def record(self):
+        """The :class:`Record` of its move."""
+        return Record.parse(self.row.replication_driver_data)
+
+    @property
+    def state(self):
+        """The :class:`State` of its move."""
+        return self.record.state
+
+    @property
+    def volume_id(self):
+        """Id of the user's volume."""
+        return self.record.volume
+
+    @property
+    def initiator(self):
+        """iSCSI name of the node that imports the source."""
+        return self.record.initiator
+
+    @property
+    def node(self):
+        """The importing host's name in its attachments."""
+        return self.record.node
+
+    def refresh(self):
+        """Read the row again."""
+        self.row.refresh()
