@@ -13,7 +13,7 @@ from dmclone_driver.move import deadline as deadline_module
 from dmclone_driver.move import messages
 from dmclone_driver.move import placeholders
 from dmclone_driver.move import records
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import Names
 
 LOG = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class Connections:
 
     def _connect_at_home(self, volume):
         names = Names(volume.name_id)
-        if not devices.exists(names):
+        if not LocalVolume(names).exists():
             messages.tell_user(volume)
             raise exception.HandleMissing(
                 volume=volume.id, host=volume.host, path=names.path())

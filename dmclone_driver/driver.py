@@ -42,6 +42,7 @@ from dmclone_driver.move import watcher
 from dmclone_driver.node import checks
 from dmclone_driver.node import deletion
 from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import initiator
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.metadata import stores
@@ -231,14 +232,14 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         return super().local_path(volume, vg)
 
     def _ensure_handle(self, volume):
-        devices.ensure_linear(_names(volume),
-                              self._backend.logical_volume(_names(volume)))
+        names = _names(volume)
+        LocalVolume(names).ensure_linear(self._backend.logical_volume(names))
 
     def _create_volume(self, name, size, lvm_type, mirror_count, vg=None):
         """Create a logical volume and its handle; all creations use this."""
         super()._create_volume(name, size, lvm_type, mirror_count, vg)
         names = Names(volume_utils.extract_id_from_volume_name(name))
-        devices.ensure_linear(names, self._backend.logical_volume(names))
+        LocalVolume(names).ensure_linear(self._backend.logical_volume(names))
 
     def _delete_volume(self, volume, is_snapshot=False):
         """Clear and delete a logical volume; all deletions use this."""
@@ -302,7 +303,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         names = _names(volume)
         if self.vg.lv_has_snapshot(volume.name):
             # LVM has to deactivate the origin of a snapshot to extend it.
-            devices.remove(names, HANDLE)
+            LocalVolume(names).remove(HANDLE)
         try:
             self.vg.extend_volume(volume.name, self._sizestr(new_size))
         except processutils.ProcessExecutionError as error:
@@ -313,9 +314,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             # Cinder leaves the origin inactive if the extension fails.
             lv = self._backend.logical_volume(names)
             logical_volumes.activate(lv)
-            devices.ensure_linear(names, lv)
+            LocalVolume(names).ensure_linear(lv)
         steps.reached(Step.EXTENDED, names.name_id)
-        devices.grow(names, lv)
+        LocalVolume(names).grow(lv)
         steps.reached(Step.SHOWN, names.name_id)
 
     def create_cloned_volume(self, volume, src_vref):
@@ -351,7 +352,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     @_in_one_place(_('revert'))
     def _revert(self, volume, context, snapshot):
-        devices.remove(_names(volume), HANDLE)
+        LocalVolume(_names(volume)).remove(HANDLE)
         try:
             self.vg.revert(self._escape_snapshot(snapshot.name))
             self.vg.deactivate_lv(volume.name)
@@ -377,7 +378,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         lv = next((lv for lv in logical_volumes.find_all(self.vg.vg_name)
                    if lv.name == name), None)
         if lv is not None and (lv.clone or lv.sealed or lv.deleted or
-                               (names and devices.exists(names))):
+                               (names and LocalVolume(names).exists())):
             raise cinder_exception.ManageExistingInvalidReference(
                 existing_ref=existing_ref,
                 reason=_('this driver uses logical volume %s; dmclone-'
@@ -390,7 +391,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     @_in_one_place(_('unmanage'))
     def unmanage(self, volume):
         """Remove the handle, and keep the logical volume."""
-        devices.remove(_names(volume), HANDLE)
+        LocalVolume(_names(volume)).remove(HANDLE)
 
     def migrate_volume(self, context, volume, host):
         """Leave a migration to Cinder's generic copy."""

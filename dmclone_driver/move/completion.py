@@ -7,7 +7,7 @@ from oslo_utils import excutils
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper import dmsetup
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import GATE
@@ -42,7 +42,7 @@ class Completion:
             if not self._is_known(context, names, lv):
                 return
             try:
-                if not devices.make_linear(names, lv):
+                if not LocalVolume(names).make_linear(lv):
                     return
             except Exception:
                 with excutils.save_and_reraise_exception():

@@ -21,6 +21,7 @@ from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.metadata import sizing
 from dmclone_driver.node.names import GATE
@@ -103,8 +104,8 @@ class Destination:
         disk = self._backend.initiator.connect(location, auth)
         steps.reached(Step.CONNECTED, names.name_id)
         self._compare(names, lv, disk)
-        devices.build_clone(names, lv, path, region, self._backend.tuning,
-                            disk=disk, passive=True)
+        LocalVolume(names).build_clone(lv, path, region, self._backend.tuning,
+                                       disk=disk, passive=True)
         steps.reached(Step.PASSIVE, names.name_id)
 
     def _create_logical_volume(self, names, size):
@@ -159,10 +160,10 @@ class Destination:
         """
         self._teardown.refuse_opened(names, records.placeholder(
             context, names.name_id))
-        if not devices.never_written(names):
+        if not LocalVolume(names).never_written():
             return False
         if not records.abort(context, volume_id, names.name_id):
-            devices.allow_writes(names)
+            LocalVolume(names).allow_writes()
             return False
         placeholder = records.placeholder(context, names.name_id)
         if placeholder is not None and placeholder.state != State.ABORTED:
@@ -223,7 +224,7 @@ class Destination:
         if not lv.opened:
             logical_volumes.tag(lv, logical_volumes.OPENED_TAG + volume_id)
         steps.reached(Step.OPENING, names.name_id)
-        devices.open_gate(names, writable)
+        LocalVolume(names).open_gate(writable)
         steps.reached(Step.OPENED, names.name_id)
         LOG.info('Volume %(volume)s is open on %(host)s.',
                  {'volume': volume_id, 'host': self._backend.host})
@@ -276,7 +277,7 @@ class Destination:
         :param passive: whether to keep the gate closed
         :raises: MetadataUnusable
         """
-        if devices.exists(names):
+        if LocalVolume(names).exists():
             if names.of(HANDLE) in dmsetup.clones():
                 # A crash may have prevented the driver from doing so.
                 block.forbid_discard(names.path())
@@ -293,8 +294,8 @@ class Destination:
                 volume=names.name_id, lv='%s/%s' % (lv.group, lv.name),
                 source=names.of(SOURCE), reason=_('it is missing'))
         path, region = found
-        devices.build_clone(names, lv, path, region, self._backend.tuning,
-                            passive=passive)
+        LocalVolume(names).build_clone(lv, path, region, self._backend.tuning,
+                                       passive=passive)
 
     def ask_for_source(self, context, source):
         """Ask the old home to export a source, if it does not yet.
@@ -313,13 +314,13 @@ class Destination:
         source.refresh()
         # Without the lock a concurrent deletion could leave the session.
         with self._backend.lock(source.volume_id):
-            if devices.is_connected(names):
+            if LocalVolume(names).is_connected():
                 return
             disk = self._backend.initiator.connect(source.provider_location,
                                                    source.provider_auth)
             lv = self._backend.logical_volume(names)
             self._compare(names, lv, disk)
-            devices.connect_source(names, disk, table.sectors(lv.size))
+            LocalVolume(names).connect_source(disk, table.sectors(lv.size))
 
     def hydrate(self, context, names, source):
         """Start the hydration once the old home has sealed the source.
@@ -327,7 +328,7 @@ class Destination:
         :returns: whether it runs; the watcher tries again if not
         """
         try:
-            if not devices.is_connected(names):
+            if not LocalVolume(names).is_connected():
                 self.reconnect(context, names, source)
             sealed = self._backend.client.seal_source(
                 context, source.backend, source.id)
@@ -342,7 +343,7 @@ class Destination:
         with self._backend.lock(source.volume_id):
             # Without the lock this could restart a hydration that a
             # concurrent deletion has just stopped.
-            devices.start_hydration(names)
+            LocalVolume(names).start_hydration()
             steps.reached(Step.HYDRATING, names.name_id)
             LOG.info('Hydration of %s has started.', names)
         return True
@@ -359,8 +360,8 @@ class Destination:
         with self._backend.lock(volume_id):
             if names.of(HANDLE) in dmsetup.clones():
                 self._backend.initiator.cut(source.provider_location)
-                devices.fail_without_source(names)
-                devices.stop_hydration(names)
+                LocalVolume(names).fail_without_source()
+                LocalVolume(names).stop_hydration()
         records.fail(context, volume_id)
 
     def progress(self, placeholder_id):
@@ -409,7 +410,7 @@ class Destination:
             for attempt in range(CLOSE_ATTEMPTS):
                 if self._delete_unwritten(context, volume_id, names):
                     return True
-                if devices.maybe_written(names):
+                if LocalVolume(names).maybe_written():
                     return False
                 time.sleep(1)
         raise self._still_open(names)
@@ -420,8 +421,8 @@ class Destination:
         volume = records.get(context, volume_id)
         if (volume is not None and attachments.attaching(
                 volume, placeholder.node) and
-                devices.maybe_written(names) and
-                devices.never_acknowledged(names)):
+                LocalVolume(names).maybe_written() and
+                LocalVolume(names).never_acknowledged()):
             records.abort(context, volume_id, placeholder.id)
 
     def _delete_aborted(self, names, placeholder):
@@ -433,7 +434,7 @@ class Destination:
         :returns: whether the destination is deleted
         """
         self._teardown.refuse_opened(names, placeholder)
-        if not devices.never_acknowledged(names):
+        if not LocalVolume(names).never_acknowledged():
             LOG.error('Keeping %(device)s of %(names)s: its move was aborted, '
                       'but it has been written and may hold the only copy of '
                       'data.', {'device': names.path(), 'names': names})
@@ -441,9 +442,9 @@ class Destination:
         self._backend.initiator.cut(placeholder.provider_location)
         lv = self._backend.logical_volume(names)
         with (contextlib.nullcontext() if lv is None else
-              devices.fail_writes(names, table.sectors(lv.size))):
+              LocalVolume(names).fail_writes(table.sectors(lv.size))):
             for attempt in range(CLOSE_ATTEMPTS):
-                if not devices.is_open(names):
+                if not LocalVolume(names).is_open():
                     self._teardown.delete_destination(names, placeholder)
                     return True
                 time.sleep(1)

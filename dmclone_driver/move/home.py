@@ -28,7 +28,7 @@ from dmclone_driver.move import peer_requests
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import preflight
 from dmclone_driver.move import records
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
 
@@ -127,7 +127,7 @@ class Home:
             moves = not attachments.elsewhere(volume, node)
             if moves:
                 # Flush while the move can still be aborted if that fails.
-                devices.make_durable(names)
+                LocalVolume(names).make_durable()
             if deadline.passed:
                 raise exception.MoveRefused(
                     volume=volume.id, host=node,
@@ -398,7 +398,7 @@ class Home:
         """Switch over a move whose volume is no longer used on this node."""
         if not (attachments.used_elsewhere(
                 volume, placeholder.node) or
-                devices.is_open(Names(volume.name_id)) or
+                LocalVolume(Names(volume.name_id)).is_open() or
                 self._has_moved_away(volume)):
             self.switch_over(context, volume)
 
@@ -427,7 +427,7 @@ class Home:
                 attachments.attached_on(
                     connector, placeholder.node)):
             return not self.roll_back(context, volume)
-        if devices.is_open(Names(volume.name_id)) or len(
+        if LocalVolume(Names(volume.name_id)).is_open() or len(
                 attachments.used_elsewhere(
                     volume, placeholder.node,
                     connector)) > 1:

@@ -11,7 +11,7 @@ from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import names as names_module
 
 LOG = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Hydration:
             # Copies would wait for the source, and a guest's writes to the
             # same regions would wait for the copies.
             return CloneState.WAITING
-        last = (jobs.RETRY_LAST if devices.is_connected(names) else
+        last = (jobs.RETRY_LAST if LocalVolume(names).is_connected() else
                 jobs.RETRY_WAITING)
         if not self._pauses.due('h' + names.name_id, last):
             return CloneState.WAITING
@@ -131,7 +131,7 @@ class Hydration:
 
     def _copy_in_batches(self, names, status):
         if status.batch != self._batch(status):
-            devices.copy_in_batches(names, self._batch(status))
+            LocalVolume(names).copy_in_batches(self._batch(status))
 
     def _batch(self, status):
         return self._backend.tuning.in_regions(status.region)[1]
@@ -152,12 +152,12 @@ class Hydration:
             # It is restarted with growing pauses. While dm-clone tries to
             # copy a region that can't be read, a guest can't overwrite the
             # region either.
-            devices.stop_hydration(names)
+            LocalVolume(names).stop_hydration()
             self._pauses.due('h' + names.name_id)
             if self._backend.is_up(context, source.backend):
                 self._destination.ask_for_source(context, source)
                 # The node answers, so some blocks may be unreadable.
-                devices.copy_one_by_one(names)
+                LocalVolume(names).copy_one_by_one()
 
     def forget(self, names):
         """Forget a clone that is gone."""

@@ -13,7 +13,7 @@ from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper import dmsetup
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import EXPORT
@@ -152,7 +152,7 @@ class Leftovers:
         The data of all devices but a clone is in the devices below.
         """
         kept = None
-        if devices.is_open(names):
+        if LocalVolume(names).is_open():
             kept = _('the handle is open')
         elif names.of(HANDLE) in dmsetup.clones():
             kept = _('only a clone tells which blocks were written here')
@@ -160,7 +160,7 @@ class Leftovers:
         found = [role for role in (EXPORT, HANDLE, GATE, SOURCE)
                  if names.of(role) in present]
         if remove and not kept:
-            devices.remove(names, *found)
+            LocalVolume(names).remove(*found)
         for role in found:
             yield Leftover(_('device %s') % names.of(role), kept)
 

@@ -11,7 +11,7 @@ from dmclone_driver.move import attachments
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
 
@@ -71,12 +71,12 @@ class Preflight:
             raise refused(volume, peer, _(
                 'it is in use over iSCSI, by an image, backup or migration '
                 'task; wait for that to end'))
-        if devices.is_sick(names):
+        if LocalVolume(names).is_sick():
             raise refused(volume, peer, _(
                 'the metadata of its clone has failed on %s; repair the '
                 'metadata device and restart that node')
                 % self._backend.node)
-        if devices.is_open(names) and not attachments.elsewhere(
+        if LocalVolume(names).is_open() and not attachments.elsewhere(
                 volume, peer.node):
             raise refused(volume, peer, _(
                 'device %s is still open on its home') % names.path())

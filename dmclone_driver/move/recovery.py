@@ -23,7 +23,7 @@ from dmclone_driver.move import records
 from dmclone_driver.node import deletion
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import EXPORT
@@ -141,7 +141,7 @@ class Recovery:
             logical_volumes.activate(lv)
         self._report_contradiction(row, lv)
         if _prepared_here(row) and not lv.opened:
-            if (not devices.exists(names) and
+            if (not LocalVolume(names).exists() and
                     self._backend.metadata.find(names) is None):
                 self._without_metadata.add(row.id)
         elif lv.deleted:
@@ -149,8 +149,8 @@ class Recovery:
         elif lv.tagged(logical_volumes.METADATA_TAG) is not None:
             self._recover_clone(context, row, names, lv)
         else:
-            devices.ensure_linear(names, lv,
-                                  read_only=lv.sealed or _is_source(row))
+            LocalVolume(names).ensure_linear(
+                lv, read_only=lv.sealed or _is_source(row))
             if lv.tagged(logical_volumes.COMPLETE_TAG) is not None:
                 self._completion.unfinished.add(names)
         if records.prepared_move(row):
@@ -158,7 +158,7 @@ class Recovery:
         if placeholders.state_of(row) in (State.SWITCHED, State.LOST):
             self._source.close(names, row.id, flush=False)
         elif lv.sealed:
-            devices.seal(names, flush=False)
+            LocalVolume(names).seal(flush=False)
 
     def _report_contradiction(self, row, lv):
         """Log where the database and this node's LVM tags differ."""
@@ -200,8 +200,8 @@ class Recovery:
                 clone.hydrated or not clone.healthy or _is_source(row)):
             # Before the first write the gate may never have been open: then
             # the watcher asks the old home to seal first.
-            devices.open_gate(names,
-                              writable=not (lv.sealed or _is_source(row)))
+            LocalVolume(names).open_gate(
+                writable=not (lv.sealed or _is_source(row)))
             steps.reached(Step.OPENED, names.name_id)
 
     def _set_error(self, context, clone):

@@ -10,7 +10,7 @@ from dmclone_driver.i18n import _
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import Names
@@ -43,7 +43,7 @@ class Source:
         if placeholders.is_placeholder(row):
             self._refuse_other_seal(names, row)
         self.to_unexport.discard(names)
-        devices.ensure_export(names, block.size(names.path()))
+        LocalVolume(names).ensure_export(block.size(names.path()))
         row.provider_location, row.provider_auth = (
             self._backend.target.export(names.target, names.path(EXPORT),
                                         initiator, row.provider_auth))
@@ -74,7 +74,7 @@ class Source:
         self.to_unexport.add(names)
         try:
             self._backend.target.unexport(names.target)
-            devices.remove(names, EXPORT)
+            LocalVolume(names).remove(EXPORT)
         except Exception:
             LOG.exception('Removing the export of %s failed; it is tried '
                           'again.', names)
@@ -123,7 +123,7 @@ class Source:
         :param flush: False at a start, which waits for no disk
         :returns: whether it is not open, so that no write can be in flight
         """
-        closed = devices.seal(names, flush)
+        closed = LocalVolume(names).seal(flush)
         lv = self._backend.logical_volume(names)
         if lv is not None and not lv.sealed:
             logical_volumes.tag(

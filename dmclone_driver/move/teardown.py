@@ -8,7 +8,7 @@ from dmclone_driver.i18n import _
 from dmclone_driver.move import records
 from dmclone_driver.node import deletion
 from dmclone_driver.node.devicemapper import dmsetup
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
@@ -44,7 +44,7 @@ class Teardown:
         """
         names = Names(row.name_id)
         lv = self._backend.logical_volume(names)
-        if devices.is_open(names):
+        if LocalVolume(names).is_open():
             if lv is not None and lv.deleted:
                 # Cinder makes a busy volume available again.
                 raise cinder_exception.VolumeDriverException(message=_(
@@ -53,7 +53,7 @@ class Teardown:
                         'id': row.id, 'path': names.path()})
             raise cinder_exception.VolumeIsBusy(volume_name=row.name)
         self._backend.target.unexport(names.target)
-        devices.remove(names, EXPORT)
+        LocalVolume(names).remove(EXPORT)
         source = records.placeholder(context, row.name_id)
         if source is not None or (lv is not None and lv.clone):
             self._drop_clone(names, lv, source)
@@ -67,7 +67,7 @@ class Teardown:
         source = records.placeholder(context, row.name_id)
         # A source's handle refuses writes; the data is cleared through a new
         # one.
-        devices.remove(names, HANDLE)
+        LocalVolume(names).remove(HANDLE)
         deletion.delete_volume(names, self._backend.group,
                                self._backend.configuration)
         steps.reached(Step.DELETED, names.name_id)
@@ -80,13 +80,13 @@ class Teardown:
             logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                                   logical_volumes.DELETED_TAG)
         if names.of(HANDLE) in dmsetup.clones():
-            if not devices.stop_hydration(names):
+            if not LocalVolume(names).stop_hydration():
                 # The suspend would wait for a source that does not answer.
                 self._backend.initiator.cut(
                     source and source.provider_location)
-                if not devices.fail_without_source(names):
+                if not LocalVolume(names).fail_without_source():
                     raise self._still_copying(names, source)
-            devices.drop_clone(names, lv)
+            LocalVolume(names).drop_clone(lv)
         self.remove_devices(names, source, GATE, SOURCE)
         self.forget_metadata(names)
 
@@ -110,7 +110,7 @@ class Teardown:
         :param roles: of the devices that are removed first: os-brick takes
             any device on an imported disk for a multipath device
         """
-        devices.remove(names, *roles)
+        LocalVolume(names).remove(*roles)
         steps.reached(Step.DISMANTLED, names.name_id)
         if source is not None:
             self._backend.initiator.disconnect(source.provider_location,

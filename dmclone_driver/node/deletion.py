@@ -5,7 +5,7 @@ from cinder import exception
 from cinder.volume import volume_utils
 from oslo_utils import units
 
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import HANDLE
 
@@ -24,9 +24,9 @@ def delete_volume(names, group, configuration):
         return
     if group.lv_has_snapshot(lv.name):
         raise exception.VolumeIsBusy(volume_name=lv.name)
-    devices.ensure_linear(names, lv)
+    LocalVolume(names).ensure_linear(lv)
     _clear(lv, names.path(), configuration)
-    devices.remove(names, HANDLE)
+    LocalVolume(names).remove(HANDLE)
     group.delete(lv.name)
 
 

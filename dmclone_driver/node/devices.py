@@ -61,51 +61,6 @@ class Tuning:
                      for kib in (self.threshold, self.batch))
 
 
-def exists(names):
-    """Return whether a volume has its handle on this node."""
-    return _is_live(names, HANDLE)
-
-
-def _is_live(names, role):
-    device = dmsetup.device(names.of(role))
-    return device is not None and device.live
-
-
-def ensure_linear(names, lv, read_only=False):
-    """Create the linear handle of a volume that is complete on this node.
-
-    An existing handle is not changed: it may be in use.
-
-    :param read_only: for a source, which refuses writes
-    """
-    if not exists(names):
-        dmsetup.create(names.of(HANDLE), names.uuid(HANDLE),
-                       table.Linear(table.sectors(lv.size), lv.path),
-                       read_only=read_only)
-
-
-def grow(names, lv):
-    """Extend a volume's linear handle to its logical volume's size.
-
-    :raises: UnexpectedTable if it is a clone, whatever the database says
-    """
-    _require_linear(names, lv, swap.LINEAR)
-
-
-def _require_linear(names, lv, expected):
-    found = _swap_to_linear(names, lv, expected)
-    if found is not None:
-        raise exception.UnexpectedTable(
-            device=names.path(), expected=' / '.join(expected),
-            status=found.strip())
-
-
-def _swap_to_linear(names, lv, expected):
-    return dmsetup.swap(
-        names.of(HANDLE), table.Linear(table.sectors(lv.size), lv.path),
-        expected=expected)
-
-
 def resume_left():
     """Resume handles left suspended by a killed swap.
 
@@ -129,305 +84,337 @@ def resume_left():
                            'volume': parsed[0].name_id})
 
 
-def build_clone(names, lv, metadata, region, tuning, disk=None,
-                passive=False):
-    """Create the handle of a volume whose data is partly elsewhere.
-
-    Can be repeated: existing devices are kept.
-
-    :param metadata: path of the formatted metadata device
-    :param region: sectors
-    :param disk: path of the imported source; without it, requests that
-        need the source wait until :func:`connect_source`
-    :param passive: keep the gate closed
-    """
-    length = table.sectors(lv.size)
-    present = {name: device for name, device in dmsetup.devices().items()
-               if device.live}
-    if names.of(GATE) not in present:
-        dmsetup.create(names.of(GATE), names.uuid(GATE),
-                       table.Linear(length, lv.path), suspended=passive)
-    elif passive and not present[names.of(GATE)].suspended:
-        dmsetup.suspend(names.of(GATE))
-    if not disk and names.of(SOURCE) in present and (
-            names.of(HANDLE) not in present):
-        # A crash may have prevented the suspend after its creation.
-        dmsetup.suspend(names.of(SOURCE), flush=False)
-    if names.of(SOURCE) not in present:
-        dmsetup.create(names.of(SOURCE), names.uuid(SOURCE),
-                       *_source_table(length, disk), suspended=not disk,
-                       read_only=True)
-    if names.of(HANDLE) not in present:
-        dmsetup.create(names.of(HANDLE), names.uuid(HANDLE), table.Clone(
-            length, metadata, names.path(GATE), names.path(SOURCE), region,
-            *tuning.in_regions(region)))
-    # A discard would mark regions as hydrated without a write that the gate
-    # could hold back, and expose old data of the logical volume.
-    block.forbid_discard(names.path())
-
-
 def _source_table(length, disk):
     if disk:
         return [table.Linear(length, disk, MARGIN)]
     return [table.Error(length)]
 
 
-def is_connected(names):
-    """Return whether a clone's source shim points to an imported disk.
+class LocalVolume:
+    """The devices of one volume on this node.
 
-    Whether the shim is suspended is no evidence: see :mod:`outages`.
-
-    :raises: OSError if there is no source shim
+    :ivar names: :class:`dmclone_driver.node.names.Names` of its logical volume
     """
-    return bool(sysfs.disks_below(names.of(SOURCE)))
 
+    def __init__(self, names):
+        self.names = names
 
-def connect_source(names, disk, length):
-    """Point a clone's source shim to an imported disk.
+    def exists(self):
+        """Return whether a volume has its handle on this node."""
+        return self._is_live(HANDLE)
 
-    :param length: of the volume, in sectors
-    """
-    # If this fails, the shim stays suspended: the old table would fail the
-    # waiting requests.
-    dmsetup.swap(names.of(SOURCE), *_source_table(length, disk),
-                 read_only=True, flush=False, hold=True)
+    def _is_live(self, role):
+        device = dmsetup.device(self.names.of(role))
+        return device is not None and device.live
 
+    def ensure_linear(self, lv, read_only=False):
+        """Create the linear handle of a volume that is complete on this node.
 
-def open_gate(names, writable=True):
-    """Open the gate; only after the switchover is in the database.
+        An existing handle is not changed: it may be in use.
 
-    :param writable: False if the volume has moved on: the handle is sealed
-    """
-    block.set_read_only(names.path(), not writable)
-    dmsetup.resume(names.of(GATE))
-    # The old home may have written since these pages were cached.
-    block.flush_buffers(names.path())
+        :param read_only: for a source, which refuses writes
+        """
+        if not self.exists():
+            dmsetup.create(self.names.of(HANDLE), self.names.uuid(HANDLE),
+                           table.Linear(table.sectors(lv.size), lv.path),
+                           read_only=read_only)
 
+    def grow(self, lv):
+        """Extend a volume's linear handle to its logical volume's size.
 
-@contextlib.contextmanager
-def fail_writes(names, length):
-    """Fail pending and new writes at a closed gate.
+        :raises: UnexpectedTable if it is a clone, whatever the database says
+        """
+        self._require_linear(lv, swap.LINEAR)
 
-    Only for a clone that will never be switched over. Users with a pending
-    write can then close the handle; see :func:`never_acknowledged`.
+    def _require_linear(self, lv, expected):
+        found = self._swap_to_linear(lv, expected)
+        if found is not None:
+            raise exception.UnexpectedTable(
+                device=self.names.path(), expected=' / '.join(expected),
+                status=found.strip())
 
-    :param length: of the volume, in sectors
-    """
-    gate = names.of(GATE)
-    if dmsetup.device(gate):
-        dmsetup.load_and_resume(gate, table.Error(length))
-    try:
-        yield
-    finally:
+    def _swap_to_linear(self, lv, expected):
+        return dmsetup.swap(
+            self.names.of(HANDLE),
+            table.Linear(table.sectors(lv.size), lv.path), expected=expected)
+
+    def build_clone(self, lv, metadata, region, tuning, disk=None,
+                    passive=False):
+        """Create the handle of a volume whose data is partly elsewhere.
+
+        Can be repeated: existing devices are kept.
+
+        :param metadata: path of the formatted metadata device
+        :param region: sectors
+        :param disk: path of the imported source; without it, requests that
+            need the source wait until :func:`connect_source`
+        :param passive: keep the gate closed
+        """
+        length = table.sectors(lv.size)
+        present = {name: device for name, device in dmsetup.devices().items()
+                   if device.live}
+        if self.names.of(GATE) not in present:
+            dmsetup.create(self.names.of(GATE), self.names.uuid(GATE),
+                           table.Linear(length, lv.path), suspended=passive)
+        elif passive and not present[self.names.of(GATE)].suspended:
+            dmsetup.suspend(self.names.of(GATE))
+        if not disk and self.names.of(SOURCE) in present and (
+                self.names.of(HANDLE) not in present):
+            # A crash may have prevented the suspend after its creation.
+            dmsetup.suspend(self.names.of(SOURCE), flush=False)
+        if self.names.of(SOURCE) not in present:
+            dmsetup.create(self.names.of(SOURCE), self.names.uuid(SOURCE),
+                           *_source_table(length, disk), suspended=not disk,
+                           read_only=True)
+        if self.names.of(HANDLE) not in present:
+            dmsetup.create(
+                self.names.of(HANDLE), self.names.uuid(HANDLE), table.Clone(
+                    length, metadata, self.names.path(GATE),
+                    self.names.path(SOURCE), region,
+                    *tuning.in_regions(region)))
+        # A discard would mark regions as hydrated without a write that the
+        # gate could hold back, and expose old data of the logical volume.
+        block.forbid_discard(self.names.path())
+
+    def is_connected(self):
+        """Return whether a clone's source shim points to an imported disk.
+
+        Whether the shim is suspended is no evidence: see :mod:`outages`.
+
+        :raises: OSError if there is no source shim
+        """
+        return bool(sysfs.disks_below(self.names.of(SOURCE)))
+
+    def connect_source(self, disk, length):
+        """Point a clone's source shim to an imported disk.
+
+        :param length: of the volume, in sectors
+        """
+        # If this fails, the shim stays suspended: the old table would fail the
+        # waiting requests.
+        dmsetup.swap(self.names.of(SOURCE), *_source_table(length, disk),
+                     read_only=True, flush=False, hold=True)
+
+    def open_gate(self, writable=True):
+        """Open the gate; only after the switchover is in the database.
+
+        :param writable: False if the volume has moved on: the handle is sealed
+        """
+        block.set_read_only(self.names.path(), not writable)
+        dmsetup.resume(self.names.of(GATE))
+        # The old home may have written since these pages were cached.
+        block.flush_buffers(self.names.path())
+
+    @contextlib.contextmanager
+    def fail_writes(self, length):
+        """Fail pending and new writes at a closed gate.
+
+        Only for a clone that will never be switched over. Users with a pending
+        write can then close the handle; see :func:`never_acknowledged`.
+
+        :param length: of the volume, in sectors
+        """
+        gate = self.names.of(GATE)
         if dmsetup.device(gate):
-            # Later checks have to see a passive clone again.
-            dmsetup.suspend(gate)
-
-
-def start_hydration(names):
-    """Start hydration; only when writes to the source are impossible."""
-    dmsetup.message(names.of(HANDLE), 'enable_hydration')
-
-
-def copy_one_by_one(names):
-    """Copy each region separately.
-
-    A batch of adjacent regions fails as a whole if one cannot be read.
-    """
-    dmsetup.message(names.of(HANDLE), 'hydration_batch_size 1')
-
-
-def copy_in_batches(names, size):
-    """Undo :func:`copy_one_by_one`.
-
-    :param size: of a batch, in regions
-    """
-    dmsetup.message(names.of(HANDLE), 'hydration_batch_size %d' % size)
-
-
-def stop_hydration(names):
-    """Stop hydration, and wait some time for copies under way.
-
-    :returns: whether all copies have ended
-    """
-    dmsetup.message(names.of(HANDLE), 'disable_hydration')
-    for attempt in range(STOP_ATTEMPTS):
-        if not dmsetup.clone(names.of(HANDLE)).hydrating:
-            return True
-        time.sleep(0.5)
-    return False
-
-
-def make_linear(names, lv):
-    """Turn a complete clone into a linear handle.
-
-    The clone's other devices and its metadata have to stay until the disk
-    is flushed.
-
-    :returns: False, and it stays a clone, if its status while suspended is
-        not that of a complete, healthy clone
-    """
-    found = _swap_to_linear(names, lv, swap.COMPLETE_CLONE)
-    if found is not None:
-        LOG.error('%(names)s is not complete: %(status)s. It stays a clone.',
-                  {'names': names, 'status': found.strip()})
-        return False
-    return True
-
-
-def fail_without_source(names):
-    """Fail copies that wait for a source without a session.
-
-    The source was never connected, or its session has just been ended.
-
-    :returns: whether all copies have ended
-    """
-    for attempt in range(STOP_ATTEMPTS):
-        if sysfs.is_suspended(names.of(SOURCE)):
-            dmsetup.resume(names.of(SOURCE))
-        if not dmsetup.clone(names.of(HANDLE)).hydrating:
-            return True
-        time.sleep(0.5)
-    return False
-
-
-def drop_clone(names, lv):
-    """Turn a clone whose data is not needed into a linear handle.
-
-    Waits for copies under way: see :func:`stop_hydration`.
-
-    :raises: UnexpectedTable if the handle is neither a clone nor linear
-    """
-    _require_linear(names, lv, swap.CLONE)
-
-
-def never_written(names):
-    """Return whether it is proven that a passive clone was not written.
-
-    If so, the handle refuses writes from then on. A missing handle was
-    never written, since the gate of a passive clone is only opened after
-    the switchover.
-    """
-    device = dmsetup.device(names.of(HANDLE))
-    if not device or not device.live:
-        return True
-    if device.open_count:
-        # Its user's writes must not be refused: it is not proven that the
-        # volume's home is another node.
-        return False
-    block.set_read_only(names.path(), True)
-    status = dmsetup.clone(names.of(HANDLE))
-    device = dmsetup.device(names.of(HANDLE))
-    if (status is not None and status.healthy and not status.written and
-            not device.open_count):
-        return True
-    allow_writes(names)
-    return False
-
-
-def allow_writes(names):
-    """Make a handle writable again."""
-    if exists(names):
-        block.set_read_only(names.path(), False)
-
-
-def maybe_written(names):
-    """Return whether a write to a passive clone is done or pending.
-
-    The status is read twice: the kernel briefly counts its own idle checks,
-    too (do_hydration in drivers/md/dm-clone-target.c).
-    """
-    if not exists(names):
-        return False
-    for attempt in range(2):
-        status = dmsetup.clone(names.of(HANDLE))
-        if status is None or not status.written:
-            return False
-    return True
-
-
-def never_acknowledged(names):
-    """Return whether it is proven that no write to a clone was acknowledged.
-
-    True if its gate was never open: a write may wait there, but the disk
-    has completed none, and no region was copied.
-    """
-    if not exists(names):
-        return True
-    status = dmsetup.clone(names.of(HANDLE))
-    if status is None or status.hydrated or status.hydration:
-        return False
-    return status.healthy or sysfs.is_suspended(names.of(GATE))
-
-
-def is_sick(names):
-    """Return whether a volume is a clone whose metadata has failed."""
-    status = dmsetup.clones().get(names.of(HANDLE))
-    return status is not None and not status.healthy
-
-
-def is_open(names):
-    """Return whether the handle is open, other than by its own export."""
-    present = dmsetup.devices()
-    handle = present.get(names.of(HANDLE))
-    exported = names.of(EXPORT) in present
-    return bool(handle) and handle.open_count > exported
-
-
-def seal(names, flush=True):
-    """Refuse writes to a source, and flush it to stable storage.
-
-    Later flushes of the guest are done at its new home. They have to cover
-    the writes that this disk has acknowledged.
-
-    :param flush: False at start-up, which waits for no disk
-    :returns: whether no user has it open, with a write possibly under way
-    """
-    if not exists(names):
-        return False
-    # Before the flush, which may take long or fail.
-    block.set_read_only(names.path(), True)
-    if flush:
+            dmsetup.load_and_resume(gate, table.Error(length))
         try:
-            make_durable(names)
-        except OSError:
-            # Waiting would not help: the source is sealed.
-            LOG.exception('Flushing %s failed: acknowledged writes may not '
-                          'be durable.', names)
-    return not is_open(names)
+            yield
+        finally:
+            if dmsetup.device(gate):
+                # Later checks have to see a passive clone again.
+                dmsetup.suspend(gate)
 
+    def start_hydration(self):
+        """Start hydration; only when writes to the source are impossible."""
+        dmsetup.message(self.names.of(HANDLE), 'enable_hydration')
 
-def make_durable(names):
-    """Flush the volume to stable storage.
+    def copy_one_by_one(self):
+        """Copy each region separately.
 
-    :raises: OSError
-    """
-    gate = dmsetup.device(names.of(GATE))
-    # At a closed gate a flush would wait, and nothing was written.
-    if not (gate and gate.suspended):
-        block.flush_disk(names.path())
+        A batch of adjacent regions fails as a whole if one cannot be read.
+        """
+        dmsetup.message(self.names.of(HANDLE), 'hydration_batch_size 1')
 
+    def copy_in_batches(self, size):
+        """Undo :func:`copy_one_by_one`.
 
-def ensure_export(names, size):
-    """Create the read-only device through which other nodes read a volume.
+        :param size: of a batch, in regions
+        """
+        dmsetup.message(self.names.of(HANDLE),
+                        'hydration_batch_size %d' % size)
 
-    :param size: of the volume, in bytes
-    """
-    block.flush_buffers(names.path())
-    if not _is_live(names, EXPORT):
-        dmsetup.create(names.of(EXPORT), names.uuid(EXPORT),
-                       table.Zero(MARGIN),
-                       table.Linear(table.sectors(size), names.path()),
-                       table.Zero(MARGIN), read_only=True)
+    def stop_hydration(self):
+        """Stop hydration, and wait some time for copies under way.
 
+        :returns: whether all copies have ended
+        """
+        dmsetup.message(self.names.of(HANDLE), 'disable_hydration')
+        for attempt in range(STOP_ATTEMPTS):
+            if not dmsetup.clone(self.names.of(HANDLE)).hydrating:
+                return True
+            time.sleep(0.5)
+        return False
 
-def remove(names, *roles):
-    """Remove devices in the order of the roles; skip those that are gone.
+    def make_linear(self, lv):
+        """Turn a complete clone into a linear handle.
 
-    :raises: ProcessExecutionError if one is in use
-    """
-    present = dmsetup.devices()
-    for role in roles:
-        device = present.get(names.of(role))
-        if device is not None:
-            dmsetup.remove(device.name, device.suspended)
+        The clone's other devices and its metadata have to stay until the disk
+        is flushed.
+
+        :returns: False, and it stays a clone, if its status while suspended is
+            not that of a complete, healthy clone
+        """
+        found = self._swap_to_linear(lv, swap.COMPLETE_CLONE)
+        if found is not None:
+            LOG.error('%(names)s is not complete: %(status)s. It stays a '
+                      'clone.',
+                      {'names': self.names, 'status': found.strip()})
+            return False
+        return True
+
+    def fail_without_source(self):
+        """Fail copies that wait for a source without a session.
+
+        The source was never connected, or its session has just been ended.
+
+        :returns: whether all copies have ended
+        """
+        for attempt in range(STOP_ATTEMPTS):
+            if sysfs.is_suspended(self.names.of(SOURCE)):
+                dmsetup.resume(self.names.of(SOURCE))
+            if not dmsetup.clone(self.names.of(HANDLE)).hydrating:
+                return True
+            time.sleep(0.5)
+        return False
+
+    def drop_clone(self, lv):
+        """Turn a clone whose data is not needed into a linear handle.
+
+        Waits for copies under way: see :func:`stop_hydration`.
+
+        :raises: UnexpectedTable if the handle is neither a clone nor linear
+        """
+        self._require_linear(lv, swap.CLONE)
+
+    def never_written(self):
+        """Return whether it is proven that a passive clone was not written.
+
+        If so, the handle refuses writes from then on. A missing handle was
+        never written, since the gate of a passive clone is only opened after
+        the switchover.
+        """
+        device = dmsetup.device(self.names.of(HANDLE))
+        if not device or not device.live:
+            return True
+        if device.open_count:
+            # Its user's writes must not be refused: it is not proven that the
+            # volume's home is another node.
+            return False
+        block.set_read_only(self.names.path(), True)
+        status = dmsetup.clone(self.names.of(HANDLE))
+        device = dmsetup.device(self.names.of(HANDLE))
+        if (status is not None and status.healthy and not status.written and
+                not device.open_count):
+            return True
+        self.allow_writes()
+        return False
+
+    def allow_writes(self):
+        """Make a handle writable again."""
+        if self.exists():
+            block.set_read_only(self.names.path(), False)
+
+    def maybe_written(self):
+        """Return whether a write to a passive clone is done or pending.
+
+        The status is read twice: the kernel briefly counts its own idle
+        checks, too (do_hydration in drivers/md/dm-clone-target.c).
+        """
+        if not self.exists():
+            return False
+        for attempt in range(2):
+            status = dmsetup.clone(self.names.of(HANDLE))
+            if status is None or not status.written:
+                return False
+        return True
+
+    def never_acknowledged(self):
+        """Return whether it is proven that no write was acknowledged.
+
+        True if its gate was never open: a write may wait there, but the disk
+        has completed none, and no region was copied.
+        """
+        if not self.exists():
+            return True
+        status = dmsetup.clone(self.names.of(HANDLE))
+        if status is None or status.hydrated or status.hydration:
+            return False
+        return status.healthy or sysfs.is_suspended(self.names.of(GATE))
+
+    def is_sick(self):
+        """Return whether a volume is a clone whose metadata has failed."""
+        status = dmsetup.clones().get(self.names.of(HANDLE))
+        return status is not None and not status.healthy
+
+    def is_open(self):
+        """Return whether the handle is open, other than by its own export."""
+        present = dmsetup.devices()
+        handle = present.get(self.names.of(HANDLE))
+        exported = self.names.of(EXPORT) in present
+        return bool(handle) and handle.open_count > exported
+
+    def seal(self, flush=True):
+        """Refuse writes to a source, and flush it to stable storage.
+
+        Later flushes of the guest are done at its new home. They have to cover
+        the writes that this disk has acknowledged.
+
+        :param flush: False at start-up, which waits for no disk
+        :returns: whether no user has it open, with a write possibly under way
+        """
+        if not self.exists():
+            return False
+        # Before the flush, which may take long or fail.
+        block.set_read_only(self.names.path(), True)
+        if flush:
+            try:
+                self.make_durable()
+            except OSError:
+                # Waiting would not help: the source is sealed.
+                LOG.exception('Flushing %s failed: acknowledged writes may '
+                              'not be durable.', self.names)
+        return not self.is_open()
+
+    def make_durable(self):
+        """Flush the volume to stable storage.
+
+        :raises: OSError
+        """
+        gate = dmsetup.device(self.names.of(GATE))
+        # At a closed gate a flush would wait, and nothing was written.
+        if not (gate and gate.suspended):
+            block.flush_disk(self.names.path())
+
+    def ensure_export(self, size):
+        """Create the read-only device through which other nodes read a volume.
+
+        :param size: of the volume, in bytes
+        """
+        block.flush_buffers(self.names.path())
+        if not self._is_live(EXPORT):
+            dmsetup.create(
+                self.names.of(EXPORT), self.names.uuid(EXPORT),
+                table.Zero(MARGIN),
+                table.Linear(table.sectors(size), self.names.path()),
+                table.Zero(MARGIN), read_only=True)
+
+    def remove(self, *roles):
+        """Remove devices in the order of the roles; skip those that are gone.
+
+        :raises: ProcessExecutionError if one is in use
+        """
+        present = dmsetup.devices()
+        for role in roles:
+            device = present.get(self.names.of(role))
+            if device is not None:
+                dmsetup.remove(device.name, device.suspended)

@@ -8,7 +8,7 @@ starts to copy and gets nothing from its source, until that is resumed.
 from dmclone_driver.move import hydration
 from dmclone_driver.move import outages
 from dmclone_driver.node.devicemapper import dmsetup
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import SOURCE
 from tests.crash import driver
 from tests.crash import stops
@@ -20,19 +20,19 @@ def _is_dry(names):
     return stops.dry(stops.ON_NODE, driver.volume_of(names.name_id))
 
 
-def _start_hydration(names, start=devices.start_hydration):
-    if _is_dry(names):
-        dmsetup.suspend(names.of(SOURCE), flush=False)
-    start(names)
+def _start_hydration(volume, start=LocalVolume.start_hydration):
+    if _is_dry(volume.names):
+        dmsetup.suspend(volume.names.of(SOURCE), flush=False)
+    start(volume)
 
 
-def _connect_source(names, disk, length, connect=devices.connect_source):
-    if not _is_dry(names):
-        connect(names, disk, length)
+def _connect_source(volume, disk, length, connect=LocalVolume.connect_source):
+    if not _is_dry(volume.names):
+        connect(volume, disk, length)
 
 
-devices.start_hydration = _start_hydration
-devices.connect_source = _connect_source
+LocalVolume.start_hydration = _start_hydration
+LocalVolume.connect_source = _connect_source
 # The source of what makes no progress would be connected anew.
 hydration.STALLED = 3600
 # A source that is suspended would be resumed.

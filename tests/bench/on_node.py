@@ -14,7 +14,7 @@ import contextlib
 import json
 import sys
 
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.metadata import brd
 from dmclone_driver.node.metadata import lvm
 from dmclone_driver.node.metadata import tmpfs
@@ -85,8 +85,8 @@ class Bench(base.FunctionalTest):
         with self.step():
             names, lv = self.logical_volume(SIZE)
             self._measure_random('logical volume', '', lv.path)
-            devices.ensure_linear(names, lv)
-            self.addCleanup(devices.remove, names, base.HANDLE)
+            LocalVolume(names).ensure_linear(lv)
+            self.addCleanup(LocalVolume(names).remove, base.HANDLE)
             self._measure_random('linear handle', '', names.path())
         for store in stores:
             for where, source in [('local', None), *(
@@ -112,7 +112,7 @@ class Bench(base.FunctionalTest):
 
     def _local_source(self):
         names, lv = self.linear_volume(SIZE)
-        devices.ensure_export(names, SIZE)
+        LocalVolume(names).ensure_export(SIZE)
         return names.path(base.EXPORT)
 
     @staticmethod

@@ -19,6 +19,7 @@ from cinder import objects
 
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.metadata import lvm as lvm_metadata
 from dmclone_driver.node.names import EXPORT
@@ -90,8 +91,8 @@ class FunctionalTest(unittest.TestCase):
     def linear_volume(self, size=8 * MIB, content=None):
         """Make a volume that is in one place; see logical_volume."""
         names, lv = self.logical_volume(size, content)
-        devices.ensure_linear(names, lv)
-        self.addCleanup(devices.remove, names, EXPORT, HANDLE)
+        LocalVolume(names).ensure_linear(lv)
+        self.addCleanup(LocalVolume(names).remove, EXPORT, HANDLE)
         return names, lv
 
     def clone(self, source, passive=True, size=8 * MIB, region=128,
@@ -101,7 +102,8 @@ class FunctionalTest(unittest.TestCase):
         self.metadata.create(names, size, region)
         self.addCleanup(self.metadata.remove, names)
         self.build(names, lv, source, passive)
-        self.addCleanup(devices.remove, names, EXPORT, HANDLE, GATE, SOURCE)
+        self.addCleanup(LocalVolume(names).remove, EXPORT, HANDLE, GATE,
+                        SOURCE)
         return names, lv
 
     def raw(self, table):
@@ -114,14 +116,14 @@ class FunctionalTest(unittest.TestCase):
     def build(self, names, lv, source, passive=True):
         """Build, or build again, the devices of a clone."""
         path, region = self.metadata.find(names)
-        devices.build_clone(names, lv, path, region, TUNING, disk=source,
-                            passive=passive)
+        LocalVolume(names).build_clone(lv, path, region, TUNING, disk=source,
+                                       passive=passive)
 
     def exported_source(self, size=8 * MIB, seed=1):
         """Make a volume as a source is seen; returns (Names, path, data)."""
         data = pattern(size, seed)
         names, lv = self.linear_volume(size, data)
-        devices.ensure_export(names, size)
+        LocalVolume(names).ensure_export(size)
         return names, names.path(EXPORT), data
 
 

@@ -7,6 +7,7 @@ from oslo_concurrency import processutils
 
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import SOURCE
@@ -36,7 +37,7 @@ class BadDiskTest(base.FunctionalTest):
 
     def hydrate(self):
         """Let everything be copied that can be; returns the status."""
-        devices.start_hydration(self.names)
+        LocalVolume(self.names).start_hydration()
         return base.wait_until(self.complete, 'complete clone')
 
     def complete(self):
@@ -48,8 +49,8 @@ class BadDiskTest(base.FunctionalTest):
     def expect_linear(self, data):
         """Complete the clone; its own disk has all."""
         self.hydrate()
-        self.assertTrue(devices.make_linear(self.names, self.lv))
-        devices.remove(self.names, GATE, SOURCE)
+        self.assertTrue(LocalVolume(self.names).make_linear(self.lv))
+        LocalVolume(self.names).remove(GATE, SOURCE)
         self.expect(data)
         self.assertEqual(data, base.read(self.lv.path, 0, len(data)))
 
@@ -73,8 +74,8 @@ class SourceTest(BadDiskTest):
         self.tell('addbadblock %d' % self.bad_block)
         self.tell('enable')
         self.names, self.lv = self.clone(self.dust, passive=False)
-        devices.start_hydration(self.names)
-        devices.copy_one_by_one(self.names)
+        LocalVolume(self.names).start_hydration()
+        LocalVolume(self.names).copy_one_by_one()
         base.wait_until(lambda: self.status().hydrated ==
                         self.status().total - 1, 'copy of all but one region')
 
@@ -90,7 +91,7 @@ class SourceTest(BadDiskTest):
         self.assertEqual(self.data[after:], base.read(
             self.names.path(), after, len(self.data) - after))
         self.assertTrue(self.status().healthy)
-        self.assertFalse(devices.make_linear(self.names, self.lv))
+        self.assertFalse(LocalVolume(self.names).make_linear(self.lv))
 
     def test_part_of_the_region_cannot_be_written(self):
         """The rest of it would be lost."""
@@ -102,7 +103,7 @@ class SourceTest(BadDiskTest):
     def test_guest_overwrites_the_region(self):
         """As long as nobody is trying to copy it."""
         at, new = self.BAD * REGION_BYTES, WRITTEN * 16
-        self.assertTrue(devices.stop_hydration(self.names))
+        self.assertTrue(LocalVolume(self.names).stop_hydration())
         base.write(self.names.path(), at, new)
         self.expect_linear(self.data[:at] + new +
                            self.data[at + len(new):])
@@ -121,11 +122,11 @@ class DestinationTest(BadDiskTest):
         gate, sectors = self.names.path(GATE), self.lv.size // 512
         base.swap(gate, FLAKEY % (sectors, self.lv.path))
         self.assertFails(base.write, self.names.path(), base.MIB, WRITTEN)
-        devices.start_hydration(self.names)
+        LocalVolume(self.names).start_hydration()
         self.expect(WRITTEN + self.data[4096:])
         self.assertEqual(1, self.status().hydrated)
         self.assertTrue(self.status().healthy)
-        self.assertFalse(devices.make_linear(self.names, self.lv))
+        self.assertFalse(LocalVolume(self.names).make_linear(self.lv))
         base.swap(gate, LINEAR % (sectors, self.lv.path))
         self.expect_linear(WRITTEN + self.data[4096:])
 
@@ -139,13 +140,13 @@ class MetadataTest(BadDiskTest):
         self.below, _ = self.metadata.create(self.names, self.lv.size, REGION)
         self.addCleanup(self.metadata.remove, self.names)
         self.bitmap = self.raw(LINEAR % (sectors, self.below))
-        self.addCleanup(devices.remove, self.names, HANDLE, GATE, SOURCE)
+        self.addCleanup(LocalVolume(self.names).remove, HANDLE, GATE, SOURCE)
         self.build_again()
 
     def build_again(self):
-        devices.remove(self.names, HANDLE, GATE, SOURCE)
-        devices.build_clone(self.names, self.lv, self.bitmap, REGION,
-                            base.TUNING, disk=self.disk)
+        LocalVolume(self.names).remove(HANDLE, GATE, SOURCE)
+        LocalVolume(self.names).build_clone(self.lv, self.bitmap, REGION,
+                                            base.TUNING, disk=self.disk)
 
     def expect_sick(self, acknowledged, tried):
         """The clone says so, reads right, and completes nothing.
@@ -153,10 +154,10 @@ class MetadataTest(BadDiskTest):
         :param tried: offset of a write that was answered with an error
         """
         self.assertFalse(self.status().healthy)
-        self.assertTrue(devices.is_sick(self.names))
+        self.assertTrue(LocalVolume(self.names).is_sick())
         self.expect_all_but(tried, acknowledged)
-        devices.start_hydration(self.names)
-        self.assertFalse(devices.make_linear(self.names, self.lv))
+        LocalVolume(self.names).start_hydration()
+        self.assertFalse(LocalVolume(self.names).make_linear(self.lv))
 
     def expect_all_but(self, tried, data):
         found = base.read(self.names.path(), 0, len(data))
@@ -201,7 +202,7 @@ class MetadataTest(BadDiskTest):
         """Make a clone with the least metadata that the kernel takes."""
         self.make_clone()
         for blocks in range(4, 64):
-            devices.remove(self.names, HANDLE, GATE, SOURCE)
+            LocalVolume(self.names).remove(HANDLE, GATE, SOURCE)
             block.zero_start(self.below, 4096)
             base.swap(self.bitmap, LINEAR % (8 * blocks, self.below))
             try:

@@ -9,6 +9,7 @@ import time
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
@@ -37,7 +38,7 @@ class GateTest(base.FunctionalTest):
             writer = base.Background(names.path(), offset, content)
             self.assertTrue(writer.waits())
             self.assertTrue(dmsetup.clone(names.of(HANDLE)).written)
-            devices.open_gate(names)
+            LocalVolume(names).open_gate()
             self.assertFalse(writer.waits(10))
             self.assertEqual(content, base.read(names.path(), offset,
                                                 len(content)))
@@ -64,13 +65,13 @@ class EvidenceTest(base.FunctionalTest):
     def test_untouched_destination(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
-        self.assertTrue(devices.never_written(names))
+        self.assertTrue(LocalVolume(names).never_written())
 
     def test_open_handle(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
         with open(names.path(), 'rb'):
-            self.assertFalse(devices.never_written(names))
+            self.assertFalse(LocalVolume(names).never_written())
         # It can be opened for writing again.
         os.close(os.open(names.path(), os.O_RDWR))
 
@@ -79,10 +80,10 @@ class EvidenceTest(base.FunctionalTest):
         names, lv = self.clone(path)
         writer = base.Background(names.path(), 0, WRITTEN)
         self.assertTrue(writer.waits())
-        self.assertFalse(devices.never_written(names))
-        devices.open_gate(names)
+        self.assertFalse(LocalVolume(names).never_written())
+        LocalVolume(names).open_gate()
         self.assertFalse(writer.waits(10))
-        self.assertFalse(devices.never_written(names))
+        self.assertFalse(LocalVolume(names).never_written())
 
     def test_waiting_write_is_refused(self):
         """And then the devices can be removed, as the base class does."""
@@ -90,11 +91,11 @@ class EvidenceTest(base.FunctionalTest):
         names, lv = self.clone(path)
         writer = base.Background(names.path(), 0, WRITTEN)
         self.assertTrue(writer.waits())
-        with devices.fail_writes(names, lv.size // 512):
+        with LocalVolume(names).fail_writes(lv.size // 512):
             self.assertFalse(writer.waits(10))
         self.assertEqual(errno.EIO, writer.error.errno)
         self.assertTrue(sysfs.is_suspended(names.of(GATE)))
-        self.assertFalse(devices.is_open(names))
+        self.assertFalse(LocalVolume(names).is_open())
         self.assertNotEqual(WRITTEN, base.read(lv.path, 0, 4096))
 
 
@@ -102,7 +103,7 @@ class HydrationTest(base.FunctionalTest):
     """From a clone to a linear handle."""
 
     def _hydrated(self, names):
-        devices.start_hydration(names)
+        LocalVolume(names).start_hydration()
         deadline = time.monotonic() + 60
         while not dmsetup.clone(names.of(HANDLE)).complete:
             self.assertLess(time.monotonic(), deadline, 'hydration')
@@ -111,11 +112,11 @@ class HydrationTest(base.FunctionalTest):
     def test_completion(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
-        devices.open_gate(names)
+        LocalVolume(names).open_gate()
         base.write(names.path(), 4096, WRITTEN)
         self._hydrated(names)
-        self.assertTrue(devices.make_linear(names, lv))
-        devices.remove(names, GATE, SOURCE)
+        self.assertTrue(LocalVolume(names).make_linear(lv))
+        LocalVolume(names).remove(GATE, SOURCE)
         expected = data[:4096] + WRITTEN + data[8192:]
         self.assertEqual(expected, base.read(names.path(), 0, len(data)))
         self.assertEqual(expected, base.read(lv.path, 0, len(data)))
@@ -124,9 +125,9 @@ class HydrationTest(base.FunctionalTest):
     def test_incomplete_clone_stays_a_clone(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
-        devices.open_gate(names)
+        LocalVolume(names).open_gate()
         base.write(names.path(), 0, WRITTEN)
-        self.assertFalse(devices.make_linear(names, lv))
+        self.assertFalse(LocalVolume(names).make_linear(lv))
         self.assertEqual(1, dmsetup.clone(names.of(HANDLE)).hydrated)
         self.assertEqual(WRITTEN + data[4096:],
                          base.read(names.path(), 0, len(data)))
@@ -134,9 +135,9 @@ class HydrationTest(base.FunctionalTest):
     def test_rebuilt_clone_keeps_its_metadata(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
-        devices.open_gate(names)
+        LocalVolume(names).open_gate()
         base.write(names.path(), 0, WRITTEN)
-        devices.remove(names, HANDLE, GATE, SOURCE)
+        LocalVolume(names).remove(HANDLE, GATE, SOURCE)
         self.metadata.create(names, lv.size, 128)
         self.build(names, lv, path, passive=False)
         self.assertEqual(1, dmsetup.clone(names.of(HANDLE)).hydrated)
@@ -146,14 +147,14 @@ class HydrationTest(base.FunctionalTest):
     def test_clone_without_its_source_serves_what_it_has(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
-        devices.open_gate(names)
+        LocalVolume(names).open_gate()
         base.write(names.path(), 0, WRITTEN * 16)
-        devices.remove(names, HANDLE, GATE, SOURCE)
+        LocalVolume(names).remove(HANDLE, GATE, SOURCE)
         self.build(names, lv, None, passive=False)
         self.assertEqual(WRITTEN, base.read(names.path(), 0, 4096))
         writer = base.Background(names.path(), base.MIB, WRITTEN)
         self.assertTrue(writer.waits())
-        devices.connect_source(names, path, lv.size // 512)
+        LocalVolume(names).connect_source(path, lv.size // 512)
         self.assertFalse(writer.waits(10))
         self.assertEqual(data[2 * base.MIB:],
                          base.read(names.path(), 2 * base.MIB,
@@ -162,10 +163,10 @@ class HydrationTest(base.FunctionalTest):
     def test_completion_raises_an_event(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
-        devices.open_gate(names)
+        LocalVolume(names).open_gate()
         while events.wait(0):
             pass
-        devices.start_hydration(names)
+        LocalVolume(names).start_hydration()
         self.assertTrue(events.wait(30))
 
 
@@ -180,10 +181,10 @@ class ExportTest(base.FunctionalTest):
 
     def test_signatures_are_hidden(self):
         names, lv = self.logical_volume()
-        devices.ensure_linear(names, lv)
-        self.addCleanup(devices.remove, names, EXPORT, HANDLE)
+        LocalVolume(names).ensure_linear(lv)
+        self.addCleanup(LocalVolume(names).remove, EXPORT, HANDLE)
         base.run('mkswap', names.path())
-        devices.ensure_export(names, lv.size)
+        LocalVolume(names).ensure_export(lv.size)
         self.assertIn('swap', base.run('blkid', '--probe', names.path()))
         with self.assertRaises(subprocess.CalledProcessError):
             base.run('blkid', '--probe', names.path(EXPORT))
@@ -192,7 +193,7 @@ class ExportTest(base.FunctionalTest):
 
     def test_seal(self):
         source, path, data = self.exported_source()
-        self.assertTrue(devices.seal(source))
+        self.assertTrue(LocalVolume(source).seal())
         with self.assertRaises(OSError):
             base.write(source.path(), 0, WRITTEN)
         self.assertEqual(data, base.read(source.path(), 0, len(data)))
@@ -200,6 +201,6 @@ class ExportTest(base.FunctionalTest):
     def test_seal_stops_who_has_it_open(self):
         source, path, data = self.exported_source()
         with open(source.path(), 'r+b', buffering=0) as stream:
-            self.assertFalse(devices.seal(source))
+            self.assertFalse(LocalVolume(source).seal())
             with self.assertRaises(OSError):
                 stream.write(WRITTEN)

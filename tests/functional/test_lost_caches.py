@@ -13,6 +13,7 @@ from unittest import mock
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import swap
 from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
@@ -99,28 +100,28 @@ class LostCachesTest(base.FunctionalTest):
         """Let a guest write while its volume is copied, and afterwards."""
         lv = logical_volumes.LogicalVolume(
             'mapper', data.rpartition('/')[2], SIZE, active=True)
-        self.addCleanup(devices.remove, self.names, HANDLE, GATE, SOURCE)
-        devices.build_clone(self.names, lv, bitmap, REGION, SLOW,
-                            disk=self.disk)
+        self.addCleanup(LocalVolume(self.names).remove, HANDLE, GATE, SOURCE)
+        LocalVolume(self.names).build_clone(lv, bitmap, REGION, SLOW,
+                                            disk=self.disk)
         over = threading.Event()
         cuts = threading.Thread(target=self.look_often, args=(disks, over))
         cuts.start()
         try:
             chance = random.Random(1)
             self.write(chance, WRITES // 4)
-            devices.start_hydration(self.names)
+            LocalVolume(self.names).start_hydration()
             self.write(chance, WRITES // 2)
             base.wait_until(lambda: dmsetup.clone(
                 self.names.of(HANDLE)).complete, 'complete clone')
             self.become_linear(disks, lv, chance)
             # As Completion.finish does before it releases the source.
-            devices.make_durable(self.names)
+            LocalVolume(self.names).make_durable()
             self.complete = self.look(disks)
             self.write(chance, WRITES // 4)
         finally:
             over.set()
             cuts.join()
-        devices.remove(self.names, HANDLE, GATE, SOURCE)
+        LocalVolume(self.names).remove(HANDLE, GATE, SOURCE)
 
     def become_linear(self, disks, lv, chance):
         """Look after each thing that is done, while the guest writes."""
@@ -134,7 +135,7 @@ class LostCachesTest(base.FunctionalTest):
         with mock.patch.object(swaps, 'swap', lambda request: swap.perform(
                 run, **request)):
             guest.start()
-            self.assertTrue(devices.make_linear(self.names, lv))
+            self.assertTrue(LocalVolume(self.names).make_linear(lv))
         guest.join()
 
     def test_source_that_is_sealed(self):
@@ -145,14 +146,14 @@ class LostCachesTest(base.FunctionalTest):
         disk = _Disk(self, SIZE, self.data)
         lv = logical_volumes.LogicalVolume(
             'mapper', disk.path.rpartition('/')[2], SIZE, active=True)
-        devices.ensure_linear(self.names, lv)
-        self.addCleanup(devices.remove, self.names, HANDLE)
+        LocalVolume(self.names).ensure_linear(lv)
+        self.addCleanup(LocalVolume(self.names).remove, HANDLE)
         content = base.pattern(BLOCK, 3)
         base.write(self.names.path(), BLOCK, content, durably=False)
         disk.mark('written')
-        self.assertTrue(devices.seal(self.names))
+        self.assertTrue(LocalVolume(self.names).seal())
         disk.mark('sealed')
-        devices.remove(self.names, HANDLE)
+        LocalVolume(self.names).remove(HANDLE)
         states = disk.states({'written', 'sealed'})
         self.assertEqual(self.data[BLOCK:2 * BLOCK],
                          states['written'][BLOCK:2 * BLOCK])
@@ -210,11 +211,11 @@ class LostCachesTest(base.FunctionalTest):
             base.write(lv.path, 0, states[mark][0])
             base.write(bitmap, 0, states[mark][1])
             try:
-                devices.build_clone(names, lv, bitmap, REGION, SLOW,
-                                    disk=self.disk)
+                LocalVolume(names).build_clone(lv, bitmap, REGION, SLOW,
+                                               disk=self.disk)
                 found = base.read(names.path(), 0, SIZE)
             finally:
-                devices.remove(names, HANDLE, GATE, SOURCE)
+                LocalVolume(names).remove(HANDLE, GATE, SOURCE)
             self.expect(mark, found, acknowledged, begun)
 
     def expect(self, mark, found, acknowledged, begun):

@@ -10,7 +10,7 @@ import uuid
 
 from dmclone_driver import exception
 from dmclone_driver.node.devicemapper import dmsetup
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.metadata import brd
 from dmclone_driver.node.metadata import device
 from dmclone_driver.node.metadata import sizing
@@ -41,11 +41,11 @@ class KindTest(base.FunctionalTest):
         names, lv = self.clone(path)
         found = self.metadata.find(names)
         self.assertIn('/%s/' % self.metadata.group_name, found[0])
-        devices.open_gate(names)
+        LocalVolume(names).open_gate()
         base.write(names.path(), 0, b'x' * 4096)
         self.metadata.check()
         self.assertEqual(found, self.metadata.find(names))
-        devices.remove(names, HANDLE, GATE, SOURCE)
+        LocalVolume(names).remove(HANDLE, GATE, SOURCE)
         self.build(names, lv, path, passive=False)
         self.assertEqual(b'x' * 4096 + data[4096:],
                          base.read(names.path(), 0, len(data)))

@@ -16,6 +16,7 @@ from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import swap
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.privsep import block
 from tests.functional import base
@@ -36,7 +37,7 @@ stop "after $1" 2> /dev/null
 """
 
 CALLER = """\
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import Names
 from dmclone_driver import privsep
@@ -45,8 +46,8 @@ from oslo_privsep import priv_context
 import sys
 cfg.CONF([], project='test')
 privsep.dmclone_context.start(priv_context.Method.FORK)
-getattr(devices, sys.argv[1])(Names(sys.argv[2]), logical_volumes.find(
-    'volume-' + sys.argv[2], sys.argv[3]))
+getattr(LocalVolume(Names(sys.argv[2])), sys.argv[1])(
+    logical_volumes.find('volume-' + sys.argv[2], sys.argv[3]))
 """
 
 
@@ -180,7 +181,7 @@ class KilledTest(base.FunctionalTest):
     def test_completion(self):
         source, path, data = self.exported_source()
         self.names, lv = self.clone(path, passive=False)
-        devices.start_hydration(self.names)
+        LocalVolume(self.names).start_hydration()
         base.wait_until(lambda: dmsetup.clone(
             self.names.of(HANDLE)).complete, 'complete clone')
         self.begin('make_linear', 'after suspend')
@@ -198,6 +199,6 @@ class GrowTest(base.FunctionalTest):
         source, path, data = self.exported_source()
         names, lv = self.clone(path, passive=False)
         with self.assertRaisesRegex(Exception, names.path()):
-            devices.grow(names, lv)
+            LocalVolume(names).grow(lv)
         self.assertFalse(sysfs.is_suspended(names.of(HANDLE)))
         self.assertEqual(data, base.read(names.path(), 0, len(data)))

@@ -10,7 +10,7 @@ from dmclone_driver.move import jobs
 from dmclone_driver.move import messages
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import SOURCE
 from dmclone_driver.privsep import block
@@ -64,7 +64,7 @@ class StalledTest(base.FunctionalTest):
         try:
             base.wait_until(lambda: sysfs.requests(
                 self.names.of(HANDLE)) > READERS, 'reads')
-            devices.start_hydration(self.names)
+            LocalVolume(self.names).start_hydration()
             seen = []
             while len(seen) < LOOKS or len(set(seen[-LOOKS:])) > 1:
                 # For as long as anything is copied nothing is judged.
@@ -84,13 +84,13 @@ class StalledTest(base.FunctionalTest):
     def test_source_that_is_gone(self):
         dmsetup.suspend(self.names.of(SOURCE), flush=False)
         self.addCleanup(dmsetup.resume, self.names.of(SOURCE))
-        devices.start_hydration(self.names)
+        LocalVolume(self.names).start_hydration()
         for _ in range(LOOKS):
             self.assertEqual(0, self.look())
         self.assertEqual(1, len(self.stalled))
 
     def test_batches(self):
-        devices.copy_one_by_one(self.names)
+        LocalVolume(self.names).copy_one_by_one()
         self.assertEqual(1, self.status().batch)
-        devices.copy_in_batches(self.names, self.batch)
+        LocalVolume(self.names).copy_in_batches(self.batch)
         self.assertEqual(self.batch, self.status().batch)

@@ -20,7 +20,7 @@ from dmclone_driver.move import records
 from dmclone_driver.move import recovery
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import table
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.metadata import lvm
 from dmclone_driver.node.names import HANDLE
@@ -32,13 +32,13 @@ from tests.model import history
 from tests.model import test_model
 
 _terminate = driver.DMCloneVolumeDriver.terminate_connection
-_ensure_linear = devices.ensure_linear
+_ensure_linear = LocalVolume.ensure_linear
 _recover = recovery.Recovery._recover
 _find = lvm.LogicalVolumeMetadata.find
 
 
-def _load_before_suspend(names, lv):
-    handle = names.of(HANDLE)
+def _load_before_suspend(volume, lv):
+    handle = volume.names.of(HANDLE)
     if not dmsetup.clone(handle).complete:
         return False
     linear = table.text(table.Linear(table.sectors(lv.size), lv.path))
@@ -47,8 +47,8 @@ def _load_before_suspend(names, lv):
     return True
 
 
-def _linear_after_a_failed_commit(names, lv):
-    handle = names.of(HANDLE)
+def _linear_after_a_failed_commit(volume, lv):
+    handle = volume.names.of(HANDLE)
     dmsetup.suspend(handle)
     dmsetup.load_and_resume(
         handle, table.Linear(table.sectors(lv.size), lv.path))
@@ -81,7 +81,7 @@ def _two_transactions(context, volume_id, placeholder_id):
 def _discard_with_the_attachment(self, volume, connector, **kwargs):
     names = Names(volume.name_id)
     source = records.placeholder(database.Context(), volume.name_id)
-    if source is not None and not devices.is_open(names):
+    if source is not None and not LocalVolume(names).is_open():
         self._teardown.delete_destination(names, source)
         return True
     return _terminate(self, volume, connector, **kwargs)
@@ -126,15 +126,15 @@ def _end_with_any_attachment(self, context, volume, connector):
 #: functions hold the same line, all are replaced.
 FAULTS = {
     'load before suspend':
-        ('node.devices.make_linear', _load_before_suspend,
+        ('node.devices.LocalVolume.make_linear', _load_before_suspend,
          'loaded over a live clone'),
     'linear table after a suspend whose commit failed':
-        ('node.devices.make_linear', _linear_after_a_failed_commit,
+        ('node.devices.LocalVolume.make_linear', _linear_after_a_failed_commit,
          'its bitmap not safe'),
     'switch of identities in two transactions':
         ('move.records.switch_over', _two_transactions, 'is not on'),
     'hydration before the old writer is gone':
-        ('node.devices.seal', lambda names, flush=True: True,
+        ('node.devices.LocalVolume.seal', lambda volume, flush=True: True,
          'which is not sealed'),
     'written destination discarded as its attachment was deleted':
         ('driver.DMCloneVolumeDriver.terminate_connection',
@@ -143,13 +143,13 @@ FAULTS = {
         ('move.completion.block', types.SimpleNamespace(
             flush_disk=lambda path: None), 'was not flushed'),
     'source sealed but not flushed':
-        ('node.devices.make_durable', lambda names: None,
+        ('node.devices.LocalVolume.make_durable', lambda volume: None,
          'a power cut would make'),
     'metadata made anew on recovery':
         ('node.metadata.lvm.LogicalVolumeMetadata.find', _metadata_made_anew,
          'zeroed again'),
     'handle that is read-only after a reboot':
-        ('node.devices.ensure_linear', _read_only, 'refuse'),
+        ('node.devices.LocalVolume.ensure_linear', _read_only, 'refuse'),
 }
 
 #: The same, to be found in a life with operators and lost answers.

@@ -15,7 +15,7 @@ from oslo_config import cfg
 from dmclone_driver import exception
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from tests.unit import base
@@ -414,7 +414,7 @@ class ConnectionTestCase(DriverTestCase):
 
     def test_without_handle(self):
         """Nobody is sent to a device that is not there."""
-        devices.remove(self.names, HANDLE)
+        LocalVolume(self.names).remove(HANDLE)
         for users in (0, 1):
             error = self.assertRaises(
                 exception.HandleMissing, self.driver.initialize_connection,

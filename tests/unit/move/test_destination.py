@@ -11,7 +11,7 @@ import ddt
 from dmclone_driver import exception
 from dmclone_driver.move import peers
 from dmclone_driver.move import records
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import Names
 from tests.unit import base
@@ -205,7 +205,7 @@ class ActivateTestCase(DestinationTestCase):
         """What another node reads stays sealed when its gate opens late."""
         self.prepare()
         self.commit()
-        devices.seal(self.names)
+        LocalVolume(self.names).seal()
         peer = peers.Peer('c@backend', 'c@backend#pool', None, 'zone')
         next_id = str(uuid.uuid4())
         records.begin(self.context, self.row(), next_id, peer, 'iqn.c', 'c')
@@ -325,7 +325,7 @@ class DeleteTestCase(DestinationTestCase):
         records.abort(self.context, self.volume.id, self.placeholder_id)
         lv = self.b.backend.logical_volume(self.names)
         with self.assertRaisesRegex(RuntimeError, 'cut off'):
-            with devices.fail_writes(self.names, lv.size // 512):
+            with LocalVolume(self.names).fail_writes(lv.size // 512):
                 raise RuntimeError('cut off')
         self.device('gate').suspended = False
         self.assertTrue(self.discard())

@@ -184,7 +184,7 @@ class MigrationTestCase(HomeTestCase):
         """Then the peer asks for it before it opens the gate."""
         self.migrate()
         self.cloud.steps.start()
-        with mock.patch('dmclone_driver.node.devices.seal',
+        with mock.patch('dmclone_driver.node.devices.LocalVolume.seal',
                         side_effect=[OSError, True, True]):
             self.cloud.detach(self.volume, self.a)
         steps = [step for step in self.cloud.steps.log if

@@ -11,7 +11,7 @@ import ddt
 from dmclone_driver import exception
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import Names
 from tests.unit import base
 from tests.unit.fakes import steps
@@ -78,7 +78,7 @@ class VolumesTestCase(RecoveryTestCase):
         names = [Names(self.volume.id), Names(self.a.create().id)]
         with self.cloud.on(self.a):
             for each in names:
-                devices.ensure_export(each, 1024 ** 3)
+                LocalVolume(each).ensure_export(1024 ** 3)
         owner_row = records.owner_row
 
         def fails(context, name_id):
@@ -140,15 +140,15 @@ class AgainTestCase(RecoveryTestCase):
         self.other = self.a.create()
         self.names = Names(self.volume.id)
         self.broken = {self.names}
-        self.ensure_linear = devices.ensure_linear
-        self.patch('dmclone_driver.node.devices.ensure_linear',
-                   new=self.ensure)
-        self.restart(self.a, reboot=True)
+        ensure_linear = LocalVolume.ensure_linear
 
-    def ensure(self, names, lv, **kwargs):
-        if names in self.broken:
-            raise OSError('the-reason')
-        self.ensure_linear(names, lv, **kwargs)
+        def ensure(volume, lv, **kwargs):
+            if volume.names in self.broken:
+                raise OSError('the-reason')
+            ensure_linear(volume, lv, **kwargs)
+        self.patch('dmclone_driver.node.devices.LocalVolume.ensure_linear',
+                   new=ensure)
+        self.restart(self.a, reboot=True)
 
     def test_heals(self):
         self.cloud.watch(3)
@@ -590,7 +590,7 @@ class PreparedTestCase(RecoveryTestCase):
     def test_peer_reboots_and_home_dies_after_the_switchover(self):
         """Nobody but the old home knows that the new one has nothing."""
         self.restart(self.b, reboot=True)
-        with mock.patch('dmclone_driver.node.devices.seal',
+        with mock.patch('dmclone_driver.node.devices.LocalVolume.seal',
                         side_effect=steps.Killed('seal')):
             self.assertRaises(steps.Killed, self.cloud.detach, self.volume,
                               self.a)

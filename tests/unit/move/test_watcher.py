@@ -15,7 +15,7 @@ from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.move import watcher
 from dmclone_driver.node.devicemapper import status
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import Names
 from tests.unit import base
 
@@ -232,7 +232,7 @@ class PassiveTestCase(WatcherTestCase):
         self.assertIdle(self.b)
 
     def test_old_home_fails_to_seal(self):
-        with mock.patch('dmclone_driver.node.devices.seal',
+        with mock.patch('dmclone_driver.node.devices.LocalVolume.seal',
                         side_effect=OSError):
             self.see_no_answer()
 
@@ -529,8 +529,7 @@ class HydratingTestCase(WatcherTestCase):
             if end:
                 self.b.kernel.hydrate(self.path)
                 with self.cloud.on(self.b):
-                    devices.make_linear(
-                        self.names,
+                    LocalVolume(self.names).make_linear(
                         self.b.backend.logical_volume(self.names))
             steps, _ = self.look(seconds=1000)
             self.assertEqual([], [step for step in steps

@@ -7,7 +7,7 @@ from cinder import exception
 import ddt
 
 from dmclone_driver.node import deletion
-from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import lvm
 from tests.unit import base
@@ -38,7 +38,7 @@ class DeletionTestCase(base.MachineTestCase):
     def test_volume(self, with_handle):
         """Cleared through a handle, whether or not it has one."""
         if with_handle:
-            devices.ensure_linear(self.names, self.lv)
+            LocalVolume(self.names).ensure_linear(self.lv)
         self.delete()
         self.assertCleared(self.names.path())
         self.assertEqual(([], {}), (self.lvm.names(), self.kernel.devices))

@@ -8,6 +8,7 @@ from oslo_concurrency import processutils
 
 from dmclone_driver import exception
 from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
@@ -33,8 +34,8 @@ class DevicesTestCase(base.MachineTestCase):
         self.kernel.disks[DISK] = storage.GIB + 4096 * 512
 
     def build(self, disk=DISK, passive=True):
-        devices.build_clone(self.names, self.lv, METADATA, 128, TUNING,
-                            disk=disk, passive=passive)
+        LocalVolume(self.names).build_clone(self.lv, METADATA, 128, TUNING,
+                                            disk=disk, passive=passive)
 
     def device(self, role=HANDLE):
         return self.kernel.get(self.names.path(role))
@@ -43,7 +44,7 @@ class DevicesTestCase(base.MachineTestCase):
 class LinearTestCase(DevicesTestCase):
 
     def test_ensure_linear(self):
-        devices.ensure_linear(self.names, self.lv)
+        LocalVolume(self.names).ensure_linear(self.lv)
         segment, = self.device().table
         self.assertEqual((0, SECTORS, 'linear', [self.lv.path, '0']),
                          (segment.start, segment.length, segment.kind,
@@ -54,26 +55,26 @@ class LinearTestCase(DevicesTestCase):
     def test_handle_in_use_is_left_alone(self):
         self.build()
         before = self.device()
-        devices.ensure_linear(self.names, self.lv)
+        LocalVolume(self.names).ensure_linear(self.lv)
         self.assertIs(before, self.device())
         self.assertEqual('clone', before.kinds)
 
     def test_grow(self):
-        devices.ensure_linear(self.names, self.lv)
+        LocalVolume(self.names).ensure_linear(self.lv)
         self.device().opened = 1
         self.lvm.volumes[self.lv.path]['size'] *= 2
-        devices.grow(self.names, logical_volumes.find(
+        LocalVolume(self.names).grow(logical_volumes.find(
             self.lv.name, self.lv.group))
         self.assertEqual(2 * storage.GIB, self.device().size)
         self.assertFalse(self.device().suspended)
 
     def test_grow_that_fails_lets_go(self):
-        devices.ensure_linear(self.names, self.lv)
+        LocalVolume(self.names).ensure_linear(self.lv)
         for number in range(5):
             for after in (False, True):
                 self.steps.start(number, after=after)
                 self.assertRaises(processutils.ProcessExecutionError,
-                                  devices.grow, self.names, self.lv)
+                                  LocalVolume(self.names).grow, self.lv)
                 self.assertFalse(self.device().suspended)
                 self.assertEqual('linear', self.device().kinds)
 
@@ -83,8 +84,8 @@ class LinearTestCase(DevicesTestCase):
         suspended = []
         self.steps.observe = lambda: suspended.append(
             self.device().suspended)
-        error = self.assertRaises(exception.UnexpectedTable, devices.grow,
-                                  self.names, self.lv)
+        error = self.assertRaises(exception.UnexpectedTable,
+                                  LocalVolume(self.names).grow, self.lv)
         self.assertIn(self.names.path(), error.msg)
         self.assertIn('0/', error.msg)
         self.assertEqual('clone', self.device().kinds)
@@ -96,8 +97,8 @@ class LinearTestCase(DevicesTestCase):
         self.build(passive=False)
         clone = self.device().clone
         clone.bitmap['hydrated'] = clone.total
-        self.assertRaises(exception.UnexpectedTable, devices.grow,
-                          self.names, self.lv)
+        self.assertRaises(exception.UnexpectedTable,
+                          LocalVolume(self.names).grow, self.lv)
         self.assertEqual('clone', self.device().kinds)
 
 
@@ -168,7 +169,7 @@ class CloneTestCase(DevicesTestCase):
         self.assertTrue(self.device(SOURCE).suspended)
         self.assertEqual('error', self.device(SOURCE).kinds)
         self.assertFalse(self.kernel.write(self.names.path()))
-        devices.connect_source(self.names, DISK, SECTORS)
+        LocalVolume(self.names).connect_source(DISK, SECTORS)
         self.assertEqual('linear', self.device(SOURCE).kinds)
         self.assertFalse(self.device(SOURCE).suspended)
         self.assertEqual(0, self.device().clone.waiting)
@@ -178,28 +179,29 @@ class CloneTestCase(DevicesTestCase):
         self.build(disk=None, passive=False)
         self.steps.start(1)
         self.assertRaises(processutils.ProcessExecutionError,
-                          devices.connect_source, self.names, DISK, SECTORS)
+                          LocalVolume(self.names).connect_source, DISK,
+                          SECTORS)
         self.assertTrue(self.device(SOURCE).suspended)
 
     def test_open_gate(self):
         self.build()
         self.assertFalse(self.kernel.write(self.names.path()))
-        devices.open_gate(self.names)
+        LocalVolume(self.names).open_gate()
         self.assertEqual(0, self.device().clone.waiting)
         self.assertEqual(1, self.device().clone.bitmap['hydrated'])
         # Else the new home shows what the old one has changed since.
 
     def test_hydration(self):
         self.build(passive=False)
-        devices.start_hydration(self.names)
+        LocalVolume(self.names).start_hydration()
         self.assertTrue(self.device().clone.hydration)
-        self.assertTrue(devices.stop_hydration(self.names))
+        self.assertTrue(LocalVolume(self.names).stop_hydration())
         self.assertFalse(self.device().clone.hydration)
 
     def test_hydration_that_does_not_stop(self):
         self.build(disk=None, passive=False)
         self.kernel.write(self.names.path())
-        self.assertFalse(devices.stop_hydration(self.names))
+        self.assertFalse(LocalVolume(self.names).stop_hydration())
 
 
 @ddt.ddt
@@ -213,13 +215,13 @@ class MakeLinearTestCase(DevicesTestCase):
 
     def test_complete(self):
         self.device().opened = 1
-        self.assertTrue(devices.make_linear(self.names, self.lv))
+        self.assertTrue(LocalVolume(self.names).make_linear(self.lv))
         self.assertEqual('linear', self.device().kinds)
         self.assertEqual([self.lv.path], self.device().table[0].paths())
         self.assertFalse(self.device().suspended)
 
     def refuse(self):
-        self.assertFalse(devices.make_linear(self.names, self.lv))
+        self.assertFalse(LocalVolume(self.names).make_linear(self.lv))
         self.assertEqual('clone', self.device().kinds)
         self.assertIsNone(self.device().loaded)
         self.assertFalse(self.device().suspended)
@@ -242,13 +244,13 @@ class MakeLinearTestCase(DevicesTestCase):
         """The clone goes on."""
         self.steps.start(3)
         self.assertRaises(processutils.ProcessExecutionError,
-                          devices.make_linear, self.names, self.lv)
+                          LocalVolume(self.names).make_linear, self.lv)
         self.assertEqual('clone', self.device().kinds)
         self.assertFalse(self.device().suspended)
 
     def test_again(self):
         for _ in range(2):
-            self.assertTrue(devices.make_linear(self.names, self.lv))
+            self.assertTrue(LocalVolume(self.names).make_linear(self.lv))
         self.assertEqual('linear', self.device().kinds)
 
     @ddt.data(*itertools.product(range(5), (False, True)))
@@ -256,7 +258,7 @@ class MakeLinearTestCase(DevicesTestCase):
     def test_caller_is_killed(self, number, after):
         """It is finished all the same, unless it was never asked for."""
         self.steps.start(number, after=after, killed=True)
-        self.assertRaises(steps.Killed, devices.make_linear, self.names,
+        self.assertRaises(steps.Killed, LocalVolume(self.names).make_linear,
                           self.lv)
         self.assertEqual('linear' if number or after else 'clone',
                          self.device().kinds)
@@ -266,8 +268,8 @@ class MakeLinearTestCase(DevicesTestCase):
         """Nothing is done after that."""
         for number in range(5):
             self.steps.start(number, killed=True, power=True)
-            self.assertRaises(steps.Killed, devices.make_linear,
-                              self.names, self.lv)
+            self.assertRaises(steps.Killed,
+                              LocalVolume(self.names).make_linear, self.lv)
             self.assertEqual(number + 1, len(self.steps.log))
             self.assertEqual('clone', self.device().kinds)
             self.assertEqual(number >= 2, self.device().suspended)
@@ -276,7 +278,7 @@ class MakeLinearTestCase(DevicesTestCase):
     def test_abort(self):
         """Then it need not be complete."""
         self.clone.bitmap['hydrated'] = 0
-        devices.drop_clone(self.names, self.lv)
+        LocalVolume(self.names).drop_clone(self.lv)
         self.assertEqual('linear', self.device().kinds)
         self.assertFalse(self.device().suspended)
 
@@ -302,7 +304,7 @@ class ResumeLeftTestCase(DevicesTestCase):
 
     def test_table_that_was_loaded(self):
         """It was loaded after the check."""
-        devices.open_gate(self.names)
+        LocalVolume(self.names).open_gate()
         self.kernel.dmsetup(['load', self.names.of(HANDLE)],
                             '0 64 linear %s 0' % self.lv.path)
         devices.resume_left()
@@ -317,7 +319,7 @@ class ResumeLeftTestCase(DevicesTestCase):
 
     def test_one_that_cannot_be_resumed(self):
         other, lv = self.logical_volume()
-        devices.ensure_linear(other, lv)
+        LocalVolume(other).ensure_linear(lv)
         second = self.kernel.get(other.path())
         second.suspended = True
         self.steps.start(0)
@@ -340,22 +342,22 @@ class SourceTestCase(DevicesTestCase):
     def test_connected(self):
         """Whether what it points to answers or not."""
         self.build(disk=None)
-        self.assertFalse(devices.is_connected(self.names))
-        devices.connect_source(self.names, DISK, 100)
+        self.assertFalse(LocalVolume(self.names).is_connected())
+        LocalVolume(self.names).connect_source(DISK, 100)
         for suspended in (False, True):
             self.device(SOURCE).suspended = suspended
-            self.assertTrue(devices.is_connected(self.names))
+            self.assertTrue(LocalVolume(self.names).is_connected())
 
     def test_fail_without_source(self):
         self.build(disk=None, passive=False)
         self.kernel.write(self.names.path())
-        self.assertTrue(devices.fail_without_source(self.names))
+        self.assertTrue(LocalVolume(self.names).fail_without_source())
         self.assertFalse(self.device(SOURCE).suspended)
 
     def test_fail_with_a_source(self):
         self.build(passive=False)
         self.device().clone.waiting = 1
-        self.assertFalse(devices.fail_without_source(self.names))
+        self.assertFalse(LocalVolume(self.names).fail_without_source())
 
 
 class EvidenceTestCase(DevicesTestCase):
@@ -365,12 +367,12 @@ class EvidenceTestCase(DevicesTestCase):
         self.build()
 
     def test_never_written(self):
-        self.assertTrue(devices.never_written(self.names))
+        self.assertTrue(LocalVolume(self.names).never_written())
         # And will not be from here on.
         self.assertRaises(OSError, self.kernel.write, self.names.path())
 
     def assertNotProven(self):
-        self.assertFalse(devices.never_written(self.names))
+        self.assertFalse(LocalVolume(self.names).never_written())
         self.assertFalse(self.device().sealed)
 
     def test_waiting_write(self):
@@ -391,24 +393,24 @@ class EvidenceTestCase(DevicesTestCase):
             self.assertNotProven()
 
     def test_not_a_clone(self):
-        devices.open_gate(self.names)
-        devices.drop_clone(self.names, self.lv)
+        LocalVolume(self.names).open_gate()
+        LocalVolume(self.names).drop_clone(self.lv)
         self.assertNotProven()
 
     def test_no_handle(self):
-        devices.open_gate(self.names)
-        devices.remove(self.names, HANDLE)
-        self.assertTrue(devices.never_written(self.names))
+        LocalVolume(self.names).open_gate()
+        LocalVolume(self.names).remove(HANDLE)
+        self.assertTrue(LocalVolume(self.names).never_written())
 
 
 class ExportTestCase(DevicesTestCase):
 
     def setUp(self):
         super().setUp()
-        devices.ensure_linear(self.names, self.lv)
+        LocalVolume(self.names).ensure_linear(self.lv)
 
     def export(self):
-        devices.ensure_export(self.names, self.lv.size)
+        LocalVolume(self.names).ensure_export(self.lv.size)
 
     def test_export(self):
         self.export()
@@ -428,81 +430,81 @@ class ExportTestCase(DevicesTestCase):
         self.assertIs(before, self.device(EXPORT))
 
     def test_is_open(self):
-        self.assertFalse(devices.is_open(self.names))
+        self.assertFalse(LocalVolume(self.names).is_open())
         self.export()
-        self.assertFalse(devices.is_open(self.names))
+        self.assertFalse(LocalVolume(self.names).is_open())
         self.device().opened = 1
-        self.assertTrue(devices.is_open(self.names))
-        devices.remove(self.names, EXPORT)
-        self.assertTrue(devices.is_open(self.names))
+        self.assertTrue(LocalVolume(self.names).is_open())
+        LocalVolume(self.names).remove(EXPORT)
+        self.assertTrue(LocalVolume(self.names).is_open())
 
     def test_no_handle_is_not_open(self):
-        devices.remove(self.names, HANDLE)
-        self.assertIs(False, devices.is_open(self.names))
+        LocalVolume(self.names).remove(HANDLE)
+        self.assertIs(False, LocalVolume(self.names).is_open())
 
     def test_seal(self):
         self.export()
-        self.assertTrue(devices.seal(self.names))
+        self.assertTrue(LocalVolume(self.names).seal())
         self.assertRaises(OSError, self.kernel.write, self.names.path())
 
     def test_seal_makes_durable_what_was_acknowledged(self):
         """The guest's next flush goes to the new home alone."""
-        devices.seal(self.names)
+        LocalVolume(self.names).seal()
         self.assertIn(self.names.path(), self.kernel.flushed)
 
     def test_seal_of_a_disk_that_fails(self):
         """It must not stay writable for that."""
         self.patch('dmclone_driver.privsep.block.flush_disk',
                    side_effect=OSError)
-        self.assertTrue(devices.seal(self.names))
+        self.assertTrue(LocalVolume(self.names).seal())
         self.assertTrue(self.device().sealed)
 
     def test_seal_at_a_start(self):
         """It waits for no disk."""
-        devices.seal(self.names, flush=False)
+        LocalVolume(self.names).seal(flush=False)
         self.assertTrue(self.device().sealed)
         self.assertEqual([], self.kernel.flushed)
 
     def test_seal_of_a_clone_whose_gate_is_closed(self):
         """A flush would wait there for ever; nothing was written."""
-        devices.remove(self.names, HANDLE)
+        LocalVolume(self.names).remove(HANDLE)
         self.build(passive=True)
-        self.assertTrue(devices.seal(self.names))
+        self.assertTrue(LocalVolume(self.names).seal())
         self.assertNotIn(self.names.path(), self.kernel.flushed)
 
     def test_seal_of_an_open_device(self):
         """Nobody writes any more, but something may be under way."""
         self.export()
         self.device().opened = 1
-        self.assertFalse(devices.seal(self.names))
+        self.assertFalse(LocalVolume(self.names).seal())
         self.assertTrue(self.device().sealed)
         self.device().opened = 0
-        self.assertTrue(devices.seal(self.names))
+        self.assertTrue(LocalVolume(self.names).seal())
 
     def test_seal_of_nothing(self):
         """What is not there yet may appear, writable."""
-        devices.remove(self.names, HANDLE)
-        self.assertFalse(devices.seal(self.names))
+        LocalVolume(self.names).remove(HANDLE)
+        self.assertFalse(LocalVolume(self.names).seal())
 
 
 class RemoveTestCase(DevicesTestCase):
 
     def test_all_in_their_order(self):
         self.build(passive=False)
-        devices.remove(self.names, EXPORT, HANDLE, GATE, SOURCE)
+        LocalVolume(self.names).remove(EXPORT, HANDLE, GATE, SOURCE)
         self.assertEqual({}, self.kernel.devices)
-        devices.remove(self.names, EXPORT, HANDLE, GATE, SOURCE)
+        LocalVolume(self.names).remove(EXPORT, HANDLE, GATE, SOURCE)
 
     def test_in_use(self):
         self.build(passive=False)
         self.device().opened = 1
-        self.assertRaises(processutils.ProcessExecutionError, devices.remove,
-                          self.names, HANDLE, GATE)
+        self.assertRaises(processutils.ProcessExecutionError,
+                          LocalVolume(self.names).remove, HANDLE, GATE)
         self.assertIsNotNone(self.device(GATE))
 
     def test_others_stay(self):
-        devices.ensure_linear(self.names, self.lv)
+        LocalVolume(self.names).ensure_linear(self.lv)
         other, lv = self.logical_volume()
-        devices.ensure_linear(other, lv)
-        devices.remove(self.names, HANDLE)
+        LocalVolume(other).ensure_linear(lv)
+        LocalVolume(self.names).remove(HANDLE)
         self.assertEqual([other.of(HANDLE)], list(self.kernel.devices))
