@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
+from pbr import version as pbr_version
+
 extensions = [
     'openstackdocstheme',
     'oslo_config.sphinxext',
@@ -8,6 +10,11 @@ extensions = [
 project = 'dmclone_driver'
 copyright = 'dmclone_driver developers'
 master_doc = 'index'
+# Of the installed package. What the theme would take on its own leaves
+# setup.cfg out of account.
+_package = pbr_version.VersionInfo('dmclone_driver')
+release = _package.release_string()
+version = _package.version_string()
 openstackdocs_auto_name = False
 openstackdocs_auto_version = False
 html_theme = 'openstackdocs'

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documentation's map of the code is that of the code."""
+"""What the documentation says about the code is true of the code."""
 
 import ast
+import configparser
+import importlib.metadata
 import pathlib
 import re
+import runpy
 
+from pbr import version as pbr_version
+
+from dmclone_driver import driver
 from tests.unit import base
 
 TOP = pathlib.Path(__file__).parents[2]
@@ -27,3 +33,32 @@ class MapTestCase(base.PlainTestCase):
                     r':mod:`(\w+)`', r'``\1``',
                     docstring.partition('\n')[0].rstrip('.'))
         self.assertEqual(lines, self.listed())
+
+
+class VersionTestCase(base.PlainTestCase):
+    """The places that name the release agree."""
+
+    VERSION = driver.DMCloneVolumeDriver.VERSION
+
+    def test_package(self):
+        parser = configparser.ConfigParser()
+        parser.read(TOP / 'setup.cfg')
+        self.assertEqual(self.VERSION, parser.get('metadata', 'version'))
+
+    def test_release_notes(self):
+        """The newest release that a note introduces is this one."""
+        introduced = set()
+        for note in (TOP / 'releasenotes/notes').glob('*.yaml'):
+            introduced.update(re.findall(
+                r'^prelude: >\n +dmclone_driver (\d+\.\d+\.\d+) ',
+                note.read_text(), re.MULTILINE))
+        self.assertEqual(self.VERSION, max(
+            introduced, key=lambda text: tuple(map(int, text.split('.')))))
+
+    def test_documentation(self):
+        """The documentation shows the version of the installed package."""
+        settings = runpy.run_path(str(TOP / 'doc/source/conf.py'))
+        installed = pbr_version.SemanticVersion.from_pip_string(
+            importlib.metadata.version('dmclone_driver'))
+        self.assertEqual(installed.release_string(), settings['release'])
+        self.assertEqual(installed.brief_string(), settings['version'])
