@@ -407,7 +407,7 @@ class Destination:
                 return False
             if placeholder.state == State.ABORTED:
                 return self._delete_aborted(names, placeholder)
-            for attempt in range(CLOSE_ATTEMPTS):
+            for _attempt in range(CLOSE_ATTEMPTS):
                 if self._delete_unwritten(context, volume_id, names):
                     return True
                 if LocalVolume(names).maybe_written():
@@ -443,7 +443,7 @@ class Destination:
         lv = self._backend.logical_volume(names)
         with (contextlib.nullcontext() if lv is None else
               LocalVolume(names).fail_writes(table.sectors(lv.size))):
-            for attempt in range(CLOSE_ATTEMPTS):
+            for _attempt in range(CLOSE_ATTEMPTS):
                 if not LocalVolume(names).is_open():
                     self._teardown.delete_destination(names, placeholder)
                     return True

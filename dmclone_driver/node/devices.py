@@ -249,7 +249,7 @@ class LocalVolume:
         :returns: whether all copies have ended
         """
         dmsetup.message(self.names.of(HANDLE), 'disable_hydration')
-        for attempt in range(STOP_ATTEMPTS):
+        for _attempt in range(STOP_ATTEMPTS):
             if not dmsetup.clone(self.names.of(HANDLE)).hydrating:
                 return True
             time.sleep(0.5)
@@ -279,7 +279,7 @@ class LocalVolume:
 
         :returns: whether all copies have ended
         """
-        for attempt in range(STOP_ATTEMPTS):
+        for _attempt in range(STOP_ATTEMPTS):
             if sysfs.is_suspended(self.names.of(SOURCE)):
                 dmsetup.resume(self.names.of(SOURCE))
             if not dmsetup.clone(self.names.of(HANDLE)).hydrating:
@@ -332,7 +332,7 @@ class LocalVolume:
         """
         if not self.exists():
             return False
-        for attempt in range(2):
+        for _attempt in range(2):
             status = dmsetup.clone(self.names.of(HANDLE))
             if status is None or not status.written:
                 return False

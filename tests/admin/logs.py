@@ -19,7 +19,7 @@ class Logs:
         for path in (test.home.machine.logs / 'cinder-volume.log',
                      test.peer.machine.logs / 'cinder-volume.log',
                      paths.LOGS / 'cinder-scheduler.log'):
-            log = open(path, errors='replace')
+            log = open(path, errors='replace')  # noqa: SIM115
             test.addCleanup(log.close)
             log.seek(0, os.SEEK_END)
             self._files.append(log)

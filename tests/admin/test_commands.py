@@ -115,7 +115,9 @@ class CommandsTest(base.StoppingTest):
                 2 * TO_ANSWER, lambda: all(volume.requests[-1].asked
                                            for volume in volumes))
             self.logs.wait_for(TO_SEE, lambda: all(
-                [self.see(volume.requests[-1]) for volume in volumes]))
+                # A list: each has to be seen.
+                [self.see(volume.requests[-1])  # noqa: C419
+                 for volume in volumes]))
             self.go_on()
             for job in asked:
                 job.result()
@@ -135,7 +137,7 @@ class CommandsTest(base.StoppingTest):
                     'cinder-manage', 'volume', 'update_host',
                     '--currenthost', one, '--newhost', other)
                 self.assertEqual({other}, set(self.hosts().values()))
-                wait.until(lambda: self.hosts() == hosts,
+                wait.until(lambda hosts=hosts: self.hosts() == hosts,
                            'all hosts to be put back', TO_PUT_BACK)
             for volume in volumes:
                 for request in volume.requests:
@@ -245,7 +247,8 @@ class CommandsTest(base.StoppingTest):
                 self.ask(request)
                 if last:
                     return
-                wait.until(lambda: self.see(request), request.name, TO_ANSWER)
+                wait.until(lambda asked=request: self.see(asked), request.name,
+                           TO_ANSWER)
                 request.operation.put_right(request)
                 self.reset_right(volume)
             except Exception as error:

@@ -6,6 +6,7 @@ laboratory's environment and network.
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import subprocess
@@ -44,10 +45,8 @@ class Programs:
         if self._running is None:
             return
         process, number = self._running
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-        except ProcessLookupError:
-            pass
 
     def run(self, argv, stop=signal.SIGTERM, **kwargs):
         """Run a program and return its exit code.
@@ -115,11 +114,10 @@ def _in_own_lab(programs, live, keep):
 
 
 def _run(programs, live, keep):
-    if not network.exists():
-        # Takes minutes the first time; somebody may bring a laboratory up
-        # meanwhile, which is then not ours to take down.
-        if programs.run([*_LAB, 'setup']):
-            return 1
+    # The setup takes minutes the first time; somebody may bring a laboratory
+    # up meanwhile, which is then not ours to take down.
+    if not network.exists() and programs.run([*_LAB, 'setup']):
+        return 1
     if not network.exists():
         return _in_own_lab(programs, live, keep)
     errors.say('using the laboratory that is up')

@@ -25,7 +25,7 @@ class Monitor:
 
     def __init__(self, path):
         self._socket = socket.socket(socket.AF_UNIX)
-        for attempt in range(100):
+        for _attempt in range(100):
             try:
                 self._socket.connect(path)
                 break

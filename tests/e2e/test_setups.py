@@ -144,7 +144,7 @@ class SetupTest(base.SetupTest):
         self.assertEqual('', home.run('tgtadm --op show --mode target'))
 
     def test_idle_volumes_cost_nothing(self):
-        for number in range(3):
+        for _number in range(3):
             home = self.home(self.user.create_volume()['id'])
         home.run('sleep 5')
         seen = len(home.log('cinder-volume'))

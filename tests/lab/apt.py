@@ -21,7 +21,7 @@ _POLICY_KEPT = pathlib.Path('/usr/sbin/policy-rc.d.dmclone-lab-kept')
 
 def codename():
     """The suite that the machine runs, bookworm for Debian 12."""
-    for line in open('/etc/os-release'):
+    for line in pathlib.Path('/etc/os-release').read_text().splitlines():
         if line.startswith('VERSION_CODENAME='):
             return line.partition('=')[2].strip().strip('"')
     raise errors.LabError('/etc/os-release names no VERSION_CODENAME')
@@ -62,7 +62,8 @@ def sources():
     found = []
     for path in ['/etc/apt/sources.list',
                  *sorted(glob.glob('/etc/apt/sources.list.d/*'))]:
-        text = open(path).read() if os.path.isfile(path) else ''
+        text = (pathlib.Path(path).read_text() if os.path.isfile(path)
+                else '')
         if path.endswith('.sources'):
             found += _stanzas(text)
         elif path.endswith('.list'):
@@ -191,5 +192,5 @@ def make_root(packages, newer, tarball, log):
             input='\n'.join([*own_lines(), *lines_of(suite)]).encode(),
             timeout=1800)
     if done.returncode:
-        raise errors.LabError('mmdebstrap failed: %s' % open(log).read()[
-            -3000:])
+        raise errors.LabError(
+            'mmdebstrap failed: %s' % pathlib.Path(log).read_text()[-3000:])

@@ -49,8 +49,8 @@ def nova_control():
     settings['conductor'] = {'workers': '1'}
     settings['scheduler'] = {'workers': '1',
                              'discover_hosts_in_cells_interval': '5'}
-    settings['quota'] = {name: '-1' for name in (
-        'instances', 'cores', 'ram', 'server_groups')}
+    settings['quota'] = dict.fromkeys(
+        ('instances', 'cores', 'ram', 'server_groups'), '-1')
     return settings
 
 

@@ -51,8 +51,8 @@ def build(target):
     for template, name in zip(_TEMPLATES, ('init', 'bin/writer')):
         shutil.copy(template, root / name)
         (root / name).chmod(0o755)
-    command.run(['sh', '-c', 'find . | cpio --quiet -o -H newc | '
-                 'gzip -9 > ../initrd'], cwd=root)
+    command.run(['sh', '-c', ('find . | cpio --quiet -o -H newc | '
+                              'gzip -9 > ../initrd')], cwd=root)
     shutil.copy(_found(source, 'vmlinuz-*'), target / 'kernel')
     shutil.rmtree(root)
     shutil.rmtree(source)

@@ -6,6 +6,7 @@ process itself before it becomes the program, so that a crash of the command
 leaves nothing unknown; pid and start time together name it for ever.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -102,10 +103,8 @@ def alive(name):
 
 def _signal(pids, number):
     for pid in pids:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-        except ProcessLookupError:
-            pass
 
 
 def send(name, number):
@@ -114,10 +113,8 @@ def send(name, number):
 
 
 def _reap(name):
-    try:
+    with contextlib.suppress(ChildProcessError):
         os.waitpid(load(name)['pid'], os.WNOHANG)
-    except ChildProcessError:
-        pass
 
 
 def _wait_gone(name, timeout):

@@ -41,8 +41,8 @@ class Console:
     def __init__(self, lab, server_id):
         self._files = {name: node.machine.instances / server_id /
                        'console.log' for name, node in lab.nodes.items()}
-        self._read = {name: 0 for name in self._files}
-        self._rest = {name: '' for name in self._files}
+        self._read = dict.fromkeys(self._files, 0)
+        self._rest = dict.fromkeys(self._files, '')
         self.lines = []
         #: What the guest's kernel said when it crashed, if it did.
         self.crash = None

@@ -24,8 +24,8 @@ _HOLE = """awk -v at=%d '$3 == "linear" {
 _REFUSES_WRITES = ("modprobe dm-flakey; sed -E 's/linear (\\S+ \\S+)/"
                    "flakey \\1 0 1 1 error_writes/'")
 _FAILS = "sed 's/linear .*/error/'"
-_SWAP = ' | dmsetup load {0} && dmsetup suspend --noflush {0}; ' \
-    'dmsetup resume {0}'
+_SWAP = (' | dmsetup load {0} && dmsetup suspend --noflush {0}; '
+         'dmsetup resume {0}')
 
 
 class BadDisksTest(base.E2ETest):

@@ -9,10 +9,10 @@ class WhileHydratingTest(base.HydratingTest):
     """A node or its service is away while the data is still moving."""
 
     def test_volume_is_deleted_while_its_source_is_down(self):
-        with self.slow_network(self.peer):
-            with self.attached(self.volume_id, self.peer):
-                self.assertTrue(self.placeholders(self.volume_id))
-                self.node.cut_power()
+        with (self.slow_network(self.peer),
+              self.attached(self.volume_id, self.peer)):
+            self.assertTrue(self.placeholders(self.volume_id))
+            self.node.cut_power()
         self.user.delete_volume(self.volume_id)
         self.assertEqual([], leftovers.volumes(self.peer))
         self.node.start()

@@ -52,17 +52,15 @@ class History(history.History):
 
     def look_at_stats(self, node, fault=None):
         """Let a node report its capacity, as it does each minute."""
-        with self.fault(fault):
-            with self.cloud.on(node):
-                node.backend.correct_all(self.cloud.context)
+        with self.fault(fault), self.cloud.on(node):
+            node.backend.correct_all(self.cloud.context)
 
     def delete_placeholder(self, row_id, fault=None):
         """As VolumeManager.delete_volume; see there."""
         node = self._node_of(row_id)
         if not node.down:
-            with self.fault(fault):
-                with self.cloud.on(node):
-                    self._delete_row(node, row_id)
+            with self.fault(fault), self.cloud.on(node):
+                self._delete_row(node, row_id)
 
     def _node_of(self, row_id):
         row = self.cloud.database.rows[row_id]
@@ -147,10 +145,9 @@ class History(history.History):
         """Delete such an attachment, as an operator does."""
         record, home = self.leaked.pop(0), self.home()
         if record.connector and not home.down:
-            with self.fault(fault):
-                with self.cloud.on(home):
-                    home.driver.terminate_connection(
-                        self.cloud.row(self.volume_id), record.connector)
+            with self.fault(fault), self.cloud.on(home):
+                home.driver.terminate_connection(
+                    self.cloud.row(self.volume_id), record.connector)
         del self.cloud.database.attachments[record.id]
 
     def attach(self, node, fault=None):

@@ -303,10 +303,9 @@ class History:
         record = self.attached[node]
         home = self.home()
         if record.connector and not home.down:
-            with self.fault(fault):
-                with self.cloud.on(home):
-                    home.driver.terminate_connection(
-                        self.cloud.row(self.volume_id), record.connector)
+            with self.fault(fault), self.cloud.on(home):
+                home.driver.terminate_connection(
+                    self.cloud.row(self.volume_id), record.connector)
         self.drop(node)
 
     # Time

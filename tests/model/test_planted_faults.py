@@ -174,8 +174,8 @@ FAULTS_OF_MEMORY = {
         ('move.completion.Completion._is_known',
          lambda self, context, names, lv: True, 'left over'),
     'home discarded that the database has forgotten':
-        ('move.teardown.Teardown.refuse_opened '
-         'move.home.Home._has_moved_away',
+        (('move.teardown.Teardown.refuse_opened '
+          'move.home.Home._has_moved_away'),
          lambda *args: None, 'is not on'),
 }
 

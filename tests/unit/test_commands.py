@@ -24,8 +24,8 @@ class ProgramTestCase(base.PlainTestCase):
         """Cinder's objects are not there before somebody registers them."""
         out = subprocess.run(
             [sys.executable, '-W', 'ignore', '-c',
-             'from dmclone_driver.cmd import program; '
-             'print(program.load_driver()[0].DMCloneVolumeDriver.VERSION)'],
+             ('from dmclone_driver.cmd import program; '
+              'print(program.load_driver()[0].DMCloneVolumeDriver.VERSION)')],
             check=True, capture_output=True, text=True).stdout
         self.assertEqual(driver.DMCloneVolumeDriver.VERSION, out.strip())
 

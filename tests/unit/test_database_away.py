@@ -28,7 +28,7 @@ class DatabaseAwayTestCase(base.CloudTestCase):
         if self.left is not None:
             self.left -= 1
             if self.left < 0:
-                raise db_exception.DBConnectionError()
+                raise db_exception.DBConnectionError
 
     @contextlib.contextmanager
     def away_after(self, statements):

@@ -6,6 +6,7 @@ state of a move, with the rows as they are and as an administrator may
 have reset them. It is refused, or done, and the data stays.
 """
 
+import contextlib
 import itertools
 from unittest import mock
 
@@ -295,11 +296,9 @@ class HostTestCase(HandsTestCase):
             # The pool is lost, too.
             self.change(row_id, {'host': name + '@dmclone'})
         row = self.row()
-        with self.cloud.on(self.node_of(row)):
-            try:
-                self.node_of(row).driver.extend_volume(row, 2)
-            except cinder_exception.CinderException:
-                pass
+        with (self.cloud.on(self.node_of(row)),
+              contextlib.suppress(cinder_exception.CinderException)):
+            self.node_of(row).driver.extend_volume(row, 2)
         for node in self.cloud.nodes.values():
             with self.cloud.on(node):
                 node.driver._update_volume_stats()

@@ -118,9 +118,9 @@ class HoldersTestCase(LocksTestCase):
     def test_error_under_the_lock(self):
         """It is not replaced by one of the release."""
         self.tooz.end = fail
-        with self.assertRaises(ZeroDivisionError):
-            with self.backend.lock('x'):
-                raise ZeroDivisionError
+        with (self.assertRaises(ZeroDivisionError),
+              self.backend.lock('x')):
+            raise ZeroDivisionError
         self.tooz.end = lambda: True
         with self.backend.lock('x', timeout=0):
             self.assertEqual({}, self.backend.locks.unreleased)

@@ -658,8 +658,8 @@ class CrashTestCase(RecoveryTestCase):
     def check(self, act, before, reboot, after):
         """Kill at each step; returns {where the volume ends: steps}."""
         wrong, ends = {}, {}
-        for step, volume, error in self.each_step(act, before, after=after,
-                                                  killed=True, power=reboot):
+        for step, volume, _error in self.each_step(act, before, after=after,
+                                                   killed=True, power=reboot):
             node = self.cloud.nodes[step.partition(':')[0]]
             other = self.b if node is self.a else self.a
             node.reboot() if reboot else node.stop()
@@ -694,7 +694,7 @@ class CrashTestCase(RecoveryTestCase):
             self.b.reboot()
 
         seen = []
-        for step, volume, error in self.each_step(
+        for step, volume, _error in self.each_step(
                 lambda volume: self.b.start(), before, after=after,
                 killed=True):
             seen.append(step)

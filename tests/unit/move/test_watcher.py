@@ -599,9 +599,9 @@ class StalledTestCase(WatcherTestCase):
 
     def test_busy_for_an_hour(self):
         with mock.patch.multiple('dmclone_driver.move.hydration.LOG',
-                                 **{level: mock.DEFAULT for level in (
-                                     'info', 'warning', 'error',
-                                     'exception')}) as log:
+                                 **dict.fromkeys(('info', 'warning', 'error',
+                                                  'exception'),
+                                                 mock.DEFAULT)) as log:
             self.pass_time(3600, requests=1)
         self.assertEqual([], [call for level in log.values()
                               for call in level.mock_calls])
@@ -687,8 +687,8 @@ class CompletionFailsTestCase(WatcherTestCase):
 
     def check(self, **fault):
         wrong = {}
-        for step, volume, error in self.each_step(self.act, self.before,
-                                                  **fault):
+        for step, volume, _error in self.each_step(self.act, self.before,
+                                                   **fault):
             self.cloud.watch(3)
             left = self.cloud.leftovers()
             if left or self.cloud.row(volume.id).host != self.b.pool:

@@ -24,8 +24,7 @@ def configuration(**options):
     return Configuration(**dict(
         target_helper='tgtadm', lvm_type='default', lvm_mirrors=0,
         dmclone_region_size=0, volume_driver='the.driver',
-        volume_group='volumes',
-        config_group='here', **{}) | options)
+        volume_group='volumes', config_group='here') | options)
 
 
 class Driver:

@@ -123,8 +123,8 @@ def _runs(pid):
 class HoldTestCase(PrivsepTestCase):
     """With a dmsetup that only writes down what it is asked."""
 
-    PROGRAM = '#!/bin/sh\necho "$@" >> %(log)s\n' \
-        'case $1 in suspend) read line <> %(pipe)s;; esac\n'
+    PROGRAM = ('#!/bin/sh\necho "$@" >> %(log)s\n'
+               'case $1 in suspend) read line <> %(pipe)s;; esac\n')
 
     def setUp(self):
         super().setUp()
