@@ -415,7 +415,7 @@ class ConnectionTestCase(DriverTestCase):
     def test_without_handle(self):
         """Nobody is sent to a device that is not there."""
         LocalVolume(self.names).remove(HANDLE)
-        for users in (0, 1):
+        for _users in (0, 1):
             error = self.assertRaises(
                 exception.HandleMissing, self.driver.initialize_connection,
                 self.row(), self.a.connector)

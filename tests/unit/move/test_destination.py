@@ -324,9 +324,9 @@ class DeleteTestCase(DestinationTestCase):
     def test_aborted_and_cut_off_while_its_writes_failed(self):
         records.abort(self.context, self.volume.id, self.placeholder_id)
         lv = self.b.backend.logical_volume(self.names)
-        with self.assertRaisesRegex(RuntimeError, 'cut off'):
-            with LocalVolume(self.names).fail_writes(lv.size // 512):
-                raise RuntimeError('cut off')
+        with self.assertRaisesRegex(RuntimeError, 'cut off'), (
+                LocalVolume(self.names).fail_writes(lv.size // 512)):
+            raise RuntimeError('cut off')
         self.device('gate').suspended = False
         self.assertTrue(self.discard())
         self.assertNothing()

@@ -105,7 +105,7 @@ class ActionsTestCase(PrivsepTestCase):
         self.assertEqual(command.TIMED_OUT, error.exit_code)
         with open(path) as stream:
             pid = int(stream.read())
-        for attempt in range(100):
+        for _attempt in range(100):
             if not _runs(pid):
                 return
             time.sleep(0.05)
