@@ -14,7 +14,7 @@ import json
 COPY_STATUS = 'target:'
 
 
-class State(str, enum.Enum):
+class State(enum.StrEnum):
     """The state of a placeholder's move."""
 
     #: The destination is built, or will be.
@@ -27,9 +27,6 @@ class State(str, enum.Enum):
     RELEASED = 'released'
     #: The source's node is lost, but the volume still needs the source.
     LOST = 'lost'
-
-    def __str__(self):
-        return self.value
 
 
 @dataclasses.dataclass(frozen=True)
