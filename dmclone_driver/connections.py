@@ -1,6 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections of instances, and of Cinder itself, to volumes."""
 
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
+from typing import Any
+
+from cinder import context as cinder_context
+from cinder.db import models
+from cinder import objects
 from cinder.volume import volume_types
 from cinder.volume import volume_utils
 from oslo_log import log as logging
@@ -10,8 +18,12 @@ from dmclone_driver.i18n import _
 from dmclone_driver.move import attachments
 from dmclone_driver.move import backend as backend_module
 from dmclone_driver.move import deadline as deadline_module
+from dmclone_driver.move.home import Home
 from dmclone_driver.move import messages
+from dmclone_driver.move.peers import Peer
+from dmclone_driver.move.peers import Peers
 from dmclone_driver.move import placeholders
+from dmclone_driver.move.preflight import Preflight
 from dmclone_driver.move import records
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import Names
@@ -22,7 +34,9 @@ LOG = logging.getLogger(__name__)
 class Connections:
     """Connects instances locally, and Cinder's own tasks over iSCSI."""
 
-    def __init__(self, backend, home, preflight, peers, target_driver):
+    def __init__(self, backend: backend_module.Backend, home: Home,
+                 preflight: Preflight, peers: Peers,
+                 target_driver: Any) -> None:
         self._backend = backend
         self._home = home
         self._preflight = preflight
@@ -30,9 +44,13 @@ class Connections:
         #: Cinder's target driver, for connections over iSCSI.
         self._target_driver = target_driver
 
-    def begin(self, volume, connector):
+    def begin(self, volume: objects.Volume,
+              connector: dict[str, Any]) -> dict[str, Any]:
         """Make a volume usable on the connector's host.
 
+        :returns: ``{'driver_volume_type': 'local', 'data': {'device_path':
+            '/dev/mapper/dmclone-...', 'volume_id': ...}}``, or the same of
+            Cinder's target driver: ``{'driver_volume_type': 'iscsi', ...}``
         :raises: NoPeer, MoveRefused, MoveFailed, HandleMissing,
             EncryptionRefused
         """
@@ -57,7 +75,8 @@ class Connections:
             return self._connect_local(volume, self._move(
                 context, volume, peer, connector, deadline))
 
-    def end(self, volume, connector):
+    def end(self, volume: objects.Volume,
+            connector: dict[str, Any] | None) -> bool:
         """End a connection, and continue a move that waited for its end.
 
         :returns: whether the volume's export, if any, is still needed
@@ -79,7 +98,8 @@ class Connections:
                 self._end_remote(context, volume, connector)
             return len(volume.volume_attachment) > 1
 
-    def find_server(self, context, volume, connector):
+    def find_server(self, context: cinder_context.RequestContext,
+                    volume: objects.Volume, connector: dict[str, Any]) -> None:
         """Verify that a peer can serve a connector; export nothing.
 
         :raises: NoPeer
@@ -94,7 +114,8 @@ class Connections:
                 messages.tell_user(row)
                 raise
 
-    def end_export(self, context, volume):
+    def end_export(self, context: cinder_context.RequestContext,
+                   volume: objects.Volume | models.Volume) -> None:
         """Remove an export without connections; keep the export of a move.
 
         Cinder also calls this when another attachment failed.
@@ -106,7 +127,9 @@ class Connections:
                 not attachments.elsewhere(volume, self._backend.node)):
             self._end_export(context, volume)
 
-    def _find_peer(self, context, volume, connector):
+    def _find_peer(self, context: cinder_context.RequestContext,
+                   volume: objects.Volume,
+                   connector: dict[str, Any]) -> Peer | None:
         """Return a connector's peer, or None for a remote attachment."""
         pool = volume_utils.extract_host(volume.host, 'pool')
         try:
@@ -117,7 +140,8 @@ class Connections:
             raise
 
     @staticmethod
-    def _refuse_encryption(context, volume):
+    def _refuse_encryption(context: cinder_context.RequestContext,
+                           volume: objects.Volume) -> None:
         """Refuse encryption that is not done by QEMU.
 
         os-brick's LuksEncryptor and CryptsetupEncryptor replace the path that
@@ -135,7 +159,7 @@ class Connections:
             raise exception.EncryptionRefused(
                 volume=volume.id, provider=encryption.get('provider'))
 
-    def _refuse_unusable(self, volume, action):
+    def _refuse_unusable(self, volume: objects.Volume, action: str) -> None:
         """Refuse a volume whose logical volume here has other data.
 
         :raises: PartlyDeleted, MovedAway
@@ -148,15 +172,17 @@ class Connections:
             messages.tell_user(volume)
             raise
 
-    def _move(self, context, volume, peer, connector, deadline):
+    def _move(self, context: cinder_context.RequestContext,
+              volume: objects.Volume, peer: Peer, connector: dict[str, Any],
+              deadline: deadline_module.Deadline) -> str:
         try:
             return self._home.move(context, volume, peer,
-                                   connector.get('host'), deadline)
+                                   connector['host'], deadline)
         except Exception:
             messages.tell_user(volume)
             raise
 
-    def _connect_at_home(self, volume):
+    def _connect_at_home(self, volume: objects.Volume) -> dict[str, Any]:
         names = Names(volume.name_id)
         if not LocalVolume(names).exists():
             messages.tell_user(volume)
@@ -165,11 +191,13 @@ class Connections:
         return self._connect_local(volume, names.path())
 
     @staticmethod
-    def _connect_local(volume, path):
+    def _connect_local(volume: objects.Volume, path: str) -> dict[str, Any]:
         return {'driver_volume_type': 'local',
                 'data': {'device_path': path, 'volume_id': volume.id}}
 
-    def _connect_internal(self, context, volume, connector):
+    def _connect_internal(self, context: cinder_context.RequestContext,
+                          volume: objects.Volume,
+                          connector: dict[str, Any]) -> dict[str, Any]:
         """Connect one of Cinder's own tasks without moving the volume."""
         if attachments.attached_on(connector, self._backend.node) or (
                 connector.get('initiator') ==
@@ -178,7 +206,9 @@ class Connections:
         self._preflight.refuse_while_moving(context, volume, _('copy'))
         return self._connect_remote(context, volume, connector)
 
-    def _connect_remote(self, context, volume, connector):
+    def _connect_remote(self, context: cinder_context.RequestContext,
+                        volume: objects.Volume,
+                        connector: dict[str, Any]) -> dict[str, Any]:
         # Cinder copies provider_location from the volume that it migrates.
         if self._backend.configuration.target_prefix + volume.name not in (
                 volume.provider_location or ''):
@@ -189,7 +219,8 @@ class Connections:
             volume.refresh()
         return self._target_driver.initialize_connection(volume, connector)
 
-    def _end_remote(self, context, volume, connector):
+    def _end_remote(self, context: cinder_context.RequestContext,
+                    volume: objects.Volume, connector: dict[str, Any]) -> None:
         """End a remote connection; remove the export after the last one."""
         self._target_driver.terminate_connection(volume, connector)
         if all(attachments.attached_on(record.connector,
@@ -198,11 +229,12 @@ class Connections:
                                                    self._backend.node)):
             self._end_export(context, volume)
 
-    def _end_export(self, context, volume):
+    def _end_export(self, context: cinder_context.RequestContext,
+                    volume: objects.Volume) -> None:
         self._target_driver.remove_export(context, volume)
         records.set_export(context, volume, None, None)
 
-    def _remote(self, volume):
+    def _remote(self, volume: objects.Volume) -> bool:
         """Whether a volume is exported for a connection, not for a move."""
-        return (volume.provider_location and
-                not records.prepared_move(volume))
+        return bool(volume.provider_location and
+                    not records.prepared_move(volume))

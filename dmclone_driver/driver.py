@@ -5,17 +5,21 @@ Cinder's LVM driver handles the logical volumes of one node. This driver adds
 the handles that users of a volume open, and the moves between nodes.
 """
 
+import collections.abc
 import contextlib
 import functools
+from typing import Any
 
 from cinder import context as cinder_context
 from cinder import coordination
+from cinder.db import models
 from cinder import exception as cinder_exception
 from cinder import interface
 from cinder import objects
 from cinder.volume.drivers import lvm
 from cinder.volume import volume_utils
 from oslo_concurrency import processutils
+from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_utils import importutils
 
@@ -24,6 +28,7 @@ from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import arrival
 from dmclone_driver.move import backend as backend_module
+from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import completion
 from dmclone_driver.move import destination
 from dmclone_driver.move import home
@@ -62,16 +67,21 @@ LOG = logging.getLogger(__name__)
 _CLEARED_EXPORT_FIELDS = ('provider_location', 'provider_auth',
                           'replication_driver_data')
 
+# A method of the driver whose first argument is a volume.
+_Method = collections.abc.Callable[..., Any]
 
-def _names(volume):
+
+def _names(volume: objects.Volume) -> Names:
     return Names(volume.name_id)
 
 
-def _in_one_place(action):
+def _in_one_place(action: str) -> collections.abc.Callable[[_Method],
+                                                           _Method]:
     """Refuse an operation while its volume (first argument) is moving."""
-    def decorate(method):
+    def decorate(method: _Method) -> _Method:
         @functools.wraps(method)
-        def run(self, volume, *args, **kwargs):
+        def run(self: 'DMCloneVolumeDriver', volume: objects.Volume,
+                *args: Any, **kwargs: Any) -> Any:
             context = backend_module.context_of(volume)
             with self._backend.lock(volume.id):
                 self._preflight.refuse_if_gone(context, volume, action)
@@ -88,21 +98,22 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     VERSION = '0.1.0'
     CI_WIKI_NAME = 'dmclone_driver_CI'
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.configuration.append_config_values(opts.MOVE_OPTS)
         self.protocol = 'local'
-        self._backend = None
-        self._server = None
+        # Nothing uses it before check_for_setup_error() has opened it.
+        self._backend: Backend = None  # type: ignore[assignment]
+        self._server: Any = None
 
     @classmethod
-    def get_driver_options(cls):
+    def get_driver_options(cls) -> list[cfg.Opt]:
         """Return the options of this driver and of its base classes."""
         return opts.MOVE_OPTS + super().get_driver_options()
 
     # Start-up
 
-    def check_for_setup_error(self):
+    def check_for_setup_error(self) -> None:
         """Verify the configuration, rebuild handles, start to serve peers.
 
         Cinder calls this again if it fails.
@@ -119,7 +130,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             self._backend = backend
             self._assemble()
 
-    def open_backend(self):
+    def open_backend(self) -> Backend:
         """Open this node's backend, without recovery and without peers.
 
         :returns: :class:`dmclone_driver.move.backend.Backend`
@@ -140,7 +151,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 self.configuration.dmclone_source_timeout),
             rpcapi.PeerClient())
 
-    def _assemble(self):
+    def _assemble(self) -> None:
         """Create the parts, run the recovery, then start to answer peers."""
         self._requests = peer_requests.PeerRequests(self._backend)
         self._teardown = teardown.Teardown(self._backend, self._requests)
@@ -175,7 +186,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             self._destination, self._source, self._backend.jobs))
         start.start_peer_sync(context)
 
-    def _update_volume_stats(self):
+    def _update_volume_stats(self) -> None:
         """Report LVM's capacities and this driver's capabilities.
 
         Cinder calls this each minute. It also reverts changes that Cinder's
@@ -200,17 +211,19 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     # Volumes
 
-    def create_volume(self, volume):
+    def create_volume(self, volume: objects.Volume) -> dict[str, Any]:
         """Create an empty volume; return the update of its row."""
         super().create_volume(volume)
         return self._model_update(volume)
 
-    def create_volume_from_snapshot(self, volume, snapshot):
+    def create_volume_from_snapshot(
+            self, volume: objects.Volume,
+            snapshot: objects.Snapshot) -> dict[str, Any]:
         """Create a volume from a snapshot; return the update of its row."""
         super().create_volume_from_snapshot(volume, snapshot)
         return self._model_update(volume)
 
-    def _model_update(self, volume):
+    def _model_update(self, volume: objects.Volume) -> dict[str, Any]:
         """Return the fields that Cinder has to change in a new row.
 
         Unchanged fields are left out: Cinder saves the update again after it
@@ -221,7 +234,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         return dict(update, provider_id=volume_utils.append_host(
             self.host, self.get_pool(volume)))
 
-    def local_path(self, volume, vg=None):
+    def local_path(self, volume: objects.Volume | objects.Snapshot,
+                   vg: str | None = None) -> str:
         """Return the handle of a volume, or the device of a snapshot.
 
         Only the handle is ever opened. To the kernel the logical volume below
@@ -231,17 +245,25 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             return _names(volume).path()
         return super().local_path(volume, vg)
 
-    def _ensure_handle(self, volume):
+    def _ensure_handle(self, volume: objects.Volume) -> None:
         names = _names(volume)
-        LocalVolume(names).ensure_linear(self._backend.logical_volume(names))
+        lv = self._backend.logical_volume(names)
+        # It was renamed or reverted a moment ago.
+        assert lv is not None
+        LocalVolume(names).ensure_linear(lv)
 
-    def _create_volume(self, name, size, lvm_type, mirror_count, vg=None):
+    def _create_volume(self, name: str, size: str, lvm_type: str,
+                       mirror_count: int, vg: Any = None) -> None:
         """Create a logical volume and its handle; all creations use this."""
         super()._create_volume(name, size, lvm_type, mirror_count, vg)
         names = Names(volume_utils.extract_id_from_volume_name(name))
-        LocalVolume(names).ensure_linear(self._backend.logical_volume(names))
+        lv = self._backend.logical_volume(names)
+        # It was created a moment ago.
+        assert lv is not None
+        LocalVolume(names).ensure_linear(lv)
 
-    def _delete_volume(self, volume, is_snapshot=False):
+    def _delete_volume(self, volume: objects.Volume | objects.Snapshot,
+                       is_snapshot: bool = False) -> None:
         """Clear and delete a logical volume; all deletions use this."""
         if is_snapshot:
             super()._delete_volume(volume, is_snapshot)
@@ -249,7 +271,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             deletion.delete_volume(_names(volume), self.vg,
                                    self.configuration)
 
-    def delete_volume(self, volume):
+    def delete_volume(self, volume: objects.Volume) -> None:
         """Delete a volume, hydrated or not; succeed if it is already gone.
 
         :raises: VolumeIsBusy, after which Cinder keeps the row; InvalidVolume
@@ -264,7 +286,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 raise cinder_exception.InvalidVolume(reason=error.msg)
             raise
 
-    def _delete_if_here(self, context, volume):
+    def _delete_if_here(self, context: cinder_context.RequestContext,
+                        volume: objects.Volume) -> None:
         with self._backend.lock(volume.id):
             if not (self._may_be_deleted(context, volume) and
                     self._home.roll_back(context, volume, deleting=True)):
@@ -274,7 +297,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
             self._teardown.remove(context, volume)
 
-    def _may_be_deleted(self, context, volume):
+    def _may_be_deleted(self, context: cinder_context.RequestContext,
+                        volume: objects.Volume) -> bool:
         """Whether a row is a user's volume whose data is on this node."""
         lv = self._backend.logical_volume(_names(volume))
         try:
@@ -293,12 +317,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         return False
 
     @staticmethod
-    def _log_refused_deletion(volume, error):
+    def _log_refused_deletion(volume: objects.Volume,
+                              error: cinder_exception.CinderException) -> None:
         LOG.error('Volume %(volume)s is not deleted: %(reason)s',
                   {'volume': volume.id, 'reason': error.msg})
 
     @_in_one_place(_('extend'))
-    def extend_volume(self, volume, new_size):
+    def extend_volume(self, volume: objects.Volume, new_size: int) -> None:
         """Extend a volume that is not moving."""
         names = _names(volume)
         if self.vg.lv_has_snapshot(volume.name):
@@ -313,13 +338,16 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         finally:
             # Cinder leaves the origin inactive if the extension fails.
             lv = self._backend.logical_volume(names)
+            # Otherwise the operation was refused (NotOnNode).
+            assert lv is not None
             logical_volumes.activate(lv)
             LocalVolume(names).ensure_linear(lv)
         steps.reached(Step.EXTENDED, names.name_id)
         LocalVolume(names).grow(lv)
         steps.reached(Step.SHOWN, names.name_id)
 
-    def create_cloned_volume(self, volume, src_vref):
+    def create_cloned_volume(self, volume: objects.Volume,
+                             src_vref: objects.Volume) -> dict[str, Any]:
         """Copy a volume that is not moving; return the update of its row.
 
         The copy reads a snapshot. A volume with a snapshot does not move, so
@@ -328,30 +356,41 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         super().create_cloned_volume(volume, src_vref)
         return self._model_update(volume)
 
-    def create_snapshot(self, snapshot):
+    def create_snapshot(self,
+                        snapshot: objects.Snapshot | dict[str, Any]) -> None:
         """Create a snapshot of a volume that is not moving."""
         if isinstance(snapshot, objects.Snapshot):
             self._snapshot_of(snapshot.volume, snapshot)
             return
         # The temporary snapshot from which Cinder's LVM driver copies.
         names = names_module.of_logical_volume(snapshot['volume_name'])
-        self._start_of_clone(records.owner_row(
-            cinder_context.get_admin_context(), names.name_id), snapshot)
+        # checks.check_options() verifies volume_name_template.
+        assert names is not None
+        volume = records.owner_row(cinder_context.get_admin_context(),
+                                   names.name_id)
+        if volume is None:
+            raise cinder_exception.VolumeNotFound(volume_id=names.name_id)
+        self._start_of_clone(volume, snapshot)
 
     @_in_one_place(_('snapshot'))
-    def _snapshot_of(self, volume, snapshot):
+    def _snapshot_of(self, volume: objects.Volume,
+                     snapshot: objects.Snapshot) -> None:
         self._freeze(volume, snapshot)
 
     @_in_one_place(_('clone'))
-    def _start_of_clone(self, volume, snapshot):
+    def _start_of_clone(self, volume: objects.Volume,
+                        snapshot: dict[str, Any]) -> None:
         self._freeze(volume, snapshot)
 
-    def _freeze(self, volume, snapshot):
+    def _freeze(self, volume: objects.Volume,
+                snapshot: objects.Snapshot | dict[str, Any]) -> None:
         block.flush_buffers(_names(volume).path())
         super().create_snapshot(snapshot)
 
     @_in_one_place(_('revert'))
-    def _revert(self, volume, context, snapshot):
+    def _revert(self, volume: objects.Volume,
+                context: cinder_context.RequestContext,
+                snapshot: objects.Snapshot) -> None:
         LocalVolume(_names(volume)).remove(HANDLE)
         try:
             self.vg.revert(self._escape_snapshot(snapshot.name))
@@ -362,11 +401,14 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         finally:
             self._ensure_handle(volume)
 
-    def revert_to_snapshot(self, context, volume, snapshot):
+    def revert_to_snapshot(self, context: cinder_context.RequestContext,
+                           volume: objects.Volume,
+                           snapshot: objects.Snapshot) -> None:
         """Revert a volume that is not moving and not in use."""
         self._revert(volume, context, snapshot)
 
-    def manage_existing(self, volume, existing_ref):
+    def manage_existing(self, volume: objects.Volume | objects.Snapshot,
+                        existing_ref: dict[str, str]) -> dict[str, Any] | None:
         """Take over a logical volume; return the update of its row.
 
         :raises: ManageExistingInvalidReference if it is part of a move,
@@ -387,19 +429,25 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         if isinstance(volume, objects.Volume):
             self._ensure_handle(volume)
             return self._model_update(volume)
+        return None
 
     @_in_one_place(_('unmanage'))
-    def unmanage(self, volume):
+    def unmanage(self, volume: objects.Volume) -> None:
         """Remove the handle, and keep the logical volume."""
         LocalVolume(_names(volume)).remove(HANDLE)
 
-    def migrate_volume(self, context, volume, host):
+    def migrate_volume(self, context: cinder_context.RequestContext,
+                       volume: objects.Volume,
+                       host: dict[str, Any]) -> tuple[bool, None]:
         """Leave a migration to Cinder's generic copy."""
         self._preflight.refuse_if_gone(context, volume, _('migrate'))
         self._preflight.refuse_while_moving(context, volume, _('migrate'))
         return False, None
 
-    def retype(self, context, volume, new_type, diff, host):
+    def retype(self, context: cinder_context.RequestContext,
+               volume: objects.Volume, new_type: objects.VolumeType,
+               diff: dict[str, Any],
+               host: dict[str, Any]) -> tuple[bool, dict[str, str]]:
         """Change a volume's type, and return the host that it is on now.
 
         Cinder saves the scheduler's host, which may be outdated, unless the
@@ -411,7 +459,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._backend.correct(context, volume)
         return True, {'host': volume.host}
 
-    def accept_transfer(self, context, volume, new_user, new_project):
+    def accept_transfer(self, context: cinder_context.RequestContext,
+                        volume: models.Volume, new_user: str,
+                        new_project: str) -> None:
         """Refuse to give a placeholder to another project.
 
         :param volume: the database's own row
@@ -419,22 +469,27 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """
         self._preflight.refuse_placeholder(volume, _('transfer'))
 
-    def copy_image_to_volume(self, context, volume, image_service, image_id,
-                             disable_sparse=False):
+    def copy_image_to_volume(self, context: cinder_context.RequestContext,
+                             volume: objects.Volume, image_service: Any,
+                             image_id: str,
+                             disable_sparse: bool = False) -> None:
         """Copy an image to a volume, which must not move meanwhile."""
         with self._staying(context, volume):
             super().copy_image_to_volume(context, volume, image_service,
                                          image_id, disable_sparse)
 
-    def copy_image_to_encrypted_volume(self, context, volume, image_service,
-                                       image_id, disable_sparse=False):
+    def copy_image_to_encrypted_volume(
+            self, context: cinder_context.RequestContext,
+            volume: objects.Volume, image_service: Any, image_id: str,
+            disable_sparse: bool = False) -> None:
         """Copy an image to an encrypted volume, which must not move."""
         with self._staying(context, volume):
             super().copy_image_to_encrypted_volume(
                 context, volume, image_service, image_id, disable_sparse)
 
-    def copy_volume_to_image(self, context, volume, image_service,
-                             image_meta):
+    def copy_volume_to_image(self, context: cinder_context.RequestContext,
+                             volume: objects.Volume, image_service: Any,
+                             image_meta: dict[str, Any]) -> None:
         """Copy a volume to an image without moving the volume.
 
         :raises: NotHere, IsPlaceholder, PartlyDeleted, MovedAway
@@ -446,7 +501,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                                      image_meta)
 
     @contextlib.contextmanager
-    def _staying(self, context, volume):
+    def _staying(self, context: cinder_context.RequestContext,
+                 volume: objects.Volume) -> collections.abc.Iterator[None]:
         """Refuse to move a volume while this node writes to it.
 
         Cinder allows a volume to be attached while an image is copied to it.
@@ -462,8 +518,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         finally:
             self._preflight.staying.discard(volume.id)
 
-    def update_migrated_volume(self, context, volume, new_volume,
-                               original_volume_status):
+    def update_migrated_volume(
+            self, context: cinder_context.RequestContext,
+            volume: objects.Volume, new_volume: objects.Volume,
+            original_volume_status: str) -> dict[str, str | None]:
         """Keep the names of both logical volumes after a migration."""
         # Cinder's objects may be hours old, and Cinder uses them afterwards.
         volume.refresh()
@@ -475,7 +533,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     # Connections
 
-    def validate_connector(self, connector):
+    def validate_connector(self, connector: dict[str, Any]) -> bool:
         """Verify that a connector has a host and an initiator.
 
         Its peer is looked up in :meth:`create_export`, where the volume is
@@ -486,7 +544,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 raise cinder_exception.InvalidConnectorException(missing=key)
         return True
 
-    def create_export(self, context, volume, connector, vg=None):
+    def create_export(self, context: cinder_context.RequestContext,
+                      volume: objects.Volume, connector: dict[str, Any],
+                      vg: str | None = None) -> None:
         """Verify that a peer can serve a connector; export nothing.
 
         :raises: NoPeer
@@ -494,21 +554,24 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._connections.find_server(context, volume, connector)
 
     @classmethod
-    def clean_volume_file_locks(cls, volume_id):
+    def clean_volume_file_locks(cls, volume_id: str) -> None:
         """Remove the files of a lock that is no longer needed."""
         coordination.synchronized_remove('dmclone-*-%s' % volume_id)
 
-    def ensure_export(self, context, volume):
+    def ensure_export(self, context: cinder_context.RequestContext,
+                      volume: objects.Volume) -> None:
         """Do nothing: :mod:`recovery` has rebuilt all handles."""
 
-    def remove_export(self, context, volume):
+    def remove_export(self, context: cinder_context.RequestContext,
+                      volume: objects.Volume) -> None:
         """Remove an export without connections; keep the export of a move.
 
         Cinder also calls this when another attachment failed.
         """
         self._connections.end_export(context, volume)
 
-    def initialize_connection(self, volume, connector):
+    def initialize_connection(self, volume: objects.Volume,
+                              connector: dict[str, Any]) -> dict[str, Any]:
         """Make a volume usable on the connector's host.
 
         :returns: for an instance ``{'driver_volume_type': 'local', 'data':
@@ -518,7 +581,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """
         return self._connections.begin(volume, connector)
 
-    def terminate_connection(self, volume, connector, **kwargs):
+    def terminate_connection(self, volume: objects.Volume,
+                             connector: dict[str, Any] | None,
+                             **kwargs: Any) -> bool:
         """End a connection, and continue a move that waited for its end.
 
         :returns: whether the volume's export, if any, is still needed

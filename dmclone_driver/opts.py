@@ -96,7 +96,7 @@ CONF = cfg.CONF
 CONF.register_opts(MOVE_OPTS, group=configuration.SHARED_CONF_GROUP)
 
 
-def list_opts():
+def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """Return the options for the sample file, as oslo.config expects them."""
     return [(configuration.SHARED_CONF_GROUP,
              MOVE_OPTS)]

@@ -107,7 +107,7 @@ FLOWS = {'attach away': ATTACH_AWAY, 'live migration': MIGRATE,
          'extension': EXTEND}
 
 
-def reached(step, row_id):
+def reached(step: Step, row_id: str) -> None:
     """Log that a step is done.
 
     :param row_id: of the volume or placeholder, or the name of its logical

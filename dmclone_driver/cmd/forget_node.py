@@ -3,9 +3,11 @@
 
 import sys
 
+from cinder import context as cinder_context
 from oslo_config import cfg
 
 from dmclone_driver.cmd import program
+from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import lost_node
 from dmclone_driver.move import peer_requests
 
@@ -20,13 +22,13 @@ OPTIONS = [
 ]
 
 
-def _forget(context, backend):
+def _forget(context: cinder_context.RequestContext, backend: Backend) -> int:
     lost = lost_node.LostNode(
         backend, peer_requests.PeerRequests(backend), CONF.node)
     return program.tell(lost.run(context, CONF.do_it), CONF.do_it)
 
 
-def main():
+def main() -> int | str:
     """Print one line per action; return 1 if any is not done."""
     return program.run(OPTIONS, _forget)
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared by the commands: reads the configuration and opens a backend."""
 
+import collections.abc
 import shlex
 import sys
+import types
 
 from cinder.common import config  # noqa: F401, registers Cinder's options
 from cinder import context
@@ -18,9 +20,13 @@ from oslo_log import log as logging
 from oslo_privsep import priv_context
 
 from dmclone_driver import exception
+from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import plan
 
 CONF = cfg.CONF
+
+# What a command does with a backend; returns an exit code.
+_Command = collections.abc.Callable[[context.RequestContext, Backend], int]
 
 BACKEND = cfg.StrOpt('backend', positional=True, required=True,
                      help='Section of cinder.conf that configures the '
@@ -30,7 +36,7 @@ DO_IT = cfg.BoolOpt('do-it', default=False,
                          'changed.')
 
 
-def load_driver():
+def load_driver() -> tuple[types.ModuleType, list[cfg.Opt]]:
     """Return the driver's module, and Cinder's options of a backend.
 
     Cinder's objects have to be registered first: both modules use them when
@@ -42,7 +48,7 @@ def load_driver():
     return driver, manager.volume_backend_opts
 
 
-def _open_backend(name):
+def _open_backend(name: str) -> Backend:
     os_brick.setup(CONF)
     priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
     driver, options = load_driver()
@@ -54,7 +60,7 @@ def _open_backend(name):
         configuration=configured, host='%s@%s' % (host, name)).open_backend()
 
 
-def run(options, function):
+def run(options: list[cfg.Opt], function: _Command) -> int | str:
     """Read options, and run a command with the backend that they name.
 
     :param options: of the command, :data:`BACKEND` among them
@@ -79,7 +85,7 @@ def run(options, function):
         return str(error)
 
 
-def tell(found, done):
+def tell(found: collections.abc.Iterable[plan.Action], done: bool) -> int:
     """Print one line per action; return 1 if any is not done.
 
     :param found: iterator of :class:`dmclone_driver.move.plan.Action`

@@ -3,9 +3,11 @@
 
 import sys
 
+from cinder import context as cinder_context
 from oslo_config import cfg
 
 from dmclone_driver.cmd import program
+from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import leftovers
 from dmclone_driver.move import restorer
 
@@ -29,7 +31,8 @@ OPTIONS = [
 ]
 
 
-def _reconcile(context, backend):
+def _reconcile(context: cinder_context.RequestContext,
+               backend: Backend) -> int:
     if CONF.restore:
         return program.tell(restorer.Restorer(backend).run(
             context, CONF.restore, CONF.do_it), CONF.do_it)
@@ -41,7 +44,7 @@ def _reconcile(context, backend):
     return int(any(leftover.kept or not CONF.remove for leftover in found))
 
 
-def _show_jobs(kinds):
+def _show_jobs(kinds: dict[str, list[str]]) -> int:
     """Print one line per job; return 1 if there is any.
 
     :param kinds: {name of a kind of jobs: ids of their objects}
@@ -52,7 +55,7 @@ def _show_jobs(kinds):
     return int(bool(kinds))
 
 
-def main():
+def main() -> int | str:
     """Print one line per leftover; return 1 if any is not removed."""
     return program.run(OPTIONS, _reconcile)
 

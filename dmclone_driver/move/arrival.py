@@ -6,16 +6,24 @@ guest runs on this node. Then this node makes itself the volume's home, in
 whatever state the old home is.
 """
 
+from cinder import context as cinder_context
 from oslo_log import log as logging
 
 from dmclone_driver import exception
 from dmclone_driver.move import attachments
+from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.clone_state import CloneState
+from dmclone_driver.move.destination import Destination
 from dmclone_driver.move import jobs
+from dmclone_driver.move.messages import Troubles
+from dmclone_driver.move.peer_requests import PeerRequests
+from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper.status import CloneStatus
 from dmclone_driver.node import names as names_module
+from dmclone_driver.node.names import Names
 
 LOG = logging.getLogger(__name__)
 
@@ -27,14 +35,16 @@ RETRY_WRITE = 2
 class Arrival:
     """Activate or delete the passive clones of this node."""
 
-    def __init__(self, backend, destination, requests, troubles):
+    def __init__(self, backend: Backend, destination: Destination,
+                 requests: PeerRequests, troubles: Troubles) -> None:
         self._jobs = backend.jobs
         self._pauses = backend.jobs.pauses
         self._destination = destination
         self._requests = requests
         self._troubles = troubles
 
-    def look(self, context, names, status):
+    def look(self, context: cinder_context.RequestContext, names: Names,
+             status: CloneStatus) -> CloneState:
         """Activate or delete a passive clone according to its move."""
         due = (self._pauses.due('w' + names.name_id, RETRY_WRITE)
                if status.written else
@@ -58,21 +68,24 @@ class Arrival:
             self._jobs.start(names.name_id, self._activate, context, names)
         return CloneState.PASSIVE
 
-    def _delete_destination(self, context, placeholder):
+    def _delete_destination(self, context: cinder_context.RequestContext,
+                            placeholder: Placeholder) -> None:
         if self._destination.delete(context, placeholder.id):
             self._requests.forget_destination(context, placeholder)
             self.forget(names_module.Names(placeholder.id))
 
-    def _activate(self, context, names):
+    def _activate(self, context: cinder_context.RequestContext,
+                  names: Names) -> None:
         self._destination.activate(context, names.name_id)
         self.forget(names)
 
-    def forget(self, names):
+    def forget(self, names: Names) -> None:
         """Forget a clone that is not passive any longer."""
         self._pauses.forget(names.name_id)
         self._pauses.forget('w' + names.name_id)
 
-    def _take_write(self, context, names, placeholder):
+    def _take_write(self, context: cinder_context.RequestContext, names: Names,
+                    placeholder: Placeholder) -> State:
         """Switch over for a pending write, or abort if it is too early.
 
         :returns: the state of the move afterwards
@@ -96,7 +109,8 @@ class Arrival:
             return State.PREPARED
         return State.SWITCHED
 
-    def _refuse_write(self, context, names, placeholder):
+    def _refuse_write(self, context: cinder_context.RequestContext,
+                      names: Names, placeholder: Placeholder) -> State:
         """Abort a move whose destination was written too early.
 
         The move can't be kept for the guest. dm-clone may have read blocks

@@ -1,6 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """This node's backend: the objects that the parts of the driver share."""
 
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+from typing import TYPE_CHECKING
+
 from cinder import context as cinder_context
 from cinder import exception as cinder_exception
 from cinder import objects
@@ -14,6 +21,15 @@ from dmclone_driver.node import devices
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import Names
 
+if TYPE_CHECKING:
+    from cinder.brick.local_dev import lvm
+    from cinder.volume import configuration as cinder_configuration
+
+    from dmclone_driver.move.rpcapi import PeerClient
+    from dmclone_driver.node.initiator import Initiator
+    from dmclone_driver.node.metadata.base import MetadataStore
+    from dmclone_driver.node.targets.base import SourceTarget
+
 LOG = logging.getLogger(__name__)
 
 
@@ -22,16 +38,13 @@ class Backend:
 
     :ivar host: ``node@backend``
     :ivar group: Cinder's LVM object of the data volume group
-    :ivar metadata: :class:`dmclone_driver.node.metadata.base.MetadataStore`
-    :ivar target: :class:`dmclone_driver.node.targets.base.SourceTarget`
-    :ivar initiator: :class:`dmclone_driver.node.initiator.Initiator`
-    :ivar client: :class:`dmclone_driver.move.rpcapi.PeerClient`
-    :ivar locks: :class:`dmclone_driver.move.locks.Locks`
-    :ivar jobs: :class:`dmclone_driver.move.jobs.Jobs`
     """
 
-    def __init__(self, host, configuration, group, metadata, target,
-                 initiator, client):
+    def __init__(self, host: str,
+                 configuration: cinder_configuration.Configuration,
+                 group: lvm.LVM, metadata: MetadataStore,
+                 target: SourceTarget, initiator: Initiator,
+                 client: PeerClient) -> None:
         self.host = host
         self.configuration = configuration
         self.group = group
@@ -43,27 +56,28 @@ class Backend:
         self.locks = locks.Locks(host, self.jobs)
 
     @property
-    def node(self):
+    def node(self) -> str:
         """The node's name, as in the host of its cinder-volume."""
         return self.host.partition('@')[0]
 
-    def capabilities(self):
+    def capabilities(self) -> dict[str, Any]:
         """Return the driver's own capabilities for volume types."""
         return {'dmclone_metadata_backend': self.metadata.kind,
                 'dmclone_metadata_persistent': self.metadata.persistent}
 
     @property
-    def tuning(self):
+    def tuning(self) -> devices.Tuning:
         """The hydration settings for clones of this backend."""
         return devices.Tuning(
             self.configuration.dmclone_hydration_threshold,
             self.configuration.dmclone_hydration_batch_size)
 
-    def holds(self, row):
+    def holds(self, row: objects.Volume) -> bool:
         """Whether a row's logical volume is on this backend."""
         return records.backend_of(row) == self.host
 
-    def correct(self, context, row):
+    def correct(self, context: cinder_context.RequestContext,
+                row: objects.Volume) -> None:
         """Correct a row whose host was changed by another program.
 
         An operator's command, or Cinder after it has waited for an answer,
@@ -83,7 +97,7 @@ class Backend:
             records.put_back(context, row)
         row.refresh()
 
-    def correct_all(self, context):
+    def correct_all(self, context: cinder_context.RequestContext) -> None:
         """Correct all altered rows of this backend; find them in one query."""
         for row_id in records.altered(context, self.host):
             try:
@@ -94,13 +108,15 @@ class Backend:
                 LOG.exception('Correcting the row of volume %s failed; it is '
                               'tried again.', row_id)
 
-    def is_up(self, context, host):
+    def is_up(self, context: cinder_context.RequestContext,
+              host: str) -> bool:
         """Whether the service of a backend has reported recently."""
         service = self.service(context, host)
         return service is not None and service.is_up
 
     @staticmethod
-    def service(context, host):
+    def service(context: cinder_context.RequestContext,
+                host: str) -> objects.Service | None:
         """Return the service of a backend, running or not, or None."""
         try:
             return objects.Service.get_by_args(context.elevated(), host,
@@ -108,11 +124,12 @@ class Backend:
         except cinder_exception.ServiceNotFound:
             return None
 
-    def logical_volume(self, names):
+    def logical_volume(
+            self, names: Names) -> logical_volumes.LogicalVolume | None:
         """Return a volume's logical volume, or None."""
         return logical_volumes.find(names.volume, self.group.vg_name)
 
-    def warm_up(self):
+    def warm_up(self) -> None:
         """Start the privileged daemons of Cinder and os-brick.
 
         They need seconds to start, and the first request would wait.
@@ -123,7 +140,8 @@ class Backend:
         except Exception:
             LOG.exception('Starting the iSCSI tools in advance failed.')
 
-    def lock(self, volume_id, timeout=None):
+    def lock(self, volume_id: str, timeout: float | None = None
+             ) -> contextlib.AbstractContextManager[None]:
         """Serialise this node's operations on a volume.
 
         Between nodes the database decides, see :mod:`records`. The holder of
@@ -138,7 +156,7 @@ class Backend:
         return self.locks.hold(volume_id, timeout)
 
 
-def context_of(volume):
+def context_of(volume: objects.Volume) -> cinder_context.RequestContext:
     """Return an administrator's context in the project of a volume."""
     return cinder_context.RequestContext(
         user_id=volume.user_id, project_id=volume.project_id, is_admin=True,

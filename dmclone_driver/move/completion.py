@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turn a complete clone into a linear handle and release its source."""
 
+from cinder import context as cinder_context
 from oslo_log import log as logging
 from oslo_utils import excutils
 
+from dmclone_driver.move.backend import Backend
+from dmclone_driver.move.messages import Troubles
+from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
+from dmclone_driver.move.teardown import Teardown
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import GATE
+from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
@@ -21,7 +27,8 @@ LOG = logging.getLogger(__name__)
 class Completion:
     """Complete clones of this node."""
 
-    def __init__(self, backend, teardown, requests, troubles):
+    def __init__(self, backend: Backend, teardown: Teardown,
+                 requests: PeerRequests, troubles: Troubles) -> None:
         self._backend = backend
         self._jobs = backend.jobs
         self._teardown = teardown
@@ -31,7 +38,8 @@ class Completion:
         self.unfinished = backend.jobs.kind('clear up clone',
                                             self.finish_again)
 
-    def complete(self, context, names):
+    def complete(self, context: cinder_context.RequestContext,
+                 names: Names) -> None:
         """Turn a complete clone into a linear handle; release its source."""
         volume_id = self._volume_id(context, names)
         with self._backend.lock(volume_id):
@@ -39,6 +47,8 @@ class Completion:
             if status is None or not status.complete:
                 return
             lv = self._backend.logical_volume(names)
+            # A clone's gate lies on it.
+            assert lv is not None
             if not self._is_known(context, names, lv):
                 return
             try:
@@ -49,7 +59,8 @@ class Completion:
                     # The handle may be linear in spite of the error, and
                     # the volume then has no clone any longer.
                     row = records.owner_row(context, names.name_id)
-                    self._jobs.add('recover', row.id, row)
+                    if row is not None:
+                        self._jobs.add('recover', row.id, row)
             steps.reached(Step.LINEAR, names.name_id)
             self.unfinished.add(names)
             self.finish(context, names)
@@ -57,12 +68,14 @@ class Completion:
                  {'volume': volume_id, 'host': self._backend.host})
 
     @staticmethod
-    def _volume_id(context, names):
+    def _volume_id(context: cinder_context.RequestContext,
+                   names: Names) -> str:
         """Return the id of the volume whose lock protects a clone."""
         source = records.placeholder(context, names.name_id)
         return names.name_id if source is None else source.volume_id
 
-    def _is_known(self, context, names, lv):
+    def _is_known(self, context: cinder_context.RequestContext, names: Names,
+                  lv: logical_volumes.LogicalVolume) -> bool:
         """Whether the database knows the switchover of a clone's move.
 
         If not, the database was restored or has lost its last transactions.
@@ -87,14 +100,15 @@ class Completion:
              'name': names.name_id, 'state': state or 'unknown'})
         return False
 
-    def _is_cleared_up(self, names, lv):
+    def _is_cleared_up(self, names: Names,
+                       lv: logical_volumes.LogicalVolume) -> bool:
         """Whether a clone's devices and metadata are removed already."""
         return not (lv.clone or
                     dmsetup.device(names.of(GATE)) or
                     dmsetup.device(names.of(names_module.SOURCE)) or
                     self._backend.metadata.find(names))
 
-    def finish_again(self, context):
+    def finish_again(self, context: cinder_context.RequestContext) -> None:
         """Repeat the cleanup of the clones for which it has failed."""
         for names in list(self.unfinished):
             try:
@@ -105,7 +119,8 @@ class Completion:
                 LOG.exception('Cleanup after hydration of %s failed; it is '
                               'tried again.', names)
 
-    def finish(self, context, names):
+    def finish(self, context: cinder_context.RequestContext,
+               names: Names) -> None:
         """Remove the devices, metadata and source of a complete clone.
 
         Can be repeated after a crash at any point: a tag is set before the

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The new home's side of a move: prepare, activate, or delete."""
 
+import collections.abc
 import contextlib
 import threading
 import time
+from typing import Any
 
+from cinder import context as cinder_context
 from cinder import exception as cinder_exception
 from cinder.scheduler import sched_utils
 from cinder.volume import volume_utils
@@ -14,9 +17,12 @@ from oslo_utils import excutils
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import attachments
+from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
+from dmclone_driver.move.teardown import Teardown
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devicemapper import table
@@ -28,6 +34,7 @@ from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import SOURCE
+from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.privsep import block
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
@@ -44,22 +51,27 @@ SEAL_TIMEOUT = 3
 class Destination:
     """Destinations on this node; each is named after its placeholder."""
 
-    def __init__(self, backend, teardown):
+    def __init__(self, backend: Backend, teardown: Teardown) -> None:
         self._backend = backend
         self._teardown = teardown
         #: Names of clones in use by requests, once per request. The watcher
         #: leaves these clones alone.
-        self.busy = []
+        self.busy: list[Names] = []
 
-    def describe(self):
-        """Return the facts that a home checks before it begins a move."""
+    def describe(self) -> dict[str, Any]:
+        """Return the facts that a home checks before it begins a move.
+
+        :returns: e.g. ``{'initiator': 'iqn.1993-08.org.debian:01:1a2b',
+            'free_gb': 93.5, 'reserved_percentage': 0, 'capabilities':
+            {'dmclone_metadata_backend': 'lvm', ...}}``
+        """
         reserved = self._backend.configuration.reserved_percentage
         return {'initiator': self._backend.initiator.name(),
                 'free_gb': self._free_gb(reserved),
                 'reserved_percentage': reserved,
                 'capabilities': self._backend.capabilities()}
 
-    def _free_gb(self, reserved):
+    def _free_gb(self, reserved: int) -> float:
         """Return the free space as Cinder's scheduler computes it, in GiB."""
         group, = volume_utils.get_all_volume_groups(
             self._backend.group.vg_name)
@@ -69,8 +81,9 @@ class Destination:
             thin_provisioning_support=False, max_over_subscription_ratio=1,
             reserved_percentage=reserved, thin=False))
 
-    def prepare(self, context, volume_id, placeholder_id, size, location,
-                auth):
+    def prepare(self, context: cinder_context.RequestContext, volume_id: str,
+                placeholder_id: str, size: Bytes, location: str,
+                auth: str) -> str:
         """Build a passive clone of an exported source.
 
         :param size: of the source, in bytes
@@ -90,7 +103,8 @@ class Destination:
                     self._undo(context, volume_id, names, location, auth)
         return names.path()
 
-    def _build(self, names, size, location, auth):
+    def _build(self, names: Names, size: Bytes, location: str,
+               auth: str) -> None:
         lv = self._create_logical_volume(names, size)
         steps.reached(Step.ALLOCATED, names.name_id)
         metadata = self._backend.metadata
@@ -108,7 +122,8 @@ class Destination:
                                        disk=disk, passive=True)
         steps.reached(Step.PASSIVE, names.name_id)
 
-    def _create_logical_volume(self, names, size):
+    def _create_logical_volume(self, names: Names,
+                               size: Bytes) -> logical_volumes.LogicalVolume:
         lv = self._backend.logical_volume(names)
         if lv is None:
             configuration = self._backend.configuration
@@ -126,7 +141,8 @@ class Destination:
         return lv
 
     @staticmethod
-    def _compare(names, lv, disk):
+    def _compare(names: Names, lv: logical_volumes.LogicalVolume,
+                 disk: str) -> None:
         """Refuse a disk whose size or block size is not the volume's."""
         margins = 2 * devices.MARGIN * table.SECTOR
         if block.size(disk) != lv.size + margins:
@@ -142,7 +158,8 @@ class Destination:
                 'blocks have %(here)d bytes on this node and %(there)d on '
                 'the source') % {'here': here, 'there': there})
 
-    def _undo(self, context, volume_id, names, location, auth):
+    def _undo(self, context: cinder_context.RequestContext, volume_id: str,
+              names: Names, location: str, auth: str) -> None:
         try:
             if self._delete_unwritten(context, volume_id, names):
                 self._backend.initiator.disconnect(location, auth)
@@ -150,7 +167,8 @@ class Destination:
             LOG.exception('Removing the incomplete destination of %s failed. '
                           'The home will request the removal again.', names)
 
-    def _delete_unwritten(self, context, volume_id, names):
+    def _delete_unwritten(self, context: cinder_context.RequestContext,
+                          volume_id: str, names: Names) -> bool:
         """Delete a destination if it is proven that it was not written.
 
         The move is aborted in the database first. After a crash in the
@@ -172,7 +190,8 @@ class Destination:
         self._teardown.delete_destination(names, placeholder)
         return True
 
-    def activate(self, context, placeholder_id, sealed=False):
+    def activate(self, context: cinder_context.RequestContext,
+                 placeholder_id: str, sealed: bool = False) -> None:
         """Open the gate of a destination after the switchover.
 
         :param sealed: whether the old home has sealed its copy already
@@ -207,12 +226,14 @@ class Destination:
                 self.end_source(context, names, placeholder)
 
     @staticmethod
-    def _unknown(placeholder_id):
+    def _unknown(
+            placeholder_id: str) -> cinder_exception.VolumeDriverException:
         return cinder_exception.VolumeDriverException(message=_(
             'move %s is not in the database that this node reads')
             % placeholder_id)
 
-    def open(self, names, volume_id, writable=True):
+    def open(self, names: Names, volume_id: str,
+             writable: bool = True) -> None:
         """Tag the logical volume as opened, then open its gate.
 
         The tag survives a loss of the database. It keeps the driver from
@@ -221,6 +242,8 @@ class Destination:
         :param writable: False if the volume has moved to another node since
         """
         lv = self._backend.logical_volume(names)
+        # A clone's gate lies on it.
+        assert lv is not None
         if not lv.opened:
             logical_volumes.tag(lv, logical_volumes.OPENED_TAG + volume_id)
         steps.reached(Step.OPENING, names.name_id)
@@ -229,7 +252,8 @@ class Destination:
         LOG.info('Volume %(volume)s is open on %(host)s.',
                  {'volume': volume_id, 'host': self._backend.host})
 
-    def _ask_to_seal(self, context, source):
+    def _ask_to_seal(self, context: cinder_context.RequestContext,
+                     source: Placeholder) -> bool:
         """Ask the old home to refuse writes before the gate opens here.
 
         Best effort: its node may be dead, and a guest waits at the gate. Use
@@ -238,9 +262,10 @@ class Destination:
 
         :returns: whether the old home has answered
         """
-        host, answers = source.backend, []
+        host = source.backend
+        answers: list[str | None] = []
 
-        def ask():
+        def ask() -> None:
             try:
                 self._backend.client.seal_source(context, host, source.id,
                                                  timeout=SEAL_TIMEOUT)
@@ -261,14 +286,14 @@ class Destination:
         return not error
 
     @contextlib.contextmanager
-    def _mark_busy(self, names):
+    def _mark_busy(self, names: Names) -> collections.abc.Iterator[None]:
         self.busy.append(names)
         try:
             yield
         finally:
             self.busy.remove(names)
 
-    def rebuild(self, names, passive=False):
+    def rebuild(self, names: Names, passive: bool = False) -> None:
         """Recreate the missing devices of a clone, with its own metadata.
 
         Existing devices are kept. The hydrated regions are served at once.
@@ -297,7 +322,8 @@ class Destination:
         LocalVolume(names).build_clone(lv, path, region, self._backend.tuning,
                                        passive=passive)
 
-    def ask_for_source(self, context, source):
+    def ask_for_source(self, context: cinder_context.RequestContext,
+                       source: Placeholder) -> None:
         """Ask the old home to export a source, if it does not yet.
 
         :raises: PeerUnreachable, PeerFailed
@@ -305,7 +331,8 @@ class Destination:
         self._backend.client.export_source(
             context, source.backend, source.id)
 
-    def reconnect(self, context, names, source):
+    def reconnect(self, context: cinder_context.RequestContext, names: Names,
+                  source: Placeholder) -> None:
         """Connect a clone whose source shim has no disk.
 
         :param source: the placeholder, which points to the source
@@ -316,13 +343,19 @@ class Destination:
         with self._backend.lock(source.volume_id):
             if LocalVolume(names).is_connected():
                 return
-            disk = self._backend.initiator.connect(source.provider_location,
-                                                   source.provider_auth)
+            location, auth = source.provider_location, source.provider_auth
+            if not (location and auth):
+                # The node has exported it, and written that to the row.
+                raise exception.ReadLagsBehind(volume=source.volume_id)
+            disk = self._backend.initiator.connect(location, auth)
             lv = self._backend.logical_volume(names)
+            # A clone's gate lies on it.
+            assert lv is not None
             self._compare(names, lv, disk)
             LocalVolume(names).connect_source(disk, table.sectors(lv.size))
 
-    def hydrate(self, context, names, source):
+    def hydrate(self, context: cinder_context.RequestContext, names: Names,
+                source: Placeholder) -> bool:
         """Start the hydration once the old home has sealed the source.
 
         :returns: whether it runs; the watcher tries again if not
@@ -348,7 +381,8 @@ class Destination:
             LOG.info('Hydration of %s has started.', names)
         return True
 
-    def end_source(self, context, names, source):
+    def end_source(self, context: cinder_context.RequestContext, names: Names,
+                   source: Placeholder) -> None:
         """Fail all requests that wait for a source whose node is lost.
 
         Regions that were copied or written here can be read. Reads of the
@@ -364,12 +398,13 @@ class Destination:
                 LocalVolume(names).stop_hydration()
         records.fail(context, volume_id)
 
-    def progress(self, placeholder_id):
+    def progress(self, placeholder_id: str) -> dict[str, Any] | None:
         """Return the progress of a volume whose source is lost.
 
-        :returns: dict with ``complete`` (the source is not needed),
-            ``completing``, ``hydrated`` and ``total`` (regions); None if the
-            logical volume is not on this node
+        :returns: ``{'complete': False, 'completing': False, 'hydrated': 7,
+            'total': 16}``: whether the source is not needed, or soon will
+            not be, and counts of regions; None if the logical volume is not
+            on this node
         """
         names = Names(placeholder_id)
         lv = self._backend.logical_volume(names)
@@ -382,7 +417,8 @@ class Destination:
                 'hydrated': status.hydrated if status else 0,
                 'total': status.total if status else 0}
 
-    def delete(self, context, placeholder_id):
+    def delete(self, context: cinder_context.RequestContext,
+               placeholder_id: str) -> bool:
         """Delete a destination if it is proven that it was not written.
 
         :returns: False if it was written, or is the volume's home now
@@ -415,7 +451,8 @@ class Destination:
                 time.sleep(1)
         raise self._still_open(names)
 
-    def _abort_if_early(self, context, placeholder, names):
+    def _abort_if_early(self, context: cinder_context.RequestContext,
+                        placeholder: Placeholder, names: Names) -> None:
         """Abort a move whose destination was written before its attachment."""
         volume_id = placeholder.volume_id
         volume = records.get(context, volume_id)
@@ -425,7 +462,7 @@ class Destination:
                 LocalVolume(names).never_acknowledged()):
             records.abort(context, volume_id, placeholder.id)
 
-    def _delete_aborted(self, names, placeholder):
+    def _delete_aborted(self, names: Names, placeholder: Placeholder) -> bool:
         """Delete the destination of an aborted move, written or not.
 
         Its gate was never open, so no write was ever acknowledged. That is
@@ -451,7 +488,7 @@ class Destination:
         raise self._still_open(names)
 
     @staticmethod
-    def _still_open(names):
+    def _still_open(names: Names) -> cinder_exception.VolumeDriverException:
         return cinder_exception.VolumeDriverException(message=_(
             'device %s cannot be deleted: it is still open') %
             names.path())

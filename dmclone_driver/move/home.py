@@ -13,10 +13,16 @@
 See the documentation, "When something dies".
 """
 
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
 import enum
 import time
+from typing import Any
 import uuid
 
+from cinder import context as cinder_context
+from cinder import objects
 from oslo_concurrency import processutils
 from oslo_log import log as logging
 from oslo_utils import excutils
@@ -24,10 +30,15 @@ from oslo_utils import excutils
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import attachments
+from dmclone_driver.move.backend import Backend
+from dmclone_driver.move.deadline import Deadline
 from dmclone_driver.move import peer_requests
+from dmclone_driver.move.peers import Peer
+from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import preflight
 from dmclone_driver.move import records
+from dmclone_driver.move.source import Source
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
@@ -62,7 +73,9 @@ class Home:
     Callers hold the volume's lock and have just read its row.
     """
 
-    def __init__(self, backend, source, requests, checks):
+    def __init__(self, backend: Backend, source: Source,
+                 requests: peer_requests.PeerRequests,
+                 checks: preflight.Preflight) -> None:
         self._backend = backend
         self._source = source
         self._requests = requests
@@ -72,11 +85,13 @@ class Home:
         self.prepared = backend.jobs.kind(
             'watch prepared move', self.abort_orphans, RETRY_ORPHANS)
         #: Times of the first checks, {placeholder id: time}.
-        self._since = {}
+        self._since: dict[str, float] = {}
         #: Ids of volumes whose LVM tags contradict the database.
-        self._contradicted = set()
+        self._contradicted: set[str] = set()
 
-    def move(self, context, volume, peer, node, deadline):
+    def move(self, context: cinder_context.RequestContext,
+             volume: objects.Volume, peer: Peer, node: str,
+             deadline: Deadline) -> str:
         """Make a volume usable on a peer; return its handle's path there.
 
         :param node: the connector's host
@@ -153,13 +168,15 @@ class Home:
                 reason=getattr(error, 'msg', None) or str(error))
         return path
 
-    def _time_to_prepare(self, deadline):
+    def _time_to_prepare(self, deadline: Deadline) -> float:
         """Return a peer's seconds, less the time reserved for an abort."""
         return max(1, min(
             self._backend.configuration.dmclone_prepare_timeout,
             deadline.left() - TIME_TO_TAKE_BACK))
 
-    def _abort_failed(self, context, volume, placeholder_id, peer, deadline):
+    def _abort_failed(self, context: cinder_context.RequestContext,
+                      volume: objects.Volume, placeholder_id: str, peer: Peer,
+                      deadline: Deadline) -> bool:
         """Abort a move whose preparation has failed, before its deadline.
 
         If the peer has not deleted its destination by then, a job repeats
@@ -179,7 +196,9 @@ class Home:
         volume.refresh()
         return True
 
-    def _abort_unused_move(self, context, volume, peer, node, deadline):
+    def _abort_unused_move(self, context: cinder_context.RequestContext,
+                           volume: objects.Volume, peer: Peer, node: str,
+                           deadline: Deadline) -> None:
         """Abort a prepared move whose attachment is not complete.
 
         :raises: MoveRefused if the attachment is complete, or the volume has
@@ -189,33 +208,36 @@ class Home:
         if placeholder_id is None:
             return
         placeholder = records.placeholder(context, placeholder_id)
-        if self._wanted(volume, placeholder):
+        if placeholder is not None and self._wanted(volume, placeholder):
             raise exception.MoveRefused(
                 volume=volume.id, host=node,
                 reason=_('it is already prepared on %s for a migration that '
                          'has not ended; finish or abort the migration first')
                 % placeholder.host)
         if not self.roll_back(context, volume, deadline=deadline):
-            raise self._has_moved(volume, node, placeholder.host)
+            raise self._has_moved(volume, node, placeholder.host
+                                  if placeholder else _('another node'))
         volume.refresh()
 
     @staticmethod
-    def _has_moved(volume, node, host):
+    def _has_moved(volume: objects.Volume, node: str,
+                   host: str) -> exception.MoveRefused:
         return exception.MoveRefused(
             volume=volume.id, host=node,
             reason=_('it has just moved to %s; try again') % host)
 
     @staticmethod
-    def _wanted(volume, placeholder):
+    def _wanted(volume: objects.Volume, placeholder: Placeholder) -> bool:
         """Whether an instance uses a prepared destination or is about to.
 
         An incomplete attachment does not count. It may be a forgotten one,
         for example of an attempt whose answer was too late.
         """
-        return placeholder is not None and attachments.complete(
-            volume, placeholder.node)
+        return attachments.complete(volume, placeholder.node)
 
-    def switch_over(self, context, volume, deadline=None):
+    def switch_over(self, context: cinder_context.RequestContext,
+                    volume: objects.Volume,
+                    deadline: Deadline | None = None) -> None:
         """Make the prepared destination the volume's home.
 
         A switchover can't be undone. A peer that does not answer finds it in
@@ -224,13 +246,16 @@ class Home:
         placeholder_id = records.prepared_move(volume)
         placeholder = records.placeholder(context, placeholder_id)
         names = Names(volume.name_id)
-        first = records.switch_over(context, volume.id, placeholder_id)
+        first = records.switch_over(
+            context, volume.id, placeholder_id)
         self.prepared.pop(volume.id, None)
         volume.refresh()
         if not first:
             # The peer has switched over at its guest's first write, and
             # activates the destination by itself.
             return
+        # Otherwise MoveGone was raised.
+        assert placeholder_id is not None and placeholder is not None
         sealed = False
         try:
             # Seal before the gate on the peer opens, so that there is only
@@ -242,10 +267,12 @@ class Home:
                           'requests it again.', names)
         self._requests.ask(
             context, placeholder, peer_requests.ACTIVATE, sealed,
-            timeout=deadline and deadline.left(ACTIVATE_TIMEOUT))
+            timeout=deadline.left(ACTIVATE_TIMEOUT) if deadline else None)
 
-    def roll_back(self, context, volume, placeholder_id=None, deadline=None,
-                  deleting=False):
+    def roll_back(self, context: cinder_context.RequestContext,
+                  volume: objects.Volume, placeholder_id: str | None = None,
+                  deadline: Deadline | None = None,
+                  deleting: bool = False) -> bool:
         """Undo a prepared move; can be repeated.
 
         :param placeholder_id: of the move, if the peer may have
@@ -295,7 +322,7 @@ class Home:
         volume.refresh()
         return True
 
-    def _has_moved_away(self, volume):
+    def _has_moved_away(self, volume: objects.Volume) -> bool:
         """Whether the logical volume is sealed although a move is prepared.
 
         Then this move, or another one that the database does not know, was
@@ -315,7 +342,9 @@ class Home:
                        'volume': volume.id, 'lv': lv.path})
         return True
 
-    def _delete_destination(self, context, placeholder, timeout):
+    def _delete_destination(self, context: cinder_context.RequestContext,
+                            placeholder: Placeholder | None,
+                            timeout: float) -> Answer:
         """Ask the peer to delete its destination.
 
         If the peer does not answer, the placeholder is kept as aborted. It
@@ -341,7 +370,7 @@ class Home:
                     if isinstance(error, exception.PeerUnreachable)
                     else Answer.FAILED)
 
-    def find_prepared(self, context):
+    def find_prepared(self, context: cinder_context.RequestContext) -> None:
         """Watch the prepared moves that this service does not know yet.
 
         A start may have read a database server without the last
@@ -351,7 +380,7 @@ class Home:
                                         self._backend.host).items():
             self.prepared.setdefault(*item)
 
-    def abort_orphans(self, context):
+    def abort_orphans(self, context: cinder_context.RequestContext) -> None:
         """Roll back prepared moves whose attachment is gone.
 
         It sends no query while no move is prepared.
@@ -366,14 +395,15 @@ class Home:
                               'failed; it is tried again.',
                               {'id': placeholder_id, 'volume': volume_id})
 
-    def _abort_if_orphan(self, context, volume_id, placeholder_id):
+    def _abort_if_orphan(self, context: cinder_context.RequestContext,
+                         volume_id: str, placeholder_id: str) -> None:
         volume = records.get(context, volume_id)
         if (volume is None or
                 records.prepared_move(volume) != placeholder_id):
             self._forget(context, volume_id, placeholder_id, volume)
             return
         placeholder = records.placeholder(context, placeholder_id)
-        if self._wanted(volume, placeholder):
+        if placeholder is not None and self._wanted(volume, placeholder):
             self._switch_if_unused(context, volume, placeholder)
         elif placeholder is None or self._is_old(placeholder_id) or (
                 not attachments.live(volume,
@@ -383,7 +413,7 @@ class Home:
                      {'id': placeholder_id, 'volume': volume_id})
             self.roll_back(context, volume)
 
-    def _is_old(self, placeholder_id):
+    def _is_old(self, placeholder_id: str) -> bool:
         """Whether a move has waited too long for its attachment.
 
         If so, the answer to the request that made the attachment was too
@@ -394,7 +424,9 @@ class Home:
                        for each in self.prepared.values()}
         return now - self._since.get(placeholder_id, now) > LEAKED
 
-    def _switch_if_unused(self, context, volume, placeholder):
+    def _switch_if_unused(self, context: cinder_context.RequestContext,
+                          volume: objects.Volume,
+                          placeholder: Placeholder) -> None:
         """Switch over a move whose volume is no longer used on this node."""
         if not (attachments.used_elsewhere(
                 volume, placeholder.node) or
@@ -402,7 +434,8 @@ class Home:
                 self._has_moved_away(volume)):
             self.switch_over(context, volume)
 
-    def _forget(self, context, volume_id, placeholder_id, volume):
+    def _forget(self, context: cinder_context.RequestContext, volume_id: str,
+                placeholder_id: str, volume: objects.Volume | None) -> None:
         """Forget a move that is not prepared in the database any longer."""
         placeholder = records.placeholder(context, placeholder_id)
         if placeholder is not None and placeholder.state == State.ABORTED:
@@ -413,7 +446,9 @@ class Home:
                 not records.prepared_move(volume)):
             self._source.unexport(Names(volume.name_id))
 
-    def end_attachment(self, context, volume, connector):
+    def end_attachment(self, context: cinder_context.RequestContext,
+                       volume: objects.Volume,
+                       connector: dict[str, Any] | None) -> bool:
         """Handle the end of one of two attachments during a prepared move.
 
         :param connector: of the attachment that ends; None when forced
@@ -423,7 +458,8 @@ class Home:
             return True
         placeholder = records.placeholder(context,
                                           records.prepared_move(volume))
-        if not (connector and self._wanted(volume, placeholder)) or (
+        if not (connector and placeholder is not None and
+                self._wanted(volume, placeholder)) or (
                 attachments.attached_on(
                     connector, placeholder.node)):
             return not self.roll_back(context, volume)

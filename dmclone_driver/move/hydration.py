@@ -3,16 +3,24 @@
 
 import dataclasses
 
+from cinder import context as cinder_context
 from oslo_log import log as logging
 
+from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.clone_state import CloneState
+from dmclone_driver.move.destination import Destination
 from dmclone_driver.move import jobs
+from dmclone_driver.move.messages import Troubles
+from dmclone_driver.move.outages import Outages
+from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper.status import CloneStatus
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import names as names_module
+from dmclone_driver.node.names import Names
 
 LOG = logging.getLogger(__name__)
 
@@ -35,7 +43,8 @@ class _Progress:
 class Hydration:
     """Clones of this node that hydrate or have to."""
 
-    def __init__(self, backend, destination, outages, troubles):
+    def __init__(self, backend: Backend, destination: Destination,
+                 outages: Outages, troubles: Troubles) -> None:
         self._backend = backend
         self._jobs = backend.jobs
         self._pauses = backend.jobs.pauses
@@ -43,12 +52,13 @@ class Hydration:
         self._outages = outages
         self._troubles = troubles
         #: Progress of hydration, {names: _Progress}.
-        self._progress = {}
+        self._progress: dict[Names, _Progress] = {}
         #: Progress of the clones that copy single regions,
         #: {names: (hydrated regions, time)}.
-        self._one_by_one = {}
+        self._one_by_one: dict[Names, tuple[int, float]] = {}
 
-    def start(self, context, names):
+    def start(self, context: cinder_context.RequestContext,
+              names: Names) -> CloneState:
         if names in self._outages.lost:
             # Copies would wait for the source, and a guest's writes to the
             # same regions would wait for the copies.
@@ -65,7 +75,8 @@ class Hydration:
                          names, source)
         return CloneState.WAITING
 
-    def _start_hydration(self, context, names, source):
+    def _start_hydration(self, context: cinder_context.RequestContext,
+                         names: Names, source: Placeholder) -> None:
         status = dmsetup.clone(names.of(names_module.HANDLE))
         if status is None or status.hydration:
             # A request has started it since the watcher's check.
@@ -76,7 +87,8 @@ class Hydration:
             # not help.
             self._copy_in_batches(names, status)
 
-    def _may_call_node(self, context, names, source):
+    def _may_call_node(self, context: cinder_context.RequestContext,
+                       names: Names, source: Placeholder) -> bool:
         """Whether the node of a source is up and may be called.
 
         A node that starts again triggers the hydration, see Recovery. If
@@ -87,7 +99,8 @@ class Hydration:
             return False
         return self._backend.is_up(context, source.backend)
 
-    def look(self, context, names, status):
+    def look(self, context: cinder_context.RequestContext, names: Names,
+             status: CloneStatus) -> None:
         """Check a clone's progress, and handle a stall.
 
         While a guest's request is in progress the kernel begins no copy
@@ -116,7 +129,7 @@ class Hydration:
             LOG.debug('Hydration of %s made no progress: its guest is busy.',
                       names)
 
-    def _restore_batches(self, names, status):
+    def _restore_batches(self, names: Names, status: CloneStatus) -> None:
         """Copy in batches again once copying single regions has helped."""
         if status.batch == self._batch(status):
             self._one_by_one.pop(names, None)
@@ -129,14 +142,15 @@ class Hydration:
             if status.hydrated != hydrated:
                 self._copy_in_batches(names, status)
 
-    def _copy_in_batches(self, names, status):
+    def _copy_in_batches(self, names: Names, status: CloneStatus) -> None:
         if status.batch != self._batch(status):
             LocalVolume(names).copy_in_batches(self._batch(status))
 
-    def _batch(self, status):
+    def _batch(self, status: CloneStatus) -> int:
         return self._backend.tuning.in_regions(status.region)[1]
 
-    def _stalled(self, context, names, status):
+    def _stalled(self, context: cinder_context.RequestContext, names: Names,
+                 status: CloneStatus) -> None:
         """Ask the old home to serve a source again, and tell the user."""
         source = records.placeholder(context, names.name_id)
         if source is None:
@@ -159,7 +173,7 @@ class Hydration:
                 # The node answers, so some blocks may be unreadable.
                 LocalVolume(names).copy_one_by_one()
 
-    def forget(self, names):
+    def forget(self, names: Names) -> None:
         """Forget a clone that is gone."""
         self._pauses.forget('h' + names.name_id)
         self._progress.pop(names, None)

@@ -6,12 +6,19 @@ the database decide what has to be done. A start of the service finds the jobs
 there.
 """
 
+import collections.abc
 import threading
 import time
+from typing import Any
+from typing import TypeVar
 
+from cinder import context as cinder_context
 from oslo_log import log as logging
 
 LOG = logging.getLogger(__name__)
+
+Key = TypeVar('Key')
+Details = TypeVar('Details')
 
 # Seconds before the first repetition of a failed job, and the longest pause;
 # the pause doubles in between.
@@ -24,11 +31,12 @@ RETRY_WAITING = 10
 class Pauses:
     """When to try again what failed."""
 
-    def __init__(self, clock=time.monotonic):
+    def __init__(self, clock: collections.abc.Callable[[], float] =
+                 time.monotonic) -> None:
         self._clock = clock
-        self._next = {}
+        self._next: dict[Any, tuple[float, float]] = {}
 
-    def due(self, key, last=RETRY_LAST):
+    def due(self, key: Any, last: float = RETRY_LAST) -> bool:
         """Whether the pause of a key is over; if so, start a longer one.
 
         :param last: the longest pause, in seconds
@@ -40,29 +48,31 @@ class Pauses:
         self._next[key] = (now + pause, min(2 * pause, last))
         return True
 
-    def now(self):
+    def now(self) -> float:
         """Return a monotonic time in seconds."""
         return self._clock()
 
-    def forget(self, key):
+    def forget(self, key: Any) -> None:
         """Reset a key to the shortest pause."""
         self._next.pop(key, None)
 
 
-class Kind(dict):
+class Kind(dict[Key, Details]):
     """All jobs of one kind: {id of the job's object: details}."""
 
-    def __init__(self, name, run, last):
+    def __init__(self, name: str,
+                 run: collections.abc.Callable[..., Any],
+                 last: float) -> None:
         super().__init__()
         self.name = name
         self.run = run
         self.last = last
 
-    def add(self, key, details=None):
+    def add(self, key: Key, details: Any = None) -> None:
         """Add a job; one with the same key is replaced."""
         self[key] = details
 
-    def discard(self, key):
+    def discard(self, key: Key) -> None:
         """Remove a job that is done or obsolete."""
         self.pop(key, None)
 
@@ -70,12 +80,14 @@ class Kind(dict):
 class Jobs:
     """Jobs of all kinds; each kind has its own background thread."""
 
-    def __init__(self, clock=time.monotonic):
+    def __init__(self, clock: collections.abc.Callable[[], float] =
+                 time.monotonic) -> None:
         self.pauses = Pauses(clock)
-        self._kinds = {}
-        self._working = set()
+        self._kinds: dict[str, Kind[Any, Any]] = {}
+        self._working: set[str] = set()
 
-    def kind(self, name, run, last=RETRY_LAST):
+    def kind(self, name: str, run: collections.abc.Callable[..., Any],
+             last: float = RETRY_LAST) -> Kind[Any, Any]:
         """Register a kind of jobs.
 
         :param run: function that takes a request context, tries all jobs of
@@ -87,16 +99,16 @@ class Jobs:
         self._kinds[name] = Kind(name, run, last)
         return self._kinds[name]
 
-    def add(self, kind, key, details=None):
+    def add(self, kind: str, key: Any, details: Any = None) -> None:
         """Add a job of a kind that another class has registered."""
         self._kinds[kind].add(key, details)
 
-    def left(self):
+    def left(self) -> dict[str, list[str]]:
         """Return the pending jobs, {name of a kind: ids of their objects}."""
         return {name: [str(key) for key in list(kind)]
                 for name, kind in self._kinds.items() if kind}
 
-    def look(self, context):
+    def look(self, context: cinder_context.RequestContext) -> None:
         """Start each kind that has jobs and is due."""
         for kind in self._kinds.values():
             if not kind:
@@ -104,11 +116,12 @@ class Jobs:
             elif self.pauses.due(kind.name, kind.last):
                 self.start(kind.name, kind.run, context)
 
-    def at_work(self, key):
+    def at_work(self, key: str) -> bool:
         """Whether a function that was started for a key still runs."""
         return key in self._working
 
-    def start(self, key, function, *args):
+    def start(self, key: str, function: collections.abc.Callable[..., Any],
+              *args: Any) -> None:
         """Run a function in the background, one at a time per key.
 
         It may wait for a peer or clear a volume. The caller's thread stays
@@ -124,7 +137,8 @@ class Jobs:
             self._working.discard(key)
             raise
 
-    def run(self, key, function, *args):
+    def run(self, key: str, function: collections.abc.Callable[..., Any],
+            *args: Any) -> None:
         """Run a job, and log all exceptions."""
         try:
             function(*args)

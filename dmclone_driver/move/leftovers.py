@@ -6,19 +6,29 @@ restored database or from manual work. They are removed, except those that may
 be the only copy of data.
 """
 
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
+import collections.abc
 import dataclasses
 
+from cinder import context as cinder_context
+from cinder import objects
+
 from dmclone_driver.i18n import _
+from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import SOURCE
 
 
@@ -31,9 +41,9 @@ class Leftover:
     """
 
     what: str
-    kept: str = None
+    kept: str | None = None
 
-    def line(self, removed=False):
+    def line(self, removed: bool = False) -> str:
         """Return the line that is printed for the operator."""
         if self.kept:
             return _('%(what)s: kept, %(why)s') % {'what': self.what,
@@ -45,17 +55,17 @@ class Leftover:
 class Leftovers:
     """Finds and removes leftovers of one backend on its own node."""
 
-    def __init__(self, backend):
+    def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def run(self, context, remove=False):
+    def run(self, context: cinder_context.RequestContext,
+            remove: bool = False) -> list[Leftover]:
         """Find all leftovers on this node.
 
         :param remove: remove those that can be; otherwise nothing is changed
-        :returns: list of all :class:`Leftover`
         :raises: ProcessExecutionError if something cannot be removed
         """
-        found = []
+        found: list[Leftover] = []
         for names in self._on_this_node():
             # The lock excludes a creation or removal in progress. A row is
             # the first thing to be created and the last to be removed.
@@ -67,23 +77,26 @@ class Leftovers:
                     found += self._leftovers(names, remove, bool(tags))
         return found
 
-    def _on_this_node(self):
+    def _on_this_node(self) -> list[Names]:
         """Return all names on this node that have this driver's form."""
-        found = {parsed[0] for parsed in map(
+        found: set[Names | None] = {parsed[0] for parsed in map(
             names_module.parse, dmsetup.devices()) if parsed}
         found.update(names_module.of_logical_volume(lv.name)
                      for lv in logical_volumes.find_all())
         found.update(names_module.of_target(target)
                      for target in self._backend.target.names() +
                      self._backend.initiator.targets())
-        return sorted(found - {None}, key=lambda names: names.name_id)
+        return sorted((names for names in found if names is not None),
+                      key=lambda names: names.name_id)
 
     @staticmethod
-    def _guard(context, names):
+    def _guard(context: cinder_context.RequestContext, names: Names) -> str:
         row = records.owner_row(context, names.name_id)
         return names.name_id if row is None else records.guarding_id(row)
 
-    def _check_tags(self, context, names, owner):
+    def _check_tags(self, context: cinder_context.RequestContext,
+                    names: Names, owner: objects.Volume | None
+                    ) -> collections.abc.Iterator[Leftover]:
         """Report a logical volume whose tags contradict the database."""
         lv = self._backend.logical_volume(names)
         if lv is None or lv.deleted:
@@ -100,7 +113,8 @@ class Leftovers:
                        'host': records.backend_of(volume),
                        'new': lv.tagged(logical_volumes.SEALED_TAG)})
 
-    def _contradiction(self, lv, opened, owner):
+    def _contradiction(self, lv: LogicalVolume, opened: str | None,
+                       owner: objects.Volume | None) -> str | None:
         """Return how a logical volume contradicts the database, or None."""
         state = owner and placeholders.state_of(owner)
         if lv.sealed and state not in (State.SWITCHED, State.RELEASED,
@@ -119,7 +133,8 @@ class Leftovers:
                      '%(host)s')
         return None
 
-    def _leftovers(self, names, remove, reported):
+    def _leftovers(self, names: Names, remove: bool,
+                   reported: bool) -> list[Leftover]:
         """Return the leftovers of a name; remove those that can be.
 
         :param reported: whether its logical volume is already reported
@@ -129,13 +144,15 @@ class Leftovers:
                 *self._devices(names, remove),
                 *self._logical_volumes(names, remove, reported)]
 
-    def _targets(self, names, remove):
+    def _targets(self, names: Names,
+                 remove: bool) -> collections.abc.Iterator[Leftover]:
         if names.target in self._backend.target.names():
             if remove:
                 self._backend.target.unexport(names.target)
             yield Leftover(_('target %s') % names.target)
 
-    def _sessions(self, names, remove):
+    def _sessions(self, names: Names,
+                  remove: bool) -> collections.abc.Iterator[Leftover]:
         for iqn in self._backend.initiator.targets():
             if names_module.of_target(iqn) != names:
                 continue
@@ -146,7 +163,8 @@ class Leftovers:
                 self._backend.initiator.log_out(iqn)
             yield Leftover(_('session to %s') % iqn, kept)
 
-    def _devices(self, names, remove):
+    def _devices(self, names: Names,
+                 remove: bool) -> collections.abc.Iterator[Leftover]:
         """Return leftover devices; keep clones, and handles in use.
 
         The data of all devices but a clone is in the devices below.
@@ -164,7 +182,8 @@ class Leftovers:
         for role in found:
             yield Leftover(_('device %s') % names.of(role), kept)
 
-    def _logical_volumes(self, names, remove, reported):
+    def _logical_volumes(self, names: Names, remove: bool, reported: bool
+                         ) -> collections.abc.Iterator[Leftover]:
         """Return leftover logical volumes; remove metadata without data."""
         data = self._backend.logical_volume(names)
         if data is not None and not reported:
@@ -180,5 +199,5 @@ class Leftovers:
             yield Leftover(
                 _('logical volume %(group)s/%(name)s') % {
                     'group': metadata.group, 'name': metadata.name},
-                data and _('it records which regions of %s are valid')
-                % data.name)
+                _('it records which regions of %s are valid') % data.name
+                if data else None)

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Locks of volumes, on any backend of Cinder's coordination."""
 
+import collections.abc
 import contextlib
 import threading
+from typing import Any
 
+from cinder import context as cinder_context
 from cinder import coordination
 from oslo_concurrency import lockutils
 from oslo_log import log as logging
@@ -11,6 +14,8 @@ from oslo_utils import timeutils
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
+from dmclone_driver.move.jobs import Jobs
+from dmclone_driver.move.jobs import Kind
 
 LOG = logging.getLogger(__name__)
 
@@ -34,14 +39,16 @@ class Locks:
     removes nothing that belongs to a row.
     """
 
-    def __init__(self, host, jobs):
+    def __init__(self, host: str, jobs: Jobs) -> None:
         self._host = host
         #: Locks that are not released yet, {volume id: tooz's lock}. Tooz
         #: renews them like those that are held.
-        self.unreleased = jobs.kind('release lock', self.release_again)
+        self.unreleased: Kind[str, Any] = jobs.kind('release lock',
+                                                    self.release_again)
 
     @contextlib.contextmanager
-    def hold(self, volume_id, timeout=None):
+    def hold(self, volume_id: str, timeout: float | None = None
+             ) -> collections.abc.Iterator[None]:
         """Hold the lock of a volume; see Backend.lock."""
         # The name includes the host, because all nodes may share one
         # coordination service.
@@ -60,7 +67,8 @@ class Locks:
         finally:
             semaphore.release()
 
-    def _acquire(self, volume_id, name, timeout, watch):
+    def _acquire(self, volume_id: str, name: str, timeout: float | None,
+                 watch: timeutils.StopWatch) -> Any:
         """Acquire and return tooz's lock; the caller holds the semaphore."""
         old = self.unreleased.get(volume_id)
         if old is not None and not self._release(volume_id, old):
@@ -83,7 +91,7 @@ class Locks:
             raise self._not_in_time(volume_id, timeout)
         return lock
 
-    def _release(self, volume_id, lock):
+    def _release(self, volume_id: str, lock: Any) -> bool:
         """Release tooz's lock; a failure does not fail the request.
 
         Use a thread, because an unreachable service answers late and the
@@ -103,7 +111,7 @@ class Locks:
                           volume_id)
         return self.unreleased.get(volume_id) is not lock
 
-    def _do_release(self, volume_id, lock):
+    def _do_release(self, volume_id: str, lock: Any) -> None:
         try:
             if not lock.release():
                 LOG.warning('The lock of volume %s was lost before it was '
@@ -116,7 +124,9 @@ class Locks:
             if self.unreleased.get(volume_id) is lock:
                 del self.unreleased[volume_id]
 
-    def release_again(self, context=None):
+    def release_again(
+            self, context: cinder_context.RequestContext | None = None
+    ) -> None:
         """Try to release the locks that could not be released."""
         for volume_id in list(self.unreleased):
             try:
@@ -127,13 +137,14 @@ class Locks:
                 LOG.debug(error.msg)
 
     @staticmethod
-    def _not_in_time(volume_id, timeout):
+    def _not_in_time(volume_id: str,
+                     timeout: float | None) -> exception.LockNotAcquired:
         return exception.LockNotAcquired(volume=volume_id, reason=_(
             'its lock was not free within %s seconds, because another request '
             'holds it or the coordination service is slow') % timeout)
 
     @staticmethod
-    def _unreachable(volume_id):
+    def _unreachable(volume_id: str) -> exception.LockNotAcquired:
         return exception.LockNotAcquired(volume=volume_id, reason=_(
             'its lock could not be acquired from the coordination service '
             '(backend_url in section [coordination])'))

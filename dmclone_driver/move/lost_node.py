@@ -7,15 +7,26 @@ repeated. Nothing is done on the lost node. If it does return, it keeps its
 logical volumes and logs that, and serves only those that a row places there.
 """
 
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
+import collections.abc
+from typing import Any
+
+from cinder import context as cinder_context
 from cinder.message import message_field
+from cinder import objects
 from cinder.volume import volume_utils
 from oslo_log import log as logging
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
+from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import messages
+from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move import peers
 from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import plan
 from dmclone_driver.move import records
@@ -29,18 +40,19 @@ _CHANGED = _('it has changed meanwhile; run this command again')
 class LostNode:
     """A node whose backend never comes back, seen from a live peer."""
 
-    def __init__(self, backend, requests, node):
+    def __init__(self, backend: Backend, requests: PeerRequests,
+                 node: str) -> None:
         """:param node: its name, as its cinder-volume knew it"""
         self._backend = backend
         self._requests = requests
         self._client = backend.client
         self.host = '%s@%s' % (node, backend.host.partition('@')[2])
 
-    def run(self, context, do_it=False):
+    def run(self, context: cinder_context.RequestContext,
+            do_it: bool = False) -> collections.abc.Iterator[plan.Action]:
         """Finish, mark or remove the volumes and placeholders there.
 
         :param do_it: otherwise nothing is changed
-        :returns: iterator of :class:`dmclone_driver.move.plan.Action`
         :raises: Refused
         """
         rows = records.on_host(context, self.host)
@@ -59,7 +71,9 @@ class LostNode:
                 if row.state == state:
                     yield from actions(context, row, do_it)
 
-    def _check(self, context, rows):
+    def _check(self, context: cinder_context.RequestContext,
+               rows: collections.abc.Collection[objects.Volume | Placeholder]
+               ) -> None:
         """Verify that the node may be declared lost.
 
         :raises: Refused
@@ -84,7 +98,7 @@ class LostNode:
                 'cinder-volume of %s has never run: run the command on a '
                 'node where it has') % self._backend.host)
 
-    def _answers(self, context):
+    def _answers(self, context: cinder_context.RequestContext) -> bool:
         try:
             self._client.describe(context, self.host, timeout=5)
         except exception.PeerUnreachable:
@@ -93,10 +107,13 @@ class LostNode:
             pass
         return True
 
-    def _here(self, context):
+    def _here(self, context: cinder_context.RequestContext
+              ) -> objects.Service | None:
         return self._backend.service(context, self._backend.host)
 
-    def _action(self, do_it, subject, change, function=None):
+    def _action(self, do_it: bool, subject: str, change: str,
+                function: collections.abc.Callable[..., object]
+                ) -> plan.Action:
         """Return an action; do it first if the operator has asked for that.
 
         :param function: returns False if it could not be done
@@ -106,7 +123,10 @@ class LostNode:
 
     # Volumes whose home was the lost node
 
-    def _homes(self, context, homes, known, do_it):
+    def _homes(self, context: cinder_context.RequestContext,
+               homes: collections.abc.Iterable[objects.Volume],
+               known: collections.abc.Iterable[Placeholder], do_it: bool
+               ) -> collections.abc.Iterator[plan.Action]:
         ids = {row.id for row in homes}
         others = [each for each in known if each.volume_id in ids and
                   each.backend != self.host]
@@ -122,7 +142,9 @@ class LostNode:
                     if other.volume_id == row.id]
             yield from self._home(context, row, mine, do_it)
 
-    def _home(self, context, row, others, do_it):
+    def _home(self, context: cinder_context.RequestContext,
+              row: objects.Volume, others: list[Placeholder], do_it: bool
+              ) -> collections.abc.Iterator[plan.Action]:
         """Give up a volume whose home was the lost node.
 
         :param others: its placeholders on other nodes
@@ -153,7 +175,8 @@ class LostNode:
             yield self._action(do_it, subject, change, lambda: self._give_up(
                 context, row.id, prepared))
 
-    def _giving_up(self, sources):
+    def _giving_up(self, sources: collections.abc.Iterable[Placeholder]
+                   ) -> str:
         text = _('mark it and its snapshots as error and assign them to '
                  '%(here)s, where they can be deleted: what was written on '
                  '%(host)s is lost') % {
@@ -165,13 +188,16 @@ class LostNode:
                           'path': Names(other.name_id).path()}
         return text
 
-    def _give_up(self, context, volume_id, prepared):
+    def _give_up(self, context: cinder_context.RequestContext,
+                 volume_id: str, prepared: str | None) -> bool:
         if prepared and not records.abort(context, volume_id, prepared):
             return False
         row = records.get(context, volume_id)
         if row is None or records.backend_of(row) != self.host:
             return False
         service = self._here(context)
+        # The check has found it.
+        assert service is not None
         peer = peers.Peer(
             self._backend.host, volume_utils.append_host(
                 self._backend.host, volume_utils.extract_host(
@@ -186,11 +212,13 @@ class LostNode:
         return True
 
     @staticmethod
-    def _tell(row):
+    def _tell(row: objects.Volume) -> None:
         messages.tell_user(
             row, detail=message_field.Detail.VOLUME_INVALID_STATE)
 
-    def _delete_destination(self, context, row, other, do_it):
+    def _delete_destination(self, context: cinder_context.RequestContext,
+                            row: objects.Volume, other: Placeholder,
+                            do_it: bool) -> plan.Action:
         subject = _('destination %(id)s of volume %(volume)s on %(host)s') % {
             'id': other.id, 'volume': row.id,
             'host': other.backend}
@@ -200,7 +228,9 @@ class LostNode:
             subject, _('delete it: the volume was never switched over to it'),
             obstacle or None)
 
-    def _do_delete_destination(self, context, volume_id, other):
+    def _do_delete_destination(self, context: cinder_context.RequestContext,
+                               volume_id: str,
+                               other: Placeholder) -> str | None:
         """Return why a destination was not deleted, None if it was."""
         if not records.abort(context, volume_id, other.id):
             return _CHANGED
@@ -217,43 +247,54 @@ class LostNode:
 
     # Placeholders on the lost node
 
-    def _what(self, row):
+    def _what(self, row: Placeholder) -> str:
         return _('placeholder %(id)s of volume %(volume)s') % {
             'id': row.id, 'volume': row.volume_id}
 
-    def _prepared(self, context, row, do_it):
+    def _prepared(self, context: cinder_context.RequestContext,
+                  row: Placeholder, do_it: bool
+                  ) -> collections.abc.Iterator[plan.Action]:
         """Abort a move to the lost node, and delete its row.
 
         The volume's home notices that the row is gone.
         """
-        def remove():
+        def remove() -> bool:
             if not records.abort(context, row.volume_id, row.id):
                 return False
             records.destroy(context, row.id)
+            return True
         yield self._action(
             do_it, self._what(row),
             _('abort its move to %s and remove the row: the volume '
               'stays where it is') % self.host,
             remove)
 
-    def _aborted(self, context, row, do_it):
+    def _aborted(self, context: cinder_context.RequestContext,
+                 row: Placeholder, do_it: bool
+                 ) -> collections.abc.Iterator[plan.Action]:
         yield self._action(
             do_it, self._what(row),
             _('remove the row: its move to %s was aborted') % self.host,
             lambda: records.destroy(context, row.id))
 
-    def _released(self, context, row, do_it):
+    def _released(self, context: cinder_context.RequestContext,
+                  row: Placeholder, do_it: bool
+                  ) -> collections.abc.Iterator[plan.Action]:
         yield self._action(
             do_it, self._what(row),
             _('remove the row: nothing needs the source on %s') % self.host,
             lambda: self._requests.forget_source(context, row))
 
-    def _lost(self, context, row, do_it):
+    def _lost(self, context: cinder_context.RequestContext,
+              row: Placeholder, do_it: bool
+              ) -> collections.abc.Iterator[plan.Action]:
         """Delete the row of a lost source whose volume is deleted."""
         if records.get(context, row.volume_id) is None:
             yield from self._released(context, row, do_it)
 
-    def _switched(self, context, row, do_it):
+    def _switched(self, context: cinder_context.RequestContext,
+                  row: Placeholder, do_it: bool
+                  ) -> collections.abc.Iterator[plan.Action]:
         volume = records.get(context, row.volume_id)
         reader = records.owner_row(context, row.id)
         if volume is None or reader is None:
@@ -284,7 +325,8 @@ class LostNode:
             do_it, self._what(row), self._loss(volume, progress, there),
             lambda: self._lose(context, row, there))
 
-    def _loss(self, volume, progress, there):
+    def _loss(self, volume: objects.Volume, progress: dict[str, Any] | None,
+              there: str) -> str:
         text = _('mark it as lost, and volume %(volume)s, which needs it, as '
                  'error as soon as it is not in use: requests for data that '
                  'was only on %(host)s fail from then on') % {
@@ -295,12 +337,15 @@ class LostNode:
                           progress, there=there)
         return text
 
-    def _release(self, context, row):
+    def _release(self, context: cinder_context.RequestContext,
+                 row: Placeholder) -> bool:
         if not records.release(context, row.id):
             return False
         self._requests.forget_source(context, row)
+        return True
 
-    def _lose(self, context, row, there):
+    def _lose(self, context: cinder_context.RequestContext,
+              row: Placeholder, there: str) -> bool:
         if not records.lose(context, row.id):
             return False
         volume_id = row.volume_id

@@ -1,19 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages to users and operators about volumes in trouble."""
 
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
+from typing import Any
+
+from cinder import context as cinder_context
 from cinder.message import api as message_api
 from cinder.message import message_field
+from cinder import objects
 from oslo_log import log as logging
 
 from dmclone_driver.move import backend as backend_module
 from dmclone_driver.move import placeholders
 from dmclone_driver.move import records
+from dmclone_driver.node.devicemapper.status import CloneStatus
+from dmclone_driver.node.names import Names
 
 LOG = logging.getLogger(__name__)
 
 
-def tell_user(volume, action=message_field.Action.ATTACH_VOLUME,
-              detail=message_field.Detail.ATTACH_ERROR):
+def tell_user(volume: objects.Volume,
+              action: tuple[str, str] = message_field.Action.ATTACH_VOLUME,
+              detail: tuple[str, str] = message_field.Detail.ATTACH_ERROR
+              ) -> None:
     """Create a user message for a volume.
 
     Cinder has a fixed list of texts. The reason is in the API's answer and
@@ -26,14 +37,15 @@ def tell_user(volume, action=message_field.Action.ATTACH_VOLUME,
 class Troubles:
     """Report each trouble of a clone once."""
 
-    def __init__(self):
-        self._reported = {}
+    def __init__(self) -> None:
+        self._reported: dict[str, str] = {}
 
-    def forget(self, names):
+    def forget(self, names: Names) -> None:
         """Forget a clone's trouble; report it again if it recurs."""
         self._reported.pop(names.name_id, None)
 
-    def say(self, context, names, trouble, text, values):
+    def say(self, context: cinder_context.RequestContext, names: Names,
+            trouble: str, text: str, values: dict[str, Any]) -> None:
         """Report a clone's trouble once, in the log and to the user.
 
         :param trouble: the kind of trouble, reported once until it is
@@ -48,7 +60,8 @@ class Troubles:
             tell_user(
                 volume, detail=message_field.Detail.VOLUME_INVALID_STATE)
 
-    def metadata(self, context, names, status):
+    def metadata(self, context: cinder_context.RequestContext, names: Names,
+                 status: CloneStatus) -> None:
         """Report that a clone's metadata device has failed or is full."""
         self.say(
             context, names, status.mode, 'The metadata device of %(names)s '

@@ -14,11 +14,13 @@ from cinder import context as cinder_context
 from oslo_log import log as logging
 
 from dmclone_driver import exception
+from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import jobs
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node import names as names_module
+from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import SOURCE
 
 LOG = logging.getLogger(__name__)
@@ -33,20 +35,20 @@ class Outages:
     A check reads sysfs. It starts no process and no query.
     """
 
-    def __init__(self, backend):
+    def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._jobs = backend.jobs
         #: Names of the clones whose session is lost.
-        self.lost = set()
+        self.lost: set[Names] = set()
 
-    def start(self):
+    def start(self) -> None:
         """Start the thread; it has no stop, as services have no shutdown."""
         threading.Thread(target=self._run, daemon=True,
                          name='dmclone-outages').start()
 
-    def _run(self):
+    def _run(self) -> None:
         while True:
-            pause = jobs.RETRY_WAITING
+            pause: float = jobs.RETRY_WAITING
             try:
                 pause = self.look()
             except Exception:
@@ -54,7 +56,7 @@ class Outages:
                               'next try is in %d seconds.', pause)
             time.sleep(pause)
 
-    def look(self):
+    def look(self) -> float:
         """Check all sessions once; report and handle the lost ones.
 
         :returns: seconds until the next check
@@ -77,7 +79,7 @@ class Outages:
         return (INTERVAL if present else
                 self._backend.configuration.dmclone_check_interval)
 
-    def _look_at(self, names):
+    def _look_at(self, names: Names) -> None:
         shim = names.of(SOURCE)
         disks = sysfs.disks_below(shim)
         if disks and sysfs.is_suspended(shim):
@@ -97,15 +99,15 @@ class Outages:
         if sysfs.in_flight(shim):
             dmsetup.hold(shim)
 
-    def _forget(self, names):
+    def _forget(self, names: Names) -> None:
         self.lost.discard(names)
         self._jobs.pauses.forget(names)
 
-    def reads_wait(self, names):
+    def reads_wait(self, names: Names) -> bool:
         """Whether requests wait for a source whose session is lost."""
         return names in self.lost and sysfs.in_flight(names.of(SOURCE)) > 0
 
-    def _ask(self):
+    def _ask(self) -> None:
         """Ask for the sources of lost sessions, in the background."""
         if self._jobs.at_work('lost sources'):
             return
@@ -114,7 +116,7 @@ class Outages:
         if due:
             self._jobs.start('lost sources', self._ask_for, due)
 
-    def _ask_for(self, due):
+    def _ask_for(self, due: list[Names]) -> None:
         """Ask the nodes of sources to export them again.
 
         A restarted target service admits no initiator until its node's
@@ -122,7 +124,7 @@ class Outages:
         not asked again in this run.
         """
         context = cinder_context.get_admin_context()
-        silent = set()
+        silent: set[str] = set()
         for names in due:
             row = records.source_row(context, names.name_id)
             host = row and records.backend_of(row)
@@ -138,6 +140,6 @@ class Outages:
                 self._log_not_served(names, error)
 
     @staticmethod
-    def _log_not_served(names, error):
+    def _log_not_served(names: Names, error: exception.PeerError) -> None:
         LOG.warning('The source of %(names)s is not exported: %(error)s.',
                     {'names': names, 'error': error.msg})

@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests to peers that are repeated until they have been done."""
 
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
 import dataclasses
 
+from cinder import context as cinder_context
 from oslo_log import log as logging
 
 from dmclone_driver import exception
+from dmclone_driver.move.backend import Backend
+from dmclone_driver.move.deadline import Deadline
+from dmclone_driver.move import jobs
 from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 
@@ -30,12 +38,14 @@ class Wanted:
 class PeerRequests:
     """The requests about moves that peers have yet to carry out."""
 
-    def __init__(self, backend):
+    def __init__(self, backend: Backend) -> None:
         self._backend = backend
         #: The pending requests: {placeholder id: Wanted}.
-        self.pending = backend.jobs.kind('ask peer', self.ask_again)
+        self.pending: jobs.Kind[str, Wanted] = backend.jobs.kind(
+            'ask peer', self.ask_again)
 
-    def release(self, context, source):
+    def release(self, context: cinder_context.RequestContext,
+                source: Placeholder) -> None:
         """Record that a source is not needed, and tell its node.
 
         If its node is lost, only delete its row.
@@ -43,11 +53,12 @@ class PeerRequests:
         if records.release(context, source.id):
             self.ask(context, source, RELEASE)
             return
-        source = records.placeholder(context, source.id)
-        if source is not None and source.state == State.LOST:
-            self.forget_source(context, source)
+        now = records.placeholder(context, source.id)
+        if now is not None and now.state == State.LOST:
+            self.forget_source(context, now)
 
-    def forget_source(self, context, source):
+    def forget_source(self, context: cinder_context.RequestContext,
+                      source: Placeholder) -> None:
         """Delete the row of a lost source.
 
         If it was a clone, release its own source: nothing else would.
@@ -58,7 +69,9 @@ class PeerRequests:
         records.destroy(context, source.id)
         self.pending.pop(source.id, None)
 
-    def ask(self, context, placeholder, what, sealed=False, timeout=None):
+    def ask(self, context: cinder_context.RequestContext,
+            placeholder: Placeholder, what: str, sealed: bool = False,
+            timeout: float | None = None) -> None:
         """Send a request to a placeholder's node; repeat it if it fails.
 
         :param placeholder: for ACTIVATE as it was before the switchover, when
@@ -72,13 +85,14 @@ class PeerRequests:
         self.remember(placeholder, what)
         self._ask(context, placeholder.id, sealed, timeout)
 
-    def remember(self, placeholder, what):
+    def remember(self, placeholder: Placeholder, what: str) -> None:
         """Queue a request to a placeholder's node for :meth:`ask_again`."""
         self.pending[placeholder.id] = Wanted(
             placeholder.backend, what, placeholder.volume_id)
 
-    def ask_to_delete(self, context, placeholder_id, host, volume_id,
-                      timeout):
+    def ask_to_delete(self, context: cinder_context.RequestContext,
+                      placeholder_id: str, host: str, volume_id: str,
+                      timeout: float | None) -> None:
         """Ask a node to delete an aborted destination, as :meth:`ask` does.
 
         The row, which was written a moment ago, is not read for that.
@@ -86,7 +100,8 @@ class PeerRequests:
         self.pending[placeholder_id] = Wanted(host, DELETE, volume_id)
         self._ask(context, placeholder_id, timeout=timeout)
 
-    def forget_destination(self, context, placeholder):
+    def forget_destination(self, context: cinder_context.RequestContext,
+                           placeholder: Placeholder) -> None:
         """Delete the row of a destination that its node has deleted.
 
         If the database does not answer, the node is asked again, where
@@ -96,7 +111,8 @@ class PeerRequests:
         records.destroy(context, placeholder.id)
         self.pending.pop(placeholder.id, None)
 
-    def remember_to_activate(self, context, source):
+    def remember_to_activate(self, context: cinder_context.RequestContext,
+                             source: Placeholder) -> None:
         """Queue ACTIVATE for a volume's new home, which may not know yet.
 
         :param source: its row, after the switchover
@@ -106,7 +122,10 @@ class PeerRequests:
             self.pending[source.id] = Wanted(
                 records.backend_of(owner), ACTIVATE, source.volume_id)
 
-    def ask_again(self, context, volume_id=None, deadline=None, host=None):
+    def ask_again(self, context: cinder_context.RequestContext,
+                  volume_id: str | None = None,
+                  deadline: Deadline | None = None,
+                  host: str | None = None) -> None:
         """Repeat the pending requests.
 
         A node that does not answer gets no other request this time. A node
@@ -116,7 +135,7 @@ class PeerRequests:
         :param deadline: of the request that needs it
         :param host: ask only this backend
         """
-        silent = set()
+        silent: set[str] = set()
         for placeholder_id, wanted in list(self.pending.items()):
             if (volume_id not in (None, wanted.volume_id) or
                     host not in (None, wanted.host) or
@@ -124,12 +143,13 @@ class PeerRequests:
                 continue
             if wanted.host not in silent and (
                     deadline or self._backend.is_up(context, wanted.host)):
-                timeout = deadline and deadline.left(TIMEOUT)
+                timeout = deadline.left(TIMEOUT) if deadline else None
                 if self._ask(context, placeholder_id, timeout=timeout):
                     continue
             silent.add(wanted.host)
 
-    def _is_settled(self, context, placeholder_id, wanted):
+    def _is_settled(self, context: cinder_context.RequestContext,
+                    placeholder_id: str, wanted: Wanted) -> bool:
         """Whether the database makes a request obsolete; forget it then."""
         placeholder = records.placeholder(context, placeholder_id)
         if placeholder is not None and (
@@ -139,7 +159,9 @@ class PeerRequests:
         self.pending.pop(placeholder_id, None)
         return True
 
-    def _ask(self, context, placeholder_id, sealed=False, timeout=None):
+    def _ask(self, context: cinder_context.RequestContext,
+             placeholder_id: str, sealed: bool = False,
+             timeout: float | None = None) -> bool:
         """Send one request; return whether there was an answer."""
         wanted = self.pending.get(placeholder_id)
         if wanted is None:
@@ -159,7 +181,9 @@ class PeerRequests:
         self.pending.pop(placeholder_id, None)
         return True
 
-    def _do_ask(self, context, placeholder_id, wanted, sealed, timeout):
+    def _do_ask(self, context: cinder_context.RequestContext,
+                placeholder_id: str, wanted: Wanted, sealed: bool,
+                timeout: float) -> bool:
         """Send a request; return whether its placeholder can be deleted."""
         client = self._backend.client
         if wanted.what == RELEASE:

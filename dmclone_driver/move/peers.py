@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lookup of the peer on the host that a connector describes."""
 
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
+import collections.abc
 import dataclasses
 import socket
+from typing import Any
 
+from cinder import context as cinder_context
 from cinder import objects
 from cinder.volume import volume_utils
 
@@ -18,19 +24,19 @@ class Peer:
     backend_host: str
     #: With the pool, as in a volume's host.
     host: str
-    service_uuid: str
-    availability_zone: str
+    service_uuid: str | None
+    availability_zone: str | None
 
     @property
-    def node(self):
+    def node(self) -> str:
         """The node's name, as its cinder-volume knows it."""
         return self.backend_host.partition('@')[0]
 
 
-def addresses(node):
+def addresses(node: str) -> set[str]:
     """Return the addresses that a node's name resolves to, if it does."""
     try:
-        return {info[4][0] for info in socket.getaddrinfo(node, None)}
+        return {str(info[4][0]) for info in socket.getaddrinfo(node, None)}
     except OSError:
         return set()
 
@@ -38,12 +44,13 @@ def addresses(node):
 class Peers:
     """Finds peers of one backend; it is a peer of itself."""
 
-    def __init__(self, backend_host):
+    def __init__(self, backend_host: str) -> None:
         """:param backend_host: ``node@backend`` of this service"""
         self.backend_host = backend_host
         self.backend = backend_host.partition('@')[2]
 
-    def find(self, context, connector, pool):
+    def find(self, context: cinder_context.RequestContext,
+             connector: dict[str, Any], pool: str | None) -> Peer:
         """Return the :class:`Peer` on the connector's host.
 
         The host's name decides. If no peer has that name, for example because
@@ -66,23 +73,27 @@ class Peers:
                     service_uuid=service.uuid,
                     availability_zone=service.availability_zone)
 
-    def _no_peer(self, connector, reason):
+    def _no_peer(self, connector: dict[str, Any],
+                 reason: str) -> exception.NoPeer:
         return exception.NoPeer(
             backend=self.backend, host=connector.get('host'),
             address=connector.get('ip'), reason=reason)
 
-    def _services(self, context):
+    def _services(self, context: cinder_context.RequestContext
+                  ) -> list[objects.Service]:
         found = objects.ServiceList.get_all_by_binary(context.elevated(),
                                                       'cinder-volume')
         return [service for service in found
                 if service.host.partition('@')[2] == self.backend]
 
     @staticmethod
-    def _named(services, node):
+    def _named(services: collections.abc.Iterable[objects.Service],
+               node: str | None) -> objects.Service | None:
         return next((service for service in services
                      if service.host.partition('@')[0] == node), None)
 
     @staticmethod
-    def _addressed(services, address):
+    def _addressed(services: collections.abc.Iterable[objects.Service],
+                   address: str | None) -> objects.Service | None:
         return next((service for service in services if address in
                      addresses(service.host.partition('@')[0])), None)

@@ -5,9 +5,15 @@ Until the switchover a placeholder stands for the destination of a move, and
 afterwards for the source. See :mod:`records` for the transactions.
 """
 
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
 import dataclasses
 import enum
 import json
+
+from cinder.db import models
+from cinder import objects
 
 #: The migration status of a volume which Cinder creates to copy another
 #: volume to it.
@@ -43,21 +49,21 @@ class Record:
     node: str
 
     @classmethod
-    def parse(cls, text):
+    def parse(cls, text: str) -> Record:
         """Return the record of a text that :meth:`text` has returned."""
         fields = json.loads(text)
         return cls(**dict(fields, state=State(fields['state'])))
 
-    def text(self):
+    def text(self) -> str:
         """Return the text that the database keeps (255 characters)."""
         return json.dumps(dataclasses.asdict(self), separators=(',', ':'))
 
-    def but(self, state):
+    def but(self, state: State) -> Record:
         """Return the same record in another state."""
         return dataclasses.replace(self, state=state)
 
 
-def is_copy(row):
+def is_copy(row: objects.Volume | models.Volume) -> bool:
     """Whether Cinder copies another volume to this one.
 
     Its row begins as a copy of the other one's, including the fields that
@@ -67,28 +73,22 @@ def is_copy(row):
     return (row.migration_status or '').startswith(COPY_STATUS)
 
 
-def is_placeholder(row):
+def is_placeholder(row: objects.Volume | models.Volume) -> bool:
     """Whether a volume row stands for a source or a destination."""
     return ((row.replication_driver_data or '').startswith('{') and
             not is_copy(row))
 
 
-def record_of(row):
-    """Return the record of a placeholder, None for other rows.
-
-    :param row: a volume object or database row
-    """
+def record_of(row: objects.Volume | models.Volume) -> Record | None:
+    """Return the record of a placeholder, None for other rows."""
     return (Record.parse(row.replication_driver_data) if is_placeholder(row)
             else None)
 
 
-def state_of(row):
-    """Return the state of a placeholder's move, None for other rows.
-
-    :param row: a volume object or database row, or None
-    """
+def state_of(row: objects.Volume | models.Volume | None) -> State | None:
+    """Return the state of a placeholder's move, None for other rows."""
     found = row and record_of(row)
-    return found and found.state
+    return found.state if found else None
 
 
 class Placeholder:
@@ -97,26 +97,26 @@ class Placeholder:
     It has the attributes of the row that are read in both kinds of rows.
     """
 
-    def __init__(self, row):
+    def __init__(self, row: objects.Volume) -> None:
         self.row = row
 
     @property
-    def id(self):
+    def id(self) -> str:
         """Its id: also the name id of the destination."""
         return self.row.id
 
     @property
-    def name_id(self):
+    def name_id(self) -> str:
         """The name id of the logical volume that it stands for."""
         return self.row.name_id
 
     @property
-    def host(self):
+    def host(self) -> str:
         """The host that the row shows: ``node@backend#pool``."""
         return self.row.host
 
     @property
-    def backend(self):
+    def backend(self) -> str:
         """The backend of its logical volume: ``node@backend``.
 
         Cinder's commands change the host, but not this driver's own field.
@@ -124,40 +124,40 @@ class Placeholder:
         return (self.row.provider_id or self.row.host or '').partition('#')[0]
 
     @property
-    def provider_location(self):
+    def provider_location(self) -> str | None:
         """Where a source is exported, as Cinder's target drivers write it."""
         return self.row.provider_location
 
     @property
-    def provider_auth(self):
+    def provider_auth(self) -> str | None:
         """How to log in to the export of a source."""
         return self.row.provider_auth
 
     @property
-    def record(self):
+    def record(self) -> Record:
         """The :class:`Record` of its move."""
         return Record.parse(self.row.replication_driver_data)
 
     @property
-    def state(self):
+    def state(self) -> State:
         """The :class:`State` of its move."""
         return self.record.state
 
     @property
-    def volume_id(self):
+    def volume_id(self) -> str:
         """Id of the user's volume."""
         return self.record.volume
 
     @property
-    def initiator(self):
+    def initiator(self) -> str:
         """iSCSI name of the node that imports the source."""
         return self.record.initiator
 
     @property
-    def node(self):
+    def node(self) -> str:
         """The importing host's name in its attachments."""
         return self.record.node
 
-    def refresh(self):
+    def refresh(self) -> None:
         """Read the row again."""
         self.row.refresh()

@@ -17,9 +17,9 @@ class Action:
 
     subject: str
     change: str
-    obstacle: str = None
+    obstacle: str | None = None
 
-    def line(self, done=False):
+    def line(self, done: bool = False) -> str:
         """Return the line that is printed for the operator."""
         if self.obstacle:
             form = _('not done: %(subject)s: %(change)s: %(obstacle)s')

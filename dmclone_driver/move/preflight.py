@@ -1,6 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that refuse a request before anything is done, with the reason."""
 
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
+from typing import Any
+
+from cinder import context as cinder_context
+from cinder import objects
 from cinder.scheduler.filters import extra_specs_ops
 from cinder.volume import volume_utils
 from oslo_utils import units
@@ -8,10 +15,16 @@ from oslo_utils import units
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import attachments
+from dmclone_driver.move.backend import Backend
+from dmclone_driver.move.deadline import Deadline
+from dmclone_driver.move.peer_requests import PeerRequests
+from dmclone_driver.move.peers import Peer
 from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
 
@@ -19,12 +32,14 @@ from dmclone_driver.privsep import block
 DESCRIBE_TIMEOUT = 10
 
 
-def refused(volume, peer, reason):
+def refused(volume: objects.Volume, peer: Peer,
+            reason: str) -> exception.MoveRefused:
     return exception.MoveRefused(volume=volume.id, host=peer.node,
                                  reason=reason)
 
 
-def is_complete(volume, source, lv):
+def is_complete(volume: objects.Volume, source: Placeholder | None,
+                lv: LogicalVolume | None) -> bool:
     """Whether LVM says that a volume no longer needs its source.
 
     :param source: the placeholder of a volume's source, or None
@@ -38,13 +53,15 @@ def is_complete(volume, source, lv):
 class Preflight:
     """Checks what requests need; callers hold the volume's lock."""
 
-    def __init__(self, backend, requests):
+    def __init__(self, backend: Backend, requests: PeerRequests) -> None:
         self._backend = backend
         self._requests = requests
         #: Ids of volumes that this node writes to for Cinder.
-        self.staying = set()
+        self.staying: set[str] = set()
 
-    def check(self, context, volume, peer, deadline):
+    def check(self, context: cinder_context.RequestContext,
+              volume: objects.Volume, peer: Peer,
+              deadline: Deadline) -> dict[str, Any]:
         """Refuse a move that would fail later; return the peer's answer."""
         names = Names(volume.name_id)
         if volume.group_id:
@@ -100,7 +117,8 @@ class Preflight:
                     'reserved': description.get('reserved_percentage', 0)})
         return description
 
-    def _refuse_unwanted(self, volume, peer, capabilities):
+    def _refuse_unwanted(self, volume: objects.Volume, peer: Peer,
+                         capabilities: dict[str, Any]) -> None:
         """Refuse a peer where the volume's type forbids its creation.
 
         Cinder's scheduler checks that before a creation, but not before an
@@ -124,7 +142,8 @@ class Preflight:
                     '%(there)s') % {'key': name, 'wanted': wanted,
                                     'there': capabilities[name]})
 
-    def refuse_while_moving(self, context, volume, action):
+    def refuse_while_moving(self, context: cinder_context.RequestContext,
+                            volume: objects.Volume, action: str) -> None:
         """Refuse an operation on a volume whose move is not complete.
 
         LVM's tags outrank the database, which may have been restored.
@@ -141,7 +160,7 @@ class Preflight:
                 action=action, volume=volume.id, lv=volume.name,
                 host=self._backend.node)
         self.refuse_by_tags(volume, action, lv)
-        if is_complete(volume, other, lv):
+        if other is not None and is_complete(volume, other, lv):
             # The database was restored to a state before the completion.
             self._requests.release(context, other)
             return
@@ -161,7 +180,8 @@ class Preflight:
         raise exception.NotWhileMoving(action=action, volume=volume.id,
                                        source=ends[0], destination=ends[1])
 
-    def refuse_by_tags(self, volume, action, lv):
+    def refuse_by_tags(self, volume: objects.Volume, action: str,
+                       lv: LogicalVolume | None) -> None:
         """Refuse a logical volume that is partly deleted, or a source.
 
         :param lv: the volume's logical volume here, or None
@@ -171,7 +191,8 @@ class Preflight:
             raise exception.PartlyDeleted(volume=volume.id)
         self.refuse_if_moved_away(volume, action, lv)
 
-    def refuse_if_moved_away(self, volume, action, lv):
+    def refuse_if_moved_away(self, volume: objects.Volume, action: str,
+                             lv: LogicalVolume | None) -> None:
         """Refuse an operation on a sealed source.
 
         :param lv: the volume's logical volume here, or None
@@ -183,13 +204,15 @@ class Preflight:
                 lv='%s/%s' % (lv.group, lv.name))
 
     @staticmethod
-    def refuse_placeholder(volume, action):
-        if placeholders.is_placeholder(volume):
+    def refuse_placeholder(volume: objects.Volume, action: str) -> None:
+        found = placeholders.record_of(volume)
+        if found is not None:
             raise exception.IsPlaceholder(
                 action=action, placeholder=volume.id, host=volume.host,
-                volume=placeholders.record_of(volume).volume)
+                volume=found.volume)
 
-    def refuse_if_gone(self, context, volume, action):
+    def refuse_if_gone(self, context: cinder_context.RequestContext,
+                       volume: objects.Volume, action: str) -> None:
         """Read a volume's row again; refuse it if its data is not here.
 
         :param action: a translated verb

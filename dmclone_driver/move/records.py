@@ -21,9 +21,18 @@ placeholder: no command of Cinder's changes this field.
 this driver writes it, so it shows when something else has changed ``host``.
 """
 
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
+import collections.abc
 import dataclasses
 import functools
+from typing import Any
+from typing import Concatenate
+from typing import ParamSpec
+from typing import TypeVar
 
+from cinder import context as cinder_context
 from cinder.db import api as db_api
 from cinder.db import models
 from cinder import exception as cinder_exception
@@ -32,9 +41,11 @@ from oslo_config import cfg
 from oslo_db import api as oslo_db_api
 from oslo_log import log as logging
 import sqlalchemy
+from sqlalchemy import orm
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
+from dmclone_driver.move import peers
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
@@ -61,14 +72,20 @@ PROJECT = 'dmclone_driver'
 
 CONF = cfg.CONF
 
+#: What a transaction is about: a volume, or a row's id.
+First = TypeVar('First', bound='str | objects.Volume')
+Rest = ParamSpec('Rest')
+Result = TypeVar('Result')
 
-def prepared_move(volume):
+
+def prepared_move(volume: objects.Volume) -> str | None:
     """Return the id of the placeholder of a prepared move, or None."""
     data = volume.replication_driver_data
     return None if not data or data.startswith('{') else data
 
 
-def get(context, volume_id):
+def get(context: cinder_context.RequestContext,
+        volume_id: str | None) -> objects.Volume | None:
     """Return a volume or placeholder, or None if it is gone.
 
     :raises: ReadLagsBehind if the row exists, but this read does not see it
@@ -83,14 +100,15 @@ def get(context, volume_id):
         return None
 
 
-def placeholder(context, row_id):
+def placeholder(context: cinder_context.RequestContext,
+                row_id: str | None) -> Placeholder | None:
     """Return the :class:`Placeholder` with an id, or None."""
     row = get(context, row_id)
     return (Placeholder(row) if row is not None and
             placeholders.is_placeholder(row) else None)
 
 
-def backend_of(row):
+def backend_of(row: objects.Volume) -> str:
     """Return the backend, ``node@backend``, that a row is on.
 
     For a placeholder, the driver's own field ``provider_id`` decides.
@@ -100,18 +118,19 @@ def backend_of(row):
     return (row.host or '').partition('#')[0]
 
 
-def recorded_backend(row):
+def recorded_backend(row: objects.Volume) -> str | None:
     """Return the backend that has a row's logical volume, None if unknown."""
     return row.provider_id and row.provider_id.partition('#')[0]
 
 
-def guarding_id(row):
+def guarding_id(row: objects.Volume) -> str:
     """Return the id of the user's volume whose lock guards a row."""
     found = placeholders.record_of(row)
     return found.volume if found else row.id
 
 
-def on_host(context, host):
+def on_host(context: cinder_context.RequestContext,
+            host: str) -> objects.VolumeList:
     """Return all rows, users' and placeholders, of a backend."""
     rows = objects.VolumeList.get_all_by_host(context.elevated(), host)
     for row in rows:
@@ -119,7 +138,8 @@ def on_host(context, host):
     return rows
 
 
-def source_row(context, name_id):
+def source_row(context: cinder_context.RequestContext,
+               name_id: str) -> objects.Volume | None:
     """Return the row of the source of a logical volume, None if complete.
 
     Before the switchover that is the user's volume, afterwards the
@@ -135,7 +155,8 @@ def source_row(context, name_id):
     return None
 
 
-def owner_row(context, name_id):
+def owner_row(context: cinder_context.RequestContext,
+              name_id: str) -> objects.Volume | None:
     """Return the row that a logical volume belongs to now, or None."""
     row = get(context, name_id)
     if row is not None and row.name_id == name_id:
@@ -145,7 +166,9 @@ def owner_row(context, name_id):
     return rows[0] if rows else None
 
 
-def placeholders_of(context, volume_ids):
+def placeholders_of(context: cinder_context.RequestContext,
+                    volume_ids: collections.abc.Container[str]
+                    ) -> list[Placeholder]:
     """Return the placeholders of some volumes, with one query.
 
     :param volume_ids: of the users' volumes
@@ -154,7 +177,8 @@ def placeholders_of(context, volume_ids):
             if each.volume_id in volume_ids]
 
 
-def all_placeholders(context):
+def all_placeholders(
+        context: cinder_context.RequestContext) -> list[Placeholder]:
     """Return the placeholders of all volumes, with one query."""
     rows = objects.VolumeList.get_all(
         context.elevated(), filters={'project_id': _owner()['project_id']})
@@ -162,7 +186,12 @@ def all_placeholders(context):
             if placeholders.is_placeholder(row)]
 
 
-def _transaction(step=None):
+def _transaction(step: Step | None = None) -> collections.abc.Callable[
+        [collections.abc.Callable[Concatenate[orm.Session, First, Rest],
+                                  Result]],
+        collections.abc.Callable[
+            Concatenate[cinder_context.RequestContext, First, Rest],
+            Result]]:
     """Run a function in one transaction; repeat it after a deadlock.
 
     The whole transaction is repeated: Cinder's own functions repeat only
@@ -171,14 +200,22 @@ def _transaction(step=None):
     :param step: that the function completes; its first argument is a volume,
         or a row's id
     """
-    def decorate(function):
+    def decorate(
+        function: collections.abc.Callable[
+            Concatenate[orm.Session, First, Rest], Result],
+    ) -> collections.abc.Callable[
+        Concatenate[cinder_context.RequestContext, First, Rest], Result
+    ]:
         @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
-        def in_transaction(context, *args, **kwargs):
+        def in_transaction(context: cinder_context.RequestContext,
+                           row: First, *args: Rest.args,
+                           **kwargs: Rest.kwargs) -> Result:
             with db_api.main_context_manager.writer.using(context):
-                return function(context.session, *args, **kwargs)
+                return function(context.session, row, *args, **kwargs)
 
         @functools.wraps(function)
-        def run(context, row, *args, **kwargs):
+        def run(context: cinder_context.RequestContext, row: First,
+                *args: Rest.args, **kwargs: Rest.kwargs) -> Result:
             result = in_transaction(context.elevated(), row, *args, **kwargs)
             if step and result is not False:
                 steps.reached(step, getattr(row, 'id', row))
@@ -187,7 +224,8 @@ def _transaction(step=None):
     return decorate
 
 
-def _lock(session, *ids):
+def _lock(session: orm.Session,
+          *ids: str | None) -> list[models.Volume | None]:
     """Lock rows in the order of their ids; return None for absent ones."""
     rows = session.query(models.Volume).filter(
         models.Volume.id.in_(ids), models.Volume.deleted.is_(False)
@@ -197,18 +235,21 @@ def _lock(session, *ids):
 
 
 @_transaction()
-def _is_there(session, row_id):
+def _is_there(session: orm.Session, row_id: str) -> bool:
     """Whether a row exists; a locking read never sees an old copy."""
     row, = _lock(session, row_id)
     return row is not None
 
 
-def _gone(volume_id, placeholder_id, reason):
+def _gone(volume_id: str, placeholder_id: str | None,
+          reason: str) -> exception.MoveGone:
     return exception.MoveGone(volume=volume_id, reason=reason,
                               placeholder=placeholder_id)
 
 
-def _prepared(session, volume_id, placeholder_id):
+def _prepared(session: orm.Session, volume_id: str,
+              placeholder_id: str | None
+              ) -> tuple[models.Volume, models.Volume]:
     volume, placeholder = _lock(session, volume_id, placeholder_id)
     if volume is None or placeholder is None:
         raise _gone(volume_id, placeholder_id, _('it was deleted'))
@@ -220,12 +261,12 @@ def _prepared(session, volume_id, placeholder_id):
 
 
 @_transaction(Step.BEGUN)
-def begin(session, volume, placeholder_id, peer, initiator, node):
+def begin(session: orm.Session, volume: objects.Volume, placeholder_id: str,
+          peer: peers.Peer, initiator: str, node: str) -> None:
     """Record that a volume is being moved to a peer; exclude other moves.
 
     :param volume: the user's volume, freshly read by its home
     :param placeholder_id: id of the new placeholder
-    :param peer: :class:`dmclone_driver.move.peers.Peer`
     :param initiator: the peer's iSCSI name
     :param node: the peer's name in connectors
     :raises: MoveRefused if the volume is not as it was read
@@ -256,7 +297,8 @@ def begin(session, volume, placeholder_id, peer, initiator, node):
     row.replication_driver_data = placeholder_id
 
 
-def _placeholder_fields(volume, found):
+def _placeholder_fields(volume: models.Volume,
+                        found: placeholders.Record) -> dict[str, Any]:
     """Return a placeholder's fields, except those about its backend."""
     return dict(
         _owner(), **_columns(found), size=volume.size,
@@ -267,12 +309,13 @@ def _placeholder_fields(volume, found):
 
 
 @_transaction(Step.SWITCHED)
-def restore(session, seen, name_id, peer, initiator, node):
+def restore(session: orm.Session, seen: objects.Volume, name_id: str,
+            peer: peers.Peer, initiator: str, node: str) -> bool:
     """Repeat a switchover that the database has lost.
 
     :param seen: the volume as it was read before
     :param name_id: of the logical volume that is its home
-    :param peer: :class:`dmclone_driver.move.peers.Peer` that has it
+    :param peer: that has it
     :param initiator: the peer's iSCSI name
     :param node: the peer's name in connectors
     :returns: False if a row has changed, or stands for another move
@@ -306,19 +349,19 @@ def restore(session, seen, name_id, peer, initiator, node):
     return True
 
 
-def _owner():
+def _owner() -> dict[str, str]:
     """Return the user and project of placeholders."""
     return {'user_id': CONF.cinder_internal_tenant_user_id or PROJECT,
             'project_id': CONF.cinder_internal_tenant_project_id or PROJECT}
 
 
-def _columns(found):
+def _columns(found: placeholders.Record) -> dict[str, str]:
     """Return the status fields of a placeholder with a record."""
     return {'status': 'maintenance',
             'migration_status': MIGRATION_STATUS + found.volume}
 
 
-def altered(context, host):
+def altered(context: cinder_context.RequestContext, host: str) -> list[str]:
     """Return the ids of rows of a backend that Cinder's commands changed.
 
     :param host: ``node@backend``
@@ -337,7 +380,8 @@ def altered(context, host):
                     ~volume.migration_status.startswith(MIGRATION_STATUS))))]
 
 
-def prepared_on(context, host):
+def prepared_on(context: cinder_context.RequestContext,
+                host: str) -> dict[str, str]:
     """Return the moves that are prepared from a backend.
 
     :param host: ``node@backend``
@@ -352,7 +396,8 @@ def prepared_on(context, host):
                 ~volume.replication_driver_data.startswith('{')).all())
 
 
-def is_being_made(context, volume_id):
+def is_being_made(context: cinder_context.RequestContext,
+                  volume_id: str) -> bool:
     """Whether a volume is being created or filled with an image.
 
     During that time Cinder saves its row repeatedly
@@ -364,7 +409,7 @@ def is_being_made(context, volume_id):
                    resource_id=volume_id))
 
 
-def is_altered(row):
+def is_altered(row: objects.Volume) -> bool:
     """Whether something else has changed fields that the driver wrote."""
     found = placeholders.record_of(row)
     return not placeholders.is_copy(row) and (
@@ -374,7 +419,7 @@ def is_altered(row):
 
 
 @_transaction()
-def put_back(session, seen):
+def put_back(session: orm.Session, seen: objects.Volume) -> None:
     """Revert changes to a row by something other than this driver.
 
     For a placeholder these are its status, migration status and host; for a
@@ -394,13 +439,15 @@ def put_back(session, seen):
                     {'volume': row.id, 'old': row.provider_id,
                      'new': row.host})
         row.host, row.cluster_name = row.provider_id, None
-    if placeholders.is_placeholder(row):
-        for column, value in _columns(placeholders.record_of(row)).items():
+    found = placeholders.record_of(row)
+    if found is not None:
+        for column, value in _columns(found).items():
             setattr(row, column, value)
 
 
 @_transaction()
-def exchange_owners(session, volume, new):
+def exchange_owners(session: orm.Session, volume: objects.Volume,
+                    new: objects.Volume) -> None:
     """Assign placeholders to the other volume in Cinder's migration.
 
     The migration ends with an exchange of all fields of two volumes' rows. A
@@ -417,8 +464,9 @@ def exchange_owners(session, volume, new):
         _exchange_owner(session, row, other)
 
 
-def _exchange_owner(session, row, other):
-    found = placeholders.record_of(row)
+def _exchange_owner(session: orm.Session, row: models.Volume,
+                    other: dict[str, str]) -> None:
+    found = placeholders.Record.parse(row.replication_driver_data)
     if found.state == State.PREPARED:
         _abort(*_lock(session, found.volume, row.id))
     elif found.state != State.ABORTED:
@@ -428,7 +476,7 @@ def _exchange_owner(session, row, other):
 
 
 @_transaction()
-def set_owner(session, seen):
+def set_owner(session: orm.Session, seen: objects.Volume) -> None:
     """Record that a row's host has its logical volume.
 
     :param seen: its row as it was read before
@@ -439,7 +487,8 @@ def set_owner(session, seen):
 
 
 @_transaction()
-def check_prepared(session, volume_id, placeholder_id):
+def check_prepared(session: orm.Session, volume_id: str,
+                   placeholder_id: str) -> None:
     """Verify that a move is still prepared.
 
     :raises: MoveGone
@@ -448,7 +497,8 @@ def check_prepared(session, volume_id, placeholder_id):
 
 
 @_transaction()
-def set_export(session, seen, location, auth):
+def set_export(session: orm.Session, seen: objects.Volume,
+               location: str | None, auth: str | None) -> None:
     """Record how a volume is exported on its node.
 
     :param seen: its row as it was read before; if the row points to another
@@ -462,7 +512,8 @@ def set_export(session, seen, location, auth):
 
 
 @_transaction(Step.SWITCHED)
-def switch_over(session, volume_id, placeholder_id):
+def switch_over(session: orm.Session, volume_id: str,
+                placeholder_id: str | None) -> bool:
     """Make the destination the volume's home: exchange identities.
 
     :returns: False if it has been switched over before
@@ -489,7 +540,8 @@ def switch_over(session, volume_id, placeholder_id):
 
 
 @_transaction(Step.ABORTED)
-def abort(session, volume_id, placeholder_id):
+def abort(session: orm.Session, volume_id: str,
+          placeholder_id: str) -> bool:
     """Make sure that a move will never switch over.
 
     :returns: False if it has been switched over before
@@ -503,12 +555,15 @@ def abort(session, volume_id, placeholder_id):
     return True
 
 
-def _set_state(placeholder, state):
-    placeholder.replication_driver_data = (
-        placeholders.record_of(placeholder).but(state).text())
+def _set_state(placeholder: models.Volume, state: State) -> None:
+    found = placeholders.record_of(placeholder)
+    # Callers know by now that the row is a placeholder.
+    assert found is not None
+    placeholder.replication_driver_data = found.but(state).text()
 
 
-def _abort(volume, placeholder, placeholder_id=None):
+def _abort(volume: models.Volume | None, placeholder: models.Volume | None,
+           placeholder_id: str | None = None) -> None:
     if placeholder is not None:
         placeholder_id = placeholder.id
         _set_state(placeholder, State.ABORTED)
@@ -525,7 +580,7 @@ def _abort(volume, placeholder, placeholder_id=None):
 
 
 @_transaction(Step.RELEASED)
-def release(session, placeholder_id):
+def release(session: orm.Session, placeholder_id: str) -> bool:
     """Record that a source is no longer needed.
 
     :returns: False if the placeholder is gone
@@ -539,7 +594,7 @@ def release(session, placeholder_id):
 
 
 @_transaction()
-def lose(session, placeholder_id):
+def lose(session: orm.Session, placeholder_id: str) -> bool:
     """Record that the node of a source is lost.
 
     :returns: False if the source is not needed, or gone
@@ -553,7 +608,7 @@ def lose(session, placeholder_id):
 
 
 @_transaction()
-def fail(session, volume_id):
+def fail(session: orm.Session, volume_id: str) -> bool:
     """Set a volume that has lost data to error: it can't be attached then.
 
     A volume in use keeps its status: Cinder detaches no volume with another
@@ -569,14 +624,15 @@ def fail(session, volume_id):
 
 
 @_transaction()
-def give_up_home(session, seen, peer):
+def give_up_home(session: orm.Session, seen: objects.Volume,
+                 peer: peers.Peer) -> bool:
     """Assign a volume whose home is lost to a backend that can delete it.
 
     The row keeps the name of its logical volume, so that the backend has no
     data to delete.
 
     :param seen: the volume as it was read before
-    :param peer: :class:`dmclone_driver.move.peers.Peer` of that backend
+    :param peer: that backend, as a peer
     :returns: False if the volume has changed since
     """
     row, = _lock(session, seen.id)
@@ -596,7 +652,8 @@ def give_up_home(session, seen, peer):
     return True
 
 
-def destroy(context, placeholder_id):
+def destroy(context: cinder_context.RequestContext,
+            placeholder_id: str) -> None:
     """Delete a placeholder whose logical volume is gone."""
     db_api.volume_destroy(context.elevated(), placeholder_id)
     steps.reached(Step.GONE, placeholder_id)

@@ -6,13 +6,22 @@ service nor the others. Work that needs a peer is left to the watcher, which
 finds it in the kernel.
 """
 
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
 import re
 
+from cinder import context as cinder_context
 from cinder.message import message_field
+from cinder import objects
 from cinder.objects import fields
 from oslo_log import log as logging
 
 from dmclone_driver import exception
+from dmclone_driver.move.backend import Backend
+from dmclone_driver.move.completion import Completion
+from dmclone_driver.move.destination import Destination
+from dmclone_driver.move.home import Home
 from dmclone_driver.move import messages
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move import placeholders
@@ -20,6 +29,7 @@ from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import preflight
 from dmclone_driver.move import records
+from dmclone_driver.move.source import Source
 from dmclone_driver.node import deletion
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
@@ -48,8 +58,10 @@ _COPY = re.compile('clone-snap-' + names_module.UUID)
 class Recovery:
     """Brings the kernel in line with LVM and the database."""
 
-    def __init__(self, backend, source, destination, home, requests,
-                 completion):
+    def __init__(self, backend: Backend, source: Source,
+                 destination: Destination, home: Home,
+                 requests: peer_requests.PeerRequests,
+                 completion: Completion) -> None:
         self._backend = backend
         self._source = source
         self._destination = destination
@@ -59,7 +71,7 @@ class Recovery:
         self._jobs = backend.jobs
         #: Rows whose recovery or cleanup is not done yet, {row id: row}.
         self.failed = self._jobs.kind('recover', self.retry)
-        self._rows = []
+        self._rows: list[objects.Volume] = []
         #: Snapshots that were being copied when the service ended, by name.
         self._copies = self._jobs.kind('remove snapshot',
                                        self._remove_copies)
@@ -69,9 +81,9 @@ class Recovery:
             'catch up', self._sync_with_database, PAUSE)
         #: Ids of prepared destinations whose metadata was lost as the node
         #: went down.
-        self._without_metadata = set()
+        self._without_metadata: set[str] = set()
 
-    def run(self, context):
+    def run(self, context: cinder_context.RequestContext) -> None:
         """Rebuild all handles of this backend."""
         volumes = {lv.name: lv for lv in logical_volumes.find_all(
             self._backend.group.vg_name)}
@@ -88,7 +100,9 @@ class Recovery:
         self._rows = list(rows)
         self._jobs.start('start', self._resume_local, context)
 
-    def _rows_here(self, context, volumes):
+    def _rows_here(self, context: cinder_context.RequestContext,
+                   volumes: dict[str, logical_volumes.LogicalVolume]
+                   ) -> list[objects.Volume]:
         """Return the rows of this backend's logical volumes.
 
         :param volumes: all logical volumes by name
@@ -109,7 +123,9 @@ class Recovery:
                 rows += [] if row is None else [row]
         return rows
 
-    def _find_stray(self, context, names, lv):
+    def _find_stray(
+            self, context: cinder_context.RequestContext, names: Names,
+            lv: logical_volumes.LogicalVolume) -> objects.Volume | None:
         """Return the row of a logical volume that no row here points to."""
         row = records.owner_row(context, names.name_id)
         if row is not None:
@@ -125,7 +141,7 @@ class Recovery:
                   {'lv': lv.path, 'tags': ', '.join(sorted(lv.tags)) or '-'})
         return None
 
-    def start_peer_sync(self, context):
+    def start_peer_sync(self, context: cinder_context.RequestContext) -> None:
         """Start to read what peers have changed, once peers are answered.
 
         Peers themselves tell this node about changes made after this read.
@@ -133,7 +149,9 @@ class Recovery:
         self._sync_pending.add('start')
         self._jobs.start('catch up', self._sync_with_database, context)
 
-    def _recover(self, context, row, lv):
+    def _recover(self, context: cinder_context.RequestContext,
+                 row: objects.Volume,
+                 lv: logical_volumes.LogicalVolume | None) -> None:
         if lv is None:
             return
         names = Names(row.name_id)
@@ -160,7 +178,8 @@ class Recovery:
         elif lv.sealed:
             LocalVolume(names).seal(flush=False)
 
-    def _report_contradiction(self, row, lv):
+    def _report_contradiction(self, row: objects.Volume,
+                              lv: logical_volumes.LogicalVolume) -> None:
         """Log where the database and this node's LVM tags differ."""
         state = placeholders.state_of(row)
         if state == State.LOST:
@@ -183,7 +202,9 @@ class Recovery:
                       'dmclone-reconcile for details.',
                       {'volume': row.id, 'lv': lv.path})
 
-    def _recover_clone(self, context, row, names, lv):
+    def _recover_clone(self, context: cinder_context.RequestContext,
+                       row: objects.Volume, names: Names,
+                       lv: logical_volumes.LogicalVolume) -> None:
         try:
             self._destination.rebuild(names, passive=True)
         except exception.MetadataUnusable:
@@ -204,7 +225,8 @@ class Recovery:
                 writable=not (lv.sealed or _is_source(row)))
             steps.reached(Step.OPENED, names.name_id)
 
-    def _set_error(self, context, clone):
+    def _set_error(self, context: cinder_context.RequestContext,
+                   clone: objects.Volume) -> None:
         """Set a volume whose clone cannot be rebuilt to error.
 
         Its status is kept in previous_status.
@@ -222,11 +244,13 @@ class Recovery:
             row, detail=message_field.Detail.VOLUME_INVALID_STATE)
 
     @staticmethod
-    def _users_row(context, row):
+    def _users_row(context: cinder_context.RequestContext,
+                   row: objects.Volume) -> objects.Volume | None:
         return (records.get(context, records.guarding_id(row))
                 if placeholders.is_placeholder(row) else row)
 
-    def _clear_error(self, context, clone):
+    def _clear_error(self, context: cinder_context.RequestContext,
+                     clone: objects.Volume) -> None:
         """Restore the status of a volume whose metadata has been found."""
         row = self._users_row(context, clone)
         mark = _PREVIOUS % clone.name_id
@@ -238,7 +262,7 @@ class Recovery:
         row.previous_status = None
         row.save()
 
-    def _resume_local(self, context):
+    def _resume_local(self, context: cinder_context.RequestContext) -> None:
         """Do the slow work that needs neither peers nor a message bus."""
         self._backend.warm_up()
         try:
@@ -249,7 +273,8 @@ class Recovery:
         if self._copies:
             self._jobs.start(self._copies.name, self._remove_copies, context)
 
-    def _sync_with_database(self, context):
+    def _sync_with_database(self,
+                            context: cinder_context.RequestContext) -> None:
         """Handle what peers have changed while this node was down."""
         self._resume(context, self._switched_since_start(context))
         for row in self._rows:
@@ -261,7 +286,7 @@ class Recovery:
         # All in one call: a node that does not answer gets one request.
         self._requests.ask_again(context)
 
-    def _end_moves(self, context):
+    def _end_moves(self, context: cinder_context.RequestContext) -> None:
         """Queue requests to remove old sources and aborted destinations."""
         volumes = {row.id: row for row in self._rows}
         for other in records.placeholders_of(context, volumes):
@@ -276,9 +301,11 @@ class Recovery:
                 # The row is back since the database was restored.
                 self._requests.release(context, other)
 
-    def _switched_since_start(self, context):
+    def _switched_since_start(
+            self,
+            context: cinder_context.RequestContext) -> list[objects.Volume]:
         """Return the rows that other nodes have switched since the start."""
-        def identity(row):
+        def identity(row: objects.Volume) -> tuple[str, str, State | None]:
             return row.id, row.name_id, placeholders.state_of(row)
 
         known = set(map(identity, self._rows))
@@ -289,18 +316,19 @@ class Recovery:
         self.failed.update({row.id: row for row in switched})
         return switched
 
-    def retry(self, context):
+    def retry(self, context: cinder_context.RequestContext) -> None:
         """Retry failed rows; called by the watcher."""
         self._resume(context, list(self.failed.values()))
 
-    def _resume(self, context, rows):
+    def _resume(self, context: cinder_context.RequestContext,
+                rows: list[objects.Volume]) -> None:
         """Resume each row from its present state; recover failed ones."""
         for row in rows:
             try:
                 with self._backend.lock(records.guarding_id(row)):
                     fresh = records.get(context, row.id)
                     here = fresh is not None and self._backend.holds(fresh)
-                    if here and row.id in self.failed:
+                    if fresh is not None and here and row.id in self.failed:
                         self._recover(context, fresh, self._backend.
                                       logical_volume(Names(fresh.name_id)))
                     if here:
@@ -313,7 +341,7 @@ class Recovery:
                 LOG.exception('Recovering volume %s, or its move, failed; it '
                               'is tried again.', records.guarding_id(row))
 
-    def _remove_copies(self, context):
+    def _remove_copies(self, context: cinder_context.RequestContext) -> None:
         """Remove the snapshots that Cinder copies volumes from.
 
         If the service was killed during a copy, nothing else removes its
@@ -332,7 +360,8 @@ class Recovery:
             else:
                 self._copies.discard(name)
 
-    def _remove_stale_exports(self, context):
+    def _remove_stale_exports(self,
+                              context: cinder_context.RequestContext) -> None:
         """Remove the exports that no peer needs.
 
         After a reboot only the target of an export may be left.
@@ -340,16 +369,17 @@ class Recovery:
         exported = {parsed[0] for parsed in map(
             names_module.parse, dmsetup.devices())
             if parsed and parsed[1] == EXPORT}
-        exported.update(map(names_module.of_target,
-                            self._backend.target.names()))
-        for names in exported - {None}:
+        exported.update(filter(None, map(names_module.of_target,
+                                         self._backend.target.names())))
+        for names in exported:
             try:
                 self._remove_if_stale(context, names)
             except Exception:
                 LOG.exception('Checking whether the export of %s is in use '
                               'failed; it is kept.', names)
 
-    def _remove_if_stale(self, context, names):
+    def _remove_if_stale(self, context: cinder_context.RequestContext,
+                         names: Names) -> None:
         """Remove an export, unless its volume or source still needs it."""
         lv = self._backend.logical_volume(names)
         row = records.owner_row(context, names.name_id)
@@ -365,7 +395,8 @@ class Recovery:
                     placeholders.state_of(row) == State.SWITCHED):
                 self._source.unexport(names)
 
-    def _clean_up(self, context, row):
+    def _clean_up(self, context: cinder_context.RequestContext,
+                  row: objects.Volume) -> None:
         """Finish a completion, or export a source; under the lock."""
         names = Names(row.name_id)
         if names in self._completion.unfinished:
@@ -377,9 +408,10 @@ class Recovery:
                 self._source.export(context, row, placeholder.initiator)
         elif placeholders.state_of(row) == State.SWITCHED:
             self._source.export(context, row,
-                                placeholders.record_of(row).initiator)
+                                Placeholder(row).initiator)
 
-    def _remove_obsolete(self, context, row):
+    def _remove_obsolete(self, context: cinder_context.RequestContext,
+                         row: objects.Volume) -> None:
         """Remove a released source or a useless destination.
 
         The called functions take the lock themselves.
@@ -394,12 +426,12 @@ class Recovery:
             self._without_metadata.discard(row.id)
 
 
-def _is_source(row):
+def _is_source(row: objects.Volume) -> bool:
     """Whether a row stands for a source."""
     return placeholders.state_of(row) in (State.SWITCHED, State.RELEASED,
                                           State.LOST)
 
 
-def _prepared_here(row):
+def _prepared_here(row: objects.Volume) -> bool:
     """Whether a row is a destination that is not switched over."""
     return placeholders.state_of(row) in (State.PREPARED, State.ABORTED)

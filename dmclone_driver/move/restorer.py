@@ -7,17 +7,26 @@ these tags a switchover is repeated that is missing in the database, because
 it was restored, or lost its last transactions.
 """
 
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
+import collections.abc
+
+from cinder import context as cinder_context
+from cinder import objects
 from cinder.volume import volume_utils
 from oslo_log import log as logging
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
+from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import peers
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import plan
 from dmclone_driver.move import records
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import Names
 
@@ -27,14 +36,15 @@ LOG = logging.getLogger(__name__)
 class Restorer:
     """Restores the rows of one volume, on the node that is its home."""
 
-    def __init__(self, backend):
+    def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def run(self, context, volume_id, do_it=False):
+    def run(self, context: cinder_context.RequestContext,
+            volume_id: str, do_it: bool = False
+            ) -> collections.abc.Iterator[plan.Action]:
         """Point the database to the logical volume on this node.
 
         :param do_it: otherwise nothing is changed
-        :returns: iterator of :class:`dmclone_driver.move.plan.Action`
         :raises: Refused
         """
         volume = records.get(context, volume_id)
@@ -52,7 +62,7 @@ class Restorer:
             None if done else _('the database has changed meanwhile; run '
                                 'this command again'))
 
-    def _opened(self, volume_id):
+    def _opened(self, volume_id: str) -> dict[Names, LogicalVolume]:
         """Return the logical volumes here that were a volume's home."""
         found = {}
         for lv in logical_volumes.find_all(self._backend.group.vg_name):
@@ -67,7 +77,9 @@ class Restorer:
                 'nodes') % volume_id)
         return found
 
-    def _refuse_known(self, context, volume, here):
+    def _refuse_known(self, context: cinder_context.RequestContext,
+                      volume: objects.Volume,
+                      here: dict[Names, LogicalVolume]) -> None:
         """Refuse a volume that needs no restoring.
 
         :raises: Refused
@@ -79,7 +91,9 @@ class Restorer:
                 'the database already says that volume %s is on this '
                 'node') % volume.id)
 
-    def _next(self, context, volume, here):
+    def _next(self, context: cinder_context.RequestContext,
+              volume: objects.Volume, here: dict[Names, LogicalVolume]
+              ) -> tuple[Names, LogicalVolume]:
         """Return the home that followed the one in the database.
 
         :param here: its logical volumes on this node
@@ -112,7 +126,8 @@ class Restorer:
                     'host': records.backend_of(volume), 'error': error})
         return homes[0]
 
-    def _seal(self, context, volume):
+    def _seal(self, context: cinder_context.RequestContext,
+              volume: objects.Volume) -> tuple[str | None, str]:
         """Return the seal of the logical volume that the database names.
 
         :returns: the answer of Source.seal_of, and why that is not known
@@ -124,7 +139,8 @@ class Restorer:
         except exception.PeerError as error:
             return None, error.msg
 
-    def _refuse_rows(self, context, volume, names):
+    def _refuse_rows(self, context: cinder_context.RequestContext,
+                     volume: objects.Volume, names: Names) -> None:
         """Refuse a volume whose rows stand for another move.
 
         :raises: Refused
@@ -143,7 +159,8 @@ class Restorer:
                 'volume %(lv)s') % {'row': owner.id, 'volume': volume.id,
                                     'lv': names.name_id})
 
-    def _change(self, volume, names, lv):
+    def _change(self, volume: objects.Volume, names: Names,
+                lv: LogicalVolume) -> str:
         text = _('change the database to say that it is on %(here)s, in '
                  'logical volume %(lv)s, and that logical volume %(old)s on '
                  '%(host)s is its source; restart cinder-volume on this '
@@ -157,7 +174,8 @@ class Restorer:
                       'volume') % lv.tagged(logical_volumes.SEALED_TAG)
         return text
 
-    def _do(self, context, volume, names):
+    def _do(self, context: cinder_context.RequestContext,
+            volume: objects.Volume, names: Names) -> bool:
         service = self._backend.service(context, self._backend.host)
         peer = peers.Peer(
             self._backend.host, volume_utils.append_host(

@@ -7,6 +7,13 @@ answer. Here every call returns an answer, can be repeated, and checks the
 database before it acts: a message that arrives late does no harm.
 """
 
+from __future__ import annotations
+
+import collections.abc
+from typing import Any
+from typing import TYPE_CHECKING
+
+from cinder import context as cinder_context
 from cinder import exception as cinder_exception
 from cinder import rpc
 from oslo_log import log as logging
@@ -14,6 +21,11 @@ import oslo_messaging as messaging
 from oslo_utils import uuidutils
 
 from dmclone_driver import exception
+
+if TYPE_CHECKING:
+    from dmclone_driver.move.destination import Destination
+    from dmclone_driver.move.jobs import Jobs
+    from dmclone_driver.move.source import Source
 
 LOG = logging.getLogger(__name__)
 
@@ -24,11 +36,13 @@ VERSION = '1.0'
 class PeerClient:
     """Calls to the peers of a backend."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         target = messaging.Target(topic=TOPIC, version=VERSION)
         self._client = rpc.get_client(target)
 
-    def _call(self, context, backend_host, method, timeout, **arguments):
+    def _call(self, context: cinder_context.RequestContext,
+              backend_host: str, method: str, timeout: float,
+              **arguments: Any) -> Any:
         """Call a peer; without time left, fail as if it did not answer.
 
         :param timeout: in seconds
@@ -49,21 +63,31 @@ class PeerClient:
         except cinder_exception.CinderException as error:
             raise exception.PeerFailed(host=backend_host, reason=error.msg)
 
-    def describe(self, context, backend_host, timeout=10):
+    def describe(self, context: cinder_context.RequestContext,
+                 backend_host: str, timeout: float = 10) -> dict[str, Any]:
         """Ask a peer for the answer of :meth:`Destination.describe`.
 
-        :returns: dict with ``initiator`` (its iSCSI name), ``free_gb`` (GiB,
-            less ``reserved_percentage``) and ``capabilities``
+        :returns: its iSCSI name, its free space in GiB, less
+            ``reserved_percentage``, and its driver's capabilities:
+            ``{'initiator': 'iqn.1993-08.org.debian:01:...',
+            'free_gb': 82.5, 'reserved_percentage': 10, 'capabilities':
+            {'dmclone_metadata_backend': 'lvm',
+            'dmclone_metadata_persistent': True}}``
         """
         return self._call(context, backend_host, 'describe', timeout)
 
-    def prepare(self, context, backend_host, timeout, **request):
-        """Have a peer prepare a destination; see Destination.prepare."""
+    def prepare(self, context: cinder_context.RequestContext,
+                backend_host: str, timeout: float, **request: Any) -> str:
+        """Have a peer prepare a destination; see Destination.prepare.
+
+        :returns: the handle's path there: ``/dev/mapper/dmclone-<id>``
+        """
         return self._call(context, backend_host, 'prepare', timeout,
                           **request)
 
-    def activate(self, context, backend_host, placeholder_id, sealed,
-                 timeout=20):
+    def activate(self, context: cinder_context.RequestContext,
+                 backend_host: str, placeholder_id: str, sealed: bool,
+                 timeout: float = 20) -> None:
         """Tell a peer that its destination is the volume's home now.
 
         :param sealed: whether the source refuses writes already
@@ -71,8 +95,9 @@ class PeerClient:
         self._call(context, backend_host, 'activate', timeout,
                    placeholder_id=placeholder_id, sealed=sealed)
 
-    def delete_destination(self, context, backend_host, placeholder_id,
-                           timeout=20):
+    def delete_destination(self, context: cinder_context.RequestContext,
+                           backend_host: str, placeholder_id: str,
+                           timeout: float = 20) -> bool:
         """Have a peer delete a destination that was never written.
 
         :returns: False if it was, or may have been, written
@@ -80,12 +105,15 @@ class PeerClient:
         return self._call(context, backend_host, 'delete_destination', timeout,
                           placeholder_id=placeholder_id)
 
-    def export_source(self, context, backend_host, placeholder_id):
-        """Have a source's node serve it (again) to its importer."""
+    def export_source(self, context: cinder_context.RequestContext,
+                      backend_host: str, placeholder_id: str) -> None:
+        """Have a source's node serve it (again) to its initiator."""
         self._call(context, backend_host, 'export_source', 20,
                    placeholder_id=placeholder_id)
 
-    def seal_source(self, context, backend_host, placeholder_id, timeout=10):
+    def seal_source(self, context: cinder_context.RequestContext,
+                    backend_host: str, placeholder_id: str,
+                    timeout: float = 10) -> bool:
         """Have a source's node refuse writes to it.
 
         :returns: False if it is still open
@@ -93,22 +121,35 @@ class PeerClient:
         return self._call(context, backend_host, 'seal_source', timeout,
                           placeholder_id=placeholder_id)
 
-    def progress(self, context, backend_host, placeholder_id, timeout=10):
-        """Ask a home for the answer of :meth:`Destination.progress`."""
+    def progress(self, context: cinder_context.RequestContext,
+                 backend_host: str, placeholder_id: str,
+                 timeout: float = 10) -> dict[str, Any] | None:
+        """Ask a home for the answer of :meth:`Destination.progress`.
+
+        :returns: e.g. ``{'complete': False, 'completing': False,
+            'hydrated': 123, 'total': 16384}``
+        """
         return self._call(context, backend_host, 'progress', timeout,
                           placeholder_id=placeholder_id)
 
-    def seal_of(self, context, backend_host, name_id, timeout=10):
-        """Ask a node for the answer of :meth:`Source.seal_of`."""
+    def seal_of(self, context: cinder_context.RequestContext,
+                backend_host: str, name_id: str,
+                timeout: float = 10) -> str | None:
+        """Ask a node for the answer of :meth:`Source.seal_of`.
+
+        :returns: a placeholder's id, '' or None
+        """
         return self._call(context, backend_host, 'seal_of', timeout,
                           name_id=name_id)
 
-    def release_source(self, context, backend_host, placeholder_id):
+    def release_source(self, context: cinder_context.RequestContext,
+                       backend_host: str, placeholder_id: str) -> None:
         """Have a source's node delete it; does not wait for the deletion."""
         self._call(context, backend_host, 'release_source', 10,
                    placeholder_id=placeholder_id)
 
-    def jobs(self, context, backend_host, timeout=10):
+    def jobs(self, context: cinder_context.RequestContext,
+             backend_host: str, timeout: float = 10) -> dict[str, list[str]]:
         """Ask a service what it is still trying to do.
 
         :returns: e.g. ``{"delete source": ["<id of a placeholder>"]}``, see
@@ -122,44 +163,56 @@ class PeerEndpoint:
 
     target = messaging.Target(version=VERSION)
 
-    def __init__(self, destination, source, jobs):
+    def __init__(self, destination: Destination, source: Source,
+                 jobs: Jobs) -> None:
         self._destination = destination
         self._source = source
         self._jobs = jobs
 
-    def describe(self, context):
+    def describe(self,
+                 context: cinder_context.RequestContext) -> dict[str, Any]:
         return self._destination.describe()
 
-    def prepare(self, context, **request):
+    def prepare(self, context: cinder_context.RequestContext,
+                **request: Any) -> str:
         return _answer(self._destination.prepare, context, **request)
 
-    def activate(self, context, placeholder_id, sealed):
+    def activate(self, context: cinder_context.RequestContext,
+                 placeholder_id: str, sealed: bool) -> None:
         _answer(self._destination.activate, context, placeholder_id,
                 sealed=sealed)
 
-    def delete_destination(self, context, placeholder_id):
+    def delete_destination(self, context: cinder_context.RequestContext,
+                           placeholder_id: str) -> bool:
         return _answer(self._destination.delete, context, placeholder_id)
 
-    def export_source(self, context, placeholder_id):
+    def export_source(self, context: cinder_context.RequestContext,
+                      placeholder_id: str) -> None:
         _answer(self._source.export_again, context, placeholder_id)
 
-    def seal_source(self, context, placeholder_id):
+    def seal_source(self, context: cinder_context.RequestContext,
+                    placeholder_id: str) -> bool:
         return _answer(self._source.seal, context, placeholder_id)
 
-    def progress(self, context, placeholder_id):
+    def progress(self, context: cinder_context.RequestContext,
+                 placeholder_id: str) -> dict[str, Any] | None:
         return _answer(self._destination.progress, placeholder_id)
 
-    def seal_of(self, context, name_id):
+    def seal_of(self, context: cinder_context.RequestContext,
+                name_id: str) -> str | None:
         return _answer(self._source.seal_of, name_id)
 
-    def release_source(self, context, placeholder_id):
+    def release_source(self, context: cinder_context.RequestContext,
+                       placeholder_id: str) -> None:
         _answer(self._source.release_soon, context, placeholder_id)
 
-    def jobs(self, context):
+    def jobs(self,
+             context: cinder_context.RequestContext) -> dict[str, list[str]]:
         return self._jobs.left()
 
 
-def _answer(function, *args, **kwargs):
+def _answer(function: collections.abc.Callable[..., Any], *args: Any,
+            **kwargs: Any) -> Any:
     """Call a function; convert its error to a class the caller knows."""
     try:
         return function(*args, **kwargs)
@@ -172,7 +225,8 @@ def _answer(function, *args, **kwargs):
             message=getattr(error, 'msg', None) or str(error))
 
 
-def serve(backend_host, endpoint):
+def serve(backend_host: str,
+          endpoint: PeerEndpoint) -> messaging.MessageHandlingServer:
     """Start to answer peers; return the running server."""
     server = rpc.get_server(
         messaging.Target(topic=TOPIC, server=backend_host), [endpoint])

@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The old home's side of a move: serve the source, then delete it."""
 
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
 import contextlib
 
+from cinder import context as cinder_context
 from cinder import exception as cinder_exception
+from cinder import objects
 from oslo_log import log as logging
 
 from dmclone_driver.i18n import _
+from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
+from dmclone_driver.move.teardown import Teardown
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import EXPORT
@@ -24,7 +31,7 @@ LOG = logging.getLogger(__name__)
 class Source:
     """Sources on this node; a ``row`` is the one that points to a source."""
 
-    def __init__(self, backend, teardown):
+    def __init__(self, backend: Backend, teardown: Teardown) -> None:
         self._backend = backend
         self._teardown = teardown
         #: Exports that are still to be removed.
@@ -34,7 +41,8 @@ class Source:
         self.to_release = backend.jobs.kind('delete source',
                                             self.release_again)
 
-    def export(self, context, row, initiator):
+    def export(self, context: cinder_context.RequestContext,
+               row: objects.Volume, initiator: str) -> None:
         """Serve a row's data, read-only, to one initiator.
 
         The location is recorded in the row. Can be repeated.
@@ -51,7 +59,7 @@ class Source:
                            row.provider_auth)
         steps.reached(Step.EXPORTED, names.name_id)
 
-    def _refuse_other_seal(self, names, row):
+    def _refuse_other_seal(self, names: Names, row: objects.Volume) -> None:
         """Refuse to export a source that is sealed for another placeholder.
 
         Rows that were recreated by hand may be wrong.
@@ -66,7 +74,7 @@ class Source:
                     'name_id': names.name_id, 'sealed': sealed,
                     'row': row.id})
 
-    def unexport(self, names):
+    def unexport(self, names: Names) -> None:
         """Remove a volume's export; succeed if there is none.
 
         A failure is tried again later. Callers hold the volume's lock.
@@ -82,7 +90,7 @@ class Source:
             self.to_unexport.discard(names)
             steps.reached(Step.UNEXPORTED, names.name_id)
 
-    def unexport_again(self, context):
+    def unexport_again(self, context: cinder_context.RequestContext) -> None:
         """Retry the removal of exports."""
         for names in list(self.to_unexport):
             row = records.owner_row(context, names.name_id)
@@ -92,7 +100,8 @@ class Source:
                 if names in self.to_unexport:
                     self.unexport(names)
 
-    def export_again(self, context, placeholder_id):
+    def export_again(self, context: cinder_context.RequestContext,
+                     placeholder_id: str) -> None:
         """Export a source whose initiator has lost its session.
 
         :raises: VolumeDriverException if the source is not here by the
@@ -100,13 +109,15 @@ class Source:
         """
         placeholder = records.placeholder(context, placeholder_id)
         row = placeholder and records.source_row(context, placeholder_id)
-        if row is None or not self._backend.holds(row):
+        if placeholder is None or row is None or (
+                not self._backend.holds(row)):
             raise cinder_exception.VolumeDriverException(message=_(
                 'by the database as that node reads it, source %s is not '
                 'there') % placeholder_id)
         self.export(context, row, placeholder.initiator)
 
-    def seal(self, context, placeholder_id):
+    def seal(self, context: cinder_context.RequestContext,
+             placeholder_id: str) -> bool:
         """Refuse writes to a source whose volume has moved.
 
         Takes no lock: the initiator's node calls this while it holds its own.
@@ -116,7 +127,8 @@ class Source:
                 source.backend == self._backend.host and
                 self.close(Names(source.name_id), source.id))
 
-    def close(self, names, placeholder_id, flush=True):
+    def close(self, names: Names, placeholder_id: str,
+              flush: bool = True) -> bool:
         """Refuse writes to a source, now and after a reboot.
 
         :param placeholder_id: id of the source's placeholder
@@ -131,20 +143,23 @@ class Source:
         steps.reached(Step.SEALED, names.name_id)
         return closed
 
-    def seal_of(self, name_id):
+    def seal_of(self, name_id: str) -> str | None:
         """Return for which placeholder a logical volume is sealed.
 
         :returns: its id, '' if it is not sealed, None if it is not here
         """
         lv = self._backend.logical_volume(Names(name_id))
-        return lv and (lv.tagged(logical_volumes.SEALED_TAG) or '')
+        return (None if lv is None else
+                lv.tagged(logical_volumes.SEALED_TAG) or '')
 
-    def release_soon(self, context, placeholder_id):
+    def release_soon(self, context: cinder_context.RequestContext,
+                     placeholder_id: str) -> None:
         """Start the deletion of a released source; do not wait for it."""
         self._backend.jobs.start('release ' + placeholder_id, self.release,
                                  context, placeholder_id)
 
-    def release(self, context, placeholder_id):
+    def release(self, context: cinder_context.RequestContext,
+                placeholder_id: str) -> None:
         """Delete a released source and its row."""
         try:
             self._release(context, placeholder_id)
@@ -155,7 +170,8 @@ class Source:
         else:
             self.to_release.discard(placeholder_id)
 
-    def _release(self, context, placeholder_id):
+    def _release(self, context: cinder_context.RequestContext,
+                 placeholder_id: str) -> None:
         source = records.placeholder(context, placeholder_id)
         if source is None or source.backend != self._backend.host:
             return
@@ -177,7 +193,7 @@ class Source:
         LOG.info('Deleted source %(name_id)s of volume %(volume)s.',
                  {'name_id': source.name_id, 'volume': source.volume_id})
 
-    def release_again(self, context):
+    def release_again(self, context: cinder_context.RequestContext) -> None:
         """Retry the deletion of sources."""
         for placeholder_id in list(self.to_release):
             self.release(context, placeholder_id)

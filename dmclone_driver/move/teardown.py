@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removing a logical volume, and the devices and session of its clone."""
 
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
+from cinder import context as cinder_context
 from cinder import exception as cinder_exception
+from cinder import objects
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
+from dmclone_driver.move.backend import Backend
+from dmclone_driver.move.peer_requests import PeerRequests
+from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move import records
 from dmclone_driver.node import deletion
 from dmclone_driver.node.devicemapper import dmsetup
@@ -22,11 +30,12 @@ from dmclone_driver.steps import Step
 class Teardown:
     """Each method can be repeated and resumes where it was interrupted."""
 
-    def __init__(self, backend, requests):
+    def __init__(self, backend: Backend, requests: PeerRequests) -> None:
         self._backend = backend
         self._requests = requests
 
-    def remove(self, context, row):
+    def remove(self, context: cinder_context.RequestContext,
+               row: objects.Volume) -> None:
         """Delete the data of a row that is no longer needed.
 
         If it was still a clone, its own source is released, too.
@@ -36,7 +45,8 @@ class Teardown:
         self.cut_loose(context, row)
         self.delete_data(context, row)
 
-    def cut_loose(self, context, row):
+    def cut_loose(self, context: cinder_context.RequestContext,
+                  row: objects.Volume | Placeholder) -> None:
         """Tear down everything except the logical volume and a linear handle.
 
         :raises: VolumeIsBusy, or VolumeDriverException if its data is lost
@@ -51,7 +61,7 @@ class Teardown:
                     'volume %(id)s is still being cleared (%(path)s is open): '
                     'delete it again when that has ended') % {
                         'id': row.id, 'path': names.path()})
-            raise cinder_exception.VolumeIsBusy(volume_name=row.name)
+            raise cinder_exception.VolumeIsBusy(volume_name=names.volume)
         self._backend.target.unexport(names.target)
         LocalVolume(names).remove(EXPORT)
         source = records.placeholder(context, row.name_id)
@@ -61,7 +71,8 @@ class Teardown:
             logical_volumes.tag(lv, logical_volumes.DELETED_TAG)
         steps.reached(Step.CUT_LOOSE, names.name_id)
 
-    def delete_data(self, context, row):
+    def delete_data(self, context: cinder_context.RequestContext,
+                    row: objects.Volume | Placeholder) -> None:
         """Clear and delete the logical volume after :meth:`cut_loose`."""
         names = Names(row.name_id)
         source = records.placeholder(context, row.name_id)
@@ -74,16 +85,20 @@ class Teardown:
         if source is not None:
             self._requests.release(context, source)
 
-    def _drop_clone(self, names, lv, source):
+    def _drop_clone(self, names: Names,
+                    lv: logical_volumes.LogicalVolume | None,
+                    source: Placeholder | None) -> None:
         if lv is not None:
             # Tagged first: it will look complete, but has stale blocks.
             logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                                   logical_volumes.DELETED_TAG)
         if names.of(HANDLE) in dmsetup.clones():
+            # Its gate lies on it.
+            assert lv is not None
             if not LocalVolume(names).stop_hydration():
                 # The suspend would wait for a source that does not answer.
                 self._backend.initiator.cut(
-                    source and source.provider_location)
+                    source.provider_location if source else None)
                 if not LocalVolume(names).fail_without_source():
                     raise self._still_copying(names, source)
             LocalVolume(names).drop_clone(lv)
@@ -91,7 +106,8 @@ class Teardown:
         self.forget_metadata(names)
 
     @staticmethod
-    def _still_copying(names, source):
+    def _still_copying(names: Names, source: Placeholder | None
+                       ) -> cinder_exception.VolumeDriverException:
         location = source and source.provider_location
         return cinder_exception.VolumeDriverException(message=_(
             'the logical volume of %(path)s cannot be deleted yet: copies '
@@ -103,7 +119,8 @@ class Teardown:
                 'host': source.backend if source else '?',
                 'iqn': location.split()[1] if location else '?'})
 
-    def remove_devices(self, names, source, *roles):
+    def remove_devices(self, names: Names, source: Placeholder | None,
+                       *roles: str) -> None:
         """Remove a clone's devices and session, but not its metadata.
 
         :param source: the row that knows its session; None if gone
@@ -117,12 +134,13 @@ class Teardown:
                                                source.provider_auth)
         steps.reached(Step.DISCONNECTED, names.name_id)
 
-    def forget_metadata(self, names):
+    def forget_metadata(self, names: Names) -> None:
         """Remove the metadata of a former clone."""
         self._backend.metadata.remove(names)
         steps.reached(Step.FORGOTTEN, names.name_id)
 
-    def refuse_opened(self, names, placeholder):
+    def refuse_opened(self, names: Names,
+                      placeholder: Placeholder | None) -> None:
         """Refuse to delete a volume's home, whatever the database says.
 
         :raises: DatabaseBehind
@@ -134,7 +152,8 @@ class Teardown:
                 volume=lv.tagged(logical_volumes.OPENED_TAG),
                 state=placeholder.state if placeholder else _('unknown'))
 
-    def delete_destination(self, names, placeholder):
+    def delete_destination(self, names: Names,
+                           placeholder: Placeholder | None) -> None:
         """Delete a destination that was never written.
 
         The move is aborted, so that it never switches over.

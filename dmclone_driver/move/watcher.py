@@ -11,13 +11,22 @@ import time
 from cinder import context as cinder_context
 from oslo_log import log as logging
 
+from dmclone_driver.move.arrival import Arrival
+from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.clone_state import CloneState
+from dmclone_driver.move.completion import Completion
+from dmclone_driver.move.destination import Destination
+from dmclone_driver.move.hydration import Hydration
 from dmclone_driver.move import jobs
+from dmclone_driver.move.messages import Troubles
+from dmclone_driver.move.outages import Outages
 from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper.status import CloneStatus
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node import devices
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import GATE
+from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import events
 
 LOG = logging.getLogger(__name__)
@@ -29,8 +38,9 @@ GATE_INTERVAL = 0.25
 class Watcher:
     """A thread that checks this backend's clones."""
 
-    def __init__(self, backend, destination, outages, arrival, hydration,
-                 completion, troubles):
+    def __init__(self, backend: Backend, destination: Destination,
+                 outages: Outages, arrival: Arrival, hydration: Hydration,
+                 completion: Completion, troubles: Troubles) -> None:
         self._jobs = backend.jobs
         self._destination = destination
         self._outages = outages
@@ -39,15 +49,15 @@ class Watcher:
         self._completion = completion
         self._troubles = troubles
         #: Names of the clones found by the last check.
-        self._seen = set()
+        self._seen: set[Names] = set()
         self._interval = backend.configuration.dmclone_check_interval
 
-    def start(self):
+    def start(self) -> None:
         """Start the thread; it has no stop, as services have no shutdown."""
         threading.Thread(target=self._run, daemon=True,
                          name='dmclone-watcher').start()
 
-    def _run(self):
+    def _run(self) -> None:
         while True:
             interval = self._interval
             try:
@@ -64,14 +74,15 @@ class Watcher:
                 LOG.exception('Waiting for device-mapper events failed.')
                 time.sleep(interval)
 
-    def look(self):
+    def look(self) -> float:
         """Check all clones once and start the work that is due.
 
         :returns: seconds until the next check, unless there is an event
         """
         devices.resume_left()
         context = cinder_context.get_admin_context()
-        states, present = set(), set()
+        states: set[CloneState] = set()
+        present: set[Names] = set()
         for device, status in dmsetup.clones().items():
             parsed = names_module.parse(device)
             if not parsed:
@@ -95,7 +106,8 @@ class Watcher:
         return (jobs.RETRY_FIRST if CloneState.WAITING in states else
                 self._interval)
 
-    def _look_at(self, context, names, status):
+    def _look_at(self, context: cinder_context.RequestContext, names: Names,
+                 status: CloneStatus) -> CloneState:
         """Start the work that is due for a clone; return its CloneState."""
         if sysfs.is_suspended(names.of(GATE)):
             return self._arrival.look(context, names, status)
@@ -113,7 +125,7 @@ class Watcher:
         return (CloneState.HYDRATING if status.hydration else
                 self._hydration.start(context, names))
 
-    def _forget(self, names):
+    def _forget(self, names: Names) -> None:
         """Forget a clone that is gone."""
         self._arrival.forget(names)
         self._hydration.forget(names)

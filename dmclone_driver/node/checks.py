@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks before a backend starts; each failure names the option."""
 
+import collections.abc
 import platform
 import re
+from typing import NoReturn
 
 from cinder import exception as cinder_exception
 from cinder.volume import configuration as cinder_configuration
@@ -33,12 +35,12 @@ ISCSI_TARGETS = {'tgtadm': 'dmclone_driver.node.targets.tgt.TgtSource',
                  'lioadm': 'dmclone_driver.node.targets.lio.LioSource'}
 
 
-def check_options(configuration):
+def check_options(configuration: cinder_configuration.Configuration) -> None:
     """Verify the options that do not depend on the node.
 
     :raises: BadConfiguration
     """
-    def refuse(option, reason):
+    def refuse(option: str, reason: str) -> NoReturn:
         raise exception.BadConfiguration(
             option=option, value=configuration.safe_get(option),
             section=configuration.config_group, reason=reason)
@@ -65,7 +67,8 @@ def check_options(configuration):
                 'set it to %s, the default') % NAME_TEMPLATE)
 
 
-def check_alone(configuration, driver):
+def check_alone(configuration: cinder_configuration.Configuration,
+                driver: type) -> None:
     """Verify that no other backend of this cinder-volume uses this driver.
 
     :param driver: the driver's class
@@ -83,7 +86,7 @@ def check_alone(configuration, driver):
                         'own': configuration.config_group, 'other': section})
 
 
-def _uses(section, driver):
+def _uses(section: str, driver: type) -> bool:
     """Return whether a backend's driver is a class, or derived from it."""
     name = cinder_configuration.Configuration(
         [cfg.StrOpt('volume_driver')], config_group=section).volume_driver
@@ -96,7 +99,7 @@ def _uses(section, driver):
         return False
 
 
-def check_kernel(configuration):
+def check_kernel(configuration: cinder_configuration.Configuration) -> None:
     """Verify that the kernel is recent and has the device-mapper targets.
 
     :raises: BadConfiguration
@@ -128,7 +131,8 @@ def check_kernel(configuration):
                              'error': getattr(error, 'stderr', error)})
 
 
-def check_group(configuration, check):
+def check_group(configuration: cinder_configuration.Configuration,
+                check: collections.abc.Callable[[], object]) -> None:
     """Verify the volume group with Cinder's own check.
 
     :param check: function that raises if the group does not exist

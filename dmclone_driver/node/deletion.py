@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clearing and deletion of logical volumes that hold users' data."""
 
+from cinder.brick.local_dev import lvm
 from cinder import exception
+from cinder.volume import configuration as cinder_configuration
 from cinder.volume import volume_utils
 from oslo_utils import units
 
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import Names
 
 
-def delete_volume(names, group, configuration):
+def delete_volume(names: Names, group: lvm.LVM,
+                  configuration: cinder_configuration.Configuration) -> None:
     """Clear a logical volume through its handle, then delete both.
 
     Can be repeated; succeeds if the logical volume is already gone. Clearing
@@ -30,7 +34,8 @@ def delete_volume(names, group, configuration):
     group.delete(lv.name)
 
 
-def delete_snapshot(lv, group, configuration):
+def delete_snapshot(lv: logical_volumes.LogicalVolume, group: lvm.LVM,
+                    configuration: cinder_configuration.Configuration) -> None:
     """Clear the blocks that a snapshot has saved, then delete it.
 
     :param lv: the snapshot's logical volume
@@ -40,7 +45,8 @@ def delete_snapshot(lv, group, configuration):
     group.delete(lv.name)
 
 
-def _clear(lv, path, configuration):
+def _clear(lv: logical_volumes.LogicalVolume, path: str,
+           configuration: cinder_configuration.Configuration) -> None:
     if configuration.volume_clear != 'none':
         volume_utils.clear_volume(
             lv.size // units.Mi, path,

@@ -16,6 +16,7 @@ The gate of a passive clone is suspended: writes wait there, in the kernel,
 until the switchover. See the documentation, "Devices of a move".
 """
 
+import collections.abc
 import contextlib
 import dataclasses
 import time
@@ -28,18 +29,23 @@ from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import swap
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devicemapper import table
+from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import SOURCE
+from dmclone_driver.node.quantities import Bytes
+from dmclone_driver.node.quantities import KiB
+from dmclone_driver.node.quantities import Sectors
 from dmclone_driver.privsep import block
 
 LOG = logging.getLogger(__name__)
 
 # Sectors of zeros before and after an exported volume: the importing host's
 # kernel, udev and LVM probe these instead of a guest's data.
-MARGIN = 2048
+MARGIN = Sectors(2048)
 
 # How often to check whether copies have ended, half a second apart.
 STOP_ATTEMPTS = 10
@@ -47,21 +53,18 @@ STOP_ATTEMPTS = 10
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """A clone's hydration threshold and batch size in KiB, see opts."""
+    """A clone's hydration threshold and batch size, see opts."""
 
-    threshold: int
-    batch: int
+    threshold: KiB
+    batch: KiB
 
-    def in_regions(self, region):
-        """Return threshold and batch size as dm-clone counts them.
-
-        :param region: sectors
-        """
+    def in_regions(self, region: Sectors) -> tuple[int, ...]:
+        """Return threshold and batch size as dm-clone counts them."""
         return tuple(max(1, kib * units.Ki // table.SECTOR // region)
                      for kib in (self.threshold, self.batch))
 
 
-def resume_left():
+def resume_left() -> None:
     """Resume handles left suspended by a killed swap.
 
     The resume also activates a table that the swap has loaded. It was
@@ -84,7 +87,7 @@ def resume_left():
                            'volume': parsed[0].name_id})
 
 
-def _source_table(length, disk):
+def _source_table(length: Sectors, disk: str | None) -> list[table.Segment]:
     if disk:
         return [table.Linear(length, disk, MARGIN)]
     return [table.Error(length)]
@@ -96,18 +99,19 @@ class LocalVolume:
     :ivar names: :class:`dmclone_driver.node.names.Names` of its logical volume
     """
 
-    def __init__(self, names):
+    def __init__(self, names: Names) -> None:
         self.names = names
 
-    def exists(self):
+    def exists(self) -> bool:
         """Return whether a volume has its handle on this node."""
         return self._is_live(HANDLE)
 
-    def _is_live(self, role):
+    def _is_live(self, role: str) -> bool:
         device = dmsetup.device(self.names.of(role))
         return device is not None and device.live
 
-    def ensure_linear(self, lv, read_only=False):
+    def ensure_linear(self, lv: LogicalVolume,
+                      read_only: bool = False) -> None:
         """Create the linear handle of a volume that is complete on this node.
 
         An existing handle is not changed: it may be in use.
@@ -119,33 +123,35 @@ class LocalVolume:
                            table.Linear(table.sectors(lv.size), lv.path),
                            read_only=read_only)
 
-    def grow(self, lv):
+    def grow(self, lv: LogicalVolume) -> None:
         """Extend a volume's linear handle to its logical volume's size.
 
         :raises: UnexpectedTable if it is a clone, whatever the database says
         """
         self._require_linear(lv, swap.LINEAR)
 
-    def _require_linear(self, lv, expected):
+    def _require_linear(self, lv: LogicalVolume,
+                        expected: tuple[str, ...]) -> None:
         found = self._swap_to_linear(lv, expected)
         if found is not None:
             raise exception.UnexpectedTable(
                 device=self.names.path(), expected=' / '.join(expected),
                 status=found.strip())
 
-    def _swap_to_linear(self, lv, expected):
+    def _swap_to_linear(self, lv: LogicalVolume,
+                        expected: tuple[str, ...]) -> str | None:
         return dmsetup.swap(
             self.names.of(HANDLE),
             table.Linear(table.sectors(lv.size), lv.path), expected=expected)
 
-    def build_clone(self, lv, metadata, region, tuning, disk=None,
-                    passive=False):
+    def build_clone(self, lv: LogicalVolume, metadata: str, region: Sectors,
+                    tuning: Tuning, disk: str | None = None,
+                    passive: bool = False) -> None:
         """Create the handle of a volume whose data is partly elsewhere.
 
         Can be repeated: existing devices are kept.
 
         :param metadata: path of the formatted metadata device
-        :param region: sectors
         :param disk: path of the imported source; without it, requests that
             need the source wait until :func:`connect_source`
         :param passive: keep the gate closed
@@ -176,7 +182,7 @@ class LocalVolume:
         # gate could hold back, and expose old data of the logical volume.
         block.forbid_discard(self.names.path())
 
-    def is_connected(self):
+    def is_connected(self) -> bool:
         """Return whether a clone's source shim points to an imported disk.
 
         Whether the shim is suspended is no evidence: see :mod:`outages`.
@@ -185,17 +191,17 @@ class LocalVolume:
         """
         return bool(sysfs.disks_below(self.names.of(SOURCE)))
 
-    def connect_source(self, disk, length):
+    def connect_source(self, disk: str, length: Sectors) -> None:
         """Point a clone's source shim to an imported disk.
 
-        :param length: of the volume, in sectors
+        :param length: of the volume
         """
         # If this fails, the shim stays suspended: the old table would fail the
         # waiting requests.
         dmsetup.swap(self.names.of(SOURCE), *_source_table(length, disk),
                      read_only=True, flush=False, hold=True)
 
-    def open_gate(self, writable=True):
+    def open_gate(self, writable: bool = True) -> None:
         """Open the gate; only after the switchover is in the database.
 
         :param writable: False if the volume has moved on: the handle is sealed
@@ -206,13 +212,13 @@ class LocalVolume:
         block.flush_buffers(self.names.path())
 
     @contextlib.contextmanager
-    def fail_writes(self, length):
+    def fail_writes(self, length: Sectors) -> collections.abc.Iterator[None]:
         """Fail pending and new writes at a closed gate.
 
         Only for a clone that will never be switched over. Users with a pending
         write can then close the handle; see :func:`never_acknowledged`.
 
-        :param length: of the volume, in sectors
+        :param length: of the volume
         """
         gate = self.names.of(GATE)
         if dmsetup.device(gate):
@@ -224,18 +230,18 @@ class LocalVolume:
                 # Later checks have to see a passive clone again.
                 dmsetup.suspend(gate)
 
-    def start_hydration(self):
+    def start_hydration(self) -> None:
         """Start hydration; only when writes to the source are impossible."""
         dmsetup.message(self.names.of(HANDLE), 'enable_hydration')
 
-    def copy_one_by_one(self):
+    def copy_one_by_one(self) -> None:
         """Copy each region separately.
 
         A batch of adjacent regions fails as a whole if one cannot be read.
         """
         dmsetup.message(self.names.of(HANDLE), 'hydration_batch_size 1')
 
-    def copy_in_batches(self, size):
+    def copy_in_batches(self, size: int) -> None:
         """Undo :func:`copy_one_by_one`.
 
         :param size: of a batch, in regions
@@ -243,19 +249,25 @@ class LocalVolume:
         dmsetup.message(self.names.of(HANDLE),
                         'hydration_batch_size %d' % size)
 
-    def stop_hydration(self):
+    def stop_hydration(self) -> bool:
         """Stop hydration, and wait some time for copies under way.
 
         :returns: whether all copies have ended
         """
         dmsetup.message(self.names.of(HANDLE), 'disable_hydration')
         for _attempt in range(STOP_ATTEMPTS):
-            if not dmsetup.clone(self.names.of(HANDLE)).hydrating:
+            if not self._copying():
                 return True
             time.sleep(0.5)
         return False
 
-    def make_linear(self, lv):
+    def _copying(self) -> bool:
+        """Return whether copies of a clone are under way."""
+        status = dmsetup.clone(self.names.of(HANDLE))
+        # Without the volume's lock it may just have become linear.
+        return status is not None and bool(status.hydrating)
+
+    def make_linear(self, lv: LogicalVolume) -> bool:
         """Turn a complete clone into a linear handle.
 
         The clone's other devices and its metadata have to stay until the disk
@@ -272,7 +284,7 @@ class LocalVolume:
             return False
         return True
 
-    def fail_without_source(self):
+    def fail_without_source(self) -> bool:
         """Fail copies that wait for a source without a session.
 
         The source was never connected, or its session has just been ended.
@@ -282,12 +294,12 @@ class LocalVolume:
         for _attempt in range(STOP_ATTEMPTS):
             if sysfs.is_suspended(self.names.of(SOURCE)):
                 dmsetup.resume(self.names.of(SOURCE))
-            if not dmsetup.clone(self.names.of(HANDLE)).hydrating:
+            if not self._copying():
                 return True
             time.sleep(0.5)
         return False
 
-    def drop_clone(self, lv):
+    def drop_clone(self, lv: LogicalVolume) -> None:
         """Turn a clone whose data is not needed into a linear handle.
 
         Waits for copies under way: see :func:`stop_hydration`.
@@ -296,7 +308,7 @@ class LocalVolume:
         """
         self._require_linear(lv, swap.CLONE)
 
-    def never_written(self):
+    def never_written(self) -> bool:
         """Return whether it is proven that a passive clone was not written.
 
         If so, the handle refuses writes from then on. A missing handle was
@@ -313,18 +325,20 @@ class LocalVolume:
         block.set_read_only(self.names.path(), True)
         status = dmsetup.clone(self.names.of(HANDLE))
         device = dmsetup.device(self.names.of(HANDLE))
+        # clone() has found it, and the caller holds the volume's lock.
+        assert device is not None
         if (status is not None and status.healthy and not status.written and
                 not device.open_count):
             return True
         self.allow_writes()
         return False
 
-    def allow_writes(self):
+    def allow_writes(self) -> None:
         """Make a handle writable again."""
         if self.exists():
             block.set_read_only(self.names.path(), False)
 
-    def maybe_written(self):
+    def maybe_written(self) -> bool:
         """Return whether a write to a passive clone is done or pending.
 
         The status is read twice: the kernel briefly counts its own idle
@@ -338,7 +352,7 @@ class LocalVolume:
                 return False
         return True
 
-    def never_acknowledged(self):
+    def never_acknowledged(self) -> bool:
         """Return whether it is proven that no write was acknowledged.
 
         True if its gate was never open: a write may wait there, but the disk
@@ -351,19 +365,19 @@ class LocalVolume:
             return False
         return status.healthy or sysfs.is_suspended(self.names.of(GATE))
 
-    def is_sick(self):
+    def is_sick(self) -> bool:
         """Return whether a volume is a clone whose metadata has failed."""
         status = dmsetup.clones().get(self.names.of(HANDLE))
         return status is not None and not status.healthy
 
-    def is_open(self):
+    def is_open(self) -> bool:
         """Return whether the handle is open, other than by its own export."""
         present = dmsetup.devices()
         handle = present.get(self.names.of(HANDLE))
         exported = self.names.of(EXPORT) in present
-        return bool(handle) and handle.open_count > exported
+        return handle is not None and handle.open_count > exported
 
-    def seal(self, flush=True):
+    def seal(self, flush: bool = True) -> bool:
         """Refuse writes to a source, and flush it to stable storage.
 
         Later flushes of the guest are done at its new home. They have to cover
@@ -385,7 +399,7 @@ class LocalVolume:
                               'not be durable.', self.names)
         return not self.is_open()
 
-    def make_durable(self):
+    def make_durable(self) -> None:
         """Flush the volume to stable storage.
 
         :raises: OSError
@@ -395,10 +409,10 @@ class LocalVolume:
         if not (gate and gate.suspended):
             block.flush_disk(self.names.path())
 
-    def ensure_export(self, size):
+    def ensure_export(self, size: Bytes) -> None:
         """Create the read-only device through which other nodes read a volume.
 
-        :param size: of the volume, in bytes
+        :param size: of the volume
         """
         block.flush_buffers(self.names.path())
         if not self._is_live(EXPORT):
@@ -408,7 +422,7 @@ class LocalVolume:
                 table.Linear(table.sectors(size), self.names.path()),
                 table.Zero(MARGIN), read_only=True)
 
-    def remove(self, *roles):
+    def remove(self, *roles: str) -> None:
         """Remove devices in the order of the roles; skip those that are gone.
 
         :raises: ProcessExecutionError if one is in use

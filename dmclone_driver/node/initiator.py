@@ -4,6 +4,7 @@
 import glob
 import os
 import socket
+from typing import Any
 
 from cinder import exception as cinder_exception
 from cinder import utils
@@ -34,7 +35,7 @@ LOGIN_RETRIES = 1
 LOG = logging.getLogger(__name__)
 
 
-def properties(location, auth):
+def properties(location: str, auth: str) -> dict[str, Any]:
     """Return os-brick's connection properties of a source.
 
     :param location: ``ip:port,tpgt iqn lun``
@@ -52,22 +53,22 @@ def properties(location, auth):
 class Initiator:
     """iSCSI sessions to the sources of this node's destinations."""
 
-    def __init__(self, scan_attempts, source_timeout):
+    def __init__(self, scan_attempts: int, source_timeout: int) -> None:
         self._scan_attempts = scan_attempts
         self._source_timeout = source_timeout
 
     @property
-    def _connector(self):
+    def _connector(self) -> connector.InitiatorConnector:
         return connector.InitiatorConnector.factory(
             'ISCSI', utils.get_root_helper(),
             device_scan_attempts=self._scan_attempts)
 
     @staticmethod
-    def name():
+    def name() -> str:
         """Return this node's iSCSI name."""
         return volume_utils.brick_get_connector('ISCSI').get_initiator()
 
-    def connect(self, location, auth):
+    def connect(self, location: str, auth: str) -> str:
         """Log in to a source and return the path of its disk.
 
         :raises: VolumeDriverException if the source does not answer, or if
@@ -96,7 +97,7 @@ class Initiator:
         return device['path']
 
     @staticmethod
-    def _check_portal(portal):
+    def _check_portal(portal: str) -> None:
         """Refuse to log in to a portal that does not answer.
 
         iscsid would try for two minutes. os-brick does one thing at a time
@@ -113,7 +114,7 @@ class Initiator:
                 "reached from the destination's node: %(error)s") % {
                     'portal': portal, 'error': error})
 
-    def _limit_login_retries(self, wanted):
+    def _limit_login_retries(self, wanted: dict[str, Any]) -> None:
         """Limit how long iscsid tries to log in to a withdrawn source.
 
         os-brick keeps an existing record of the target.
@@ -129,7 +130,7 @@ class Initiator:
                         'login that fails takes longer: %(error)s',
                         {'iqn': wanted['target_iqn'], 'error': error})
 
-    def _disable_boot_login(self, wanted):
+    def _disable_boot_login(self, wanted: dict[str, Any]) -> None:
         """Prevent the next boot from logging in to a source.
 
         os-brick has configured open-iscsi to log in at boot
@@ -146,12 +147,12 @@ class Initiator:
                         {'iqn': wanted['target_iqn'], 'error': error})
 
     @staticmethod
-    def _change_record(wanted, *words):
+    def _change_record(wanted: dict[str, Any], *words: str) -> None:
         """Change open-iscsi's record of a target."""
         command.iscsiadm(['-m', 'node', '-T', wanted['target_iqn'], '-p',
                           wanted['target_portal'], *words])
 
-    def cut(self, location):
+    def cut(self, location: str | None) -> None:
         """End a session at once; requests that wait for it get errors.
 
         :param location: provider_location; without one there is no session
@@ -160,7 +161,7 @@ class Initiator:
             self.log_out(location.split()[1])
 
     @staticmethod
-    def targets():
+    def targets() -> list[str]:
         """Return the iSCSI names of all targets with a session.
 
         They are read from the kernel, so iscsid does not have to answer.
@@ -176,7 +177,7 @@ class Initiator:
         return found
 
     @staticmethod
-    def is_lost(disk):
+    def is_lost(disk: str) -> bool:
         """Return whether an imported disk's session waits for its target.
 
         :param disk: its name in the kernel
@@ -189,7 +190,7 @@ class Initiator:
             return False
 
     @staticmethod
-    def in_use(iqn):
+    def in_use(iqn: str) -> bool:
         """Return whether a device of this node lies on a target's disk."""
         return any(
             os.listdir('/sys/class/block/%s/holders' % os.path.basename(
@@ -198,7 +199,7 @@ class Initiator:
                                   % glob.escape(iqn)))
 
     @staticmethod
-    def log_out(iqn):
+    def log_out(iqn: str) -> None:
         """End the sessions to a target; succeed if there is none."""
         try:
             command.iscsiadm(['-m', 'node', '-T', iqn, '--logout'])
@@ -207,7 +208,7 @@ class Initiator:
                 LOG.warning('Logging out of %(iqn)s failed: %(error)s',
                             {'iqn': iqn, 'error': error})
 
-    def disconnect(self, location, auth):
+    def disconnect(self, location: str | None, auth: str | None) -> None:
         """Log out of a source; succeed if there is no session.
 
         The session is cut: a read-only disk has nothing to flush, and

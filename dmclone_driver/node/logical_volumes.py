@@ -8,6 +8,7 @@ support tags.
 import dataclasses
 
 from dmclone_driver.node import lvm
+from dmclone_driver.node.quantities import Bytes
 
 #: On a formatted metadata device: the region size in sectors.
 REGION_TAG = 'dmclone.region='
@@ -27,52 +28,52 @@ SEALED_TAG = 'dmclone.sealed='
 
 @dataclasses.dataclass(frozen=True)
 class LogicalVolume:
-    """What LVM says about a logical volume; ``size`` is in bytes."""
+    """What LVM says about a logical volume."""
 
     group: str
     name: str
-    size: int
+    size: Bytes
     active: bool
-    tags: frozenset = frozenset()
+    tags: frozenset[str] = frozenset()
 
     @property
-    def full_name(self):
+    def full_name(self) -> str:
         """The name by which LVM's commands find exactly this one."""
         return '%s/%s' % (self.group, self.name)
 
     @property
-    def path(self):
+    def path(self) -> str:
         """The device's path."""
         return '/dev/' + self.full_name
 
     @property
-    def saved_blocks(self):
+    def saved_blocks(self) -> str:
         """The path of the blocks that a snapshot has saved of its origin."""
         return '/dev/mapper/%s-%s-cow' % (self.group.replace('-', '--'),
                                           self.name.replace('-', '--'))
 
-    def tagged(self, prefix):
+    def tagged(self, prefix: str) -> str | None:
         """Return what follows the prefix in a tag, or None."""
         return next((tag[len(prefix):] for tag in self.tags
                      if tag.startswith(prefix)), None)
 
     @property
-    def deleted(self):
+    def deleted(self) -> bool:
         """Whether its deletion has begun: no user may see its data."""
         return self.tagged(DELETED_TAG) is not None
 
     @property
-    def of_move(self):
+    def of_move(self) -> bool:
         """Whether it is, or was, part of a move."""
         return any(tag.startswith('dmclone.') for tag in self.tags)
 
     @property
-    def clone(self):
+    def clone(self) -> bool:
         """Whether part of its data may be elsewhere."""
         return self.tagged(METADATA_TAG) is not None
 
     @property
-    def complete(self):
+    def complete(self) -> bool:
         """Whether a volume that has moved here has all its data here.
 
         The clone's other devices are removed, too.
@@ -81,12 +82,12 @@ class LogicalVolume:
             self.clone or self.tagged(COMPLETE_TAG) is not None)
 
     @property
-    def opened(self):
+    def opened(self) -> bool:
         """Whether a user may have written it since it was made for a move."""
         return self.tagged(OPENED_TAG) is not None
 
     @property
-    def sealed(self):
+    def sealed(self) -> bool:
         """Whether the volume's data has moved away from it."""
         return self.tagged(SEALED_TAG) is not None
 
@@ -94,19 +95,19 @@ class LogicalVolume:
 _COLUMNS = 'vg_name,lv_name,lv_size,lv_active,lv_tags'
 
 
-def parse(row):
+def parse(row: dict[str, str]) -> LogicalVolume:
     """Return the logical volume of a row of ``lvs``.
 
     :param row: e.g. ``{"vg_name": "cinder-volumes", "lv_name": "volume-1",
         "lv_size": "1073741824", "lv_active": "active", "lv_tags": "a,b"}``
     """
     return LogicalVolume(group=row['vg_name'], name=row['lv_name'],
-                         size=int(row['lv_size']),
+                         size=Bytes(int(row['lv_size'])),
                          active=row['lv_active'] == 'active',
                          tags=lvm.words(row['lv_tags']))
 
 
-def find_all(*groups):
+def find_all(*groups: str) -> list[LogicalVolume]:
     """Return all logical volumes of the groups, or of all groups.
 
     :raises: LVMError
@@ -115,7 +116,7 @@ def find_all(*groups):
                                              '-o', _COLUMNS)]
 
 
-def find(name, group):
+def find(name: str, group: str) -> LogicalVolume | None:
     """Return a logical volume of a group, or None.
 
     :raises: LVMError, also if the group is not found: that is no proof that
@@ -128,7 +129,7 @@ def find(name, group):
     return parse(row)
 
 
-def find_anywhere(name):
+def find_anywhere(name: str) -> LogicalVolume | None:
     """Return a logical volume of any group, or None.
 
     :raises: LVMError
@@ -138,32 +139,32 @@ def find_anywhere(name):
     return parse(rows[0]) if rows else None
 
 
-def tag(lv, *tags):
+def tag(lv: LogicalVolume, *tags: str) -> None:
     """Add tags to a logical volume."""
     lvm.run('lvchange', *(part for text in tags
                           for part in ('--addtag', text)), lv.full_name)
 
 
-def untag(lv, *tags):
+def untag(lv: LogicalVolume, *tags: str) -> None:
     """Remove tags from a logical volume."""
     lvm.run('lvchange', *(part for text in tags
                           for part in ('--deltag', text)), lv.full_name)
 
 
-def retag(lv, prefix, new):
+def retag(lv: LogicalVolume, prefix: str, new: str) -> None:
     """Replace the tag with a prefix by another, in one command."""
     old = lv.tagged(prefix)
     options = [] if old is None else ['--deltag', prefix + old]
     lvm.run('lvchange', *options, '--addtag', new, lv.full_name)
 
 
-def activate(lv):
+def activate(lv: LogicalVolume) -> None:
     """Activate a logical volume."""
     if not lv.active:
         lvm.run('lvchange', '--activate', 'y', '--yes', lv.full_name)
 
 
-def remove(lv):
+def remove(lv: LogicalVolume) -> None:
     """Delete a logical volume, in any volume group.
 
     Its blocks are discarded, because its disk may be in memory.

@@ -43,7 +43,7 @@ class TimedOut(LVMError):
     """A command of LVM took longer than :data:`TIMEOUT`, and was ended."""
 
 
-def run(*arguments):
+def run(*arguments: str) -> str:
     """Run a command of LVM and return what it prints.
 
     Cinder's prefix of a command selects LVM's configuration (lvm_conf_file),
@@ -60,7 +60,7 @@ def run(*arguments):
                             error.cmd, error.description) from error
 
 
-def _typed(error):
+def _typed(error: processutils.ProcessExecutionError) -> type[LVMError]:
     if error.exit_code == command.TIMED_OUT:
         return TimedOut
     for kind in (GroupNotFound, NotFound):
@@ -70,7 +70,7 @@ def _typed(error):
     return LVMError
 
 
-def report(*arguments):
+def report(*arguments: str) -> list[dict[str, str]]:
     """Run a reporting command of LVM and return its rows.
 
     :param arguments: the command, what it reports on, and at the end ``-o``
@@ -85,6 +85,6 @@ def report(*arguments):
     return json.loads(text)['report'][0][kind]
 
 
-def words(text):
+def words(text: str) -> frozenset[str]:
     """Return a comma-separated column as a frozenset."""
     return frozenset(filter(None, text.split(',')))

@@ -20,7 +20,7 @@ HANDLE, GATE, SOURCE, EXPORT = 'handle', 'gate', 'source', 'export'
 
 # The volume of each logical volume, for log lines only: {name id: volume id}.
 # The names of the kernel's devices have only the name id.
-_volumes = {}
+_volumes: dict[str, str] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Names:
 
     name_id: str
 
-    def __str__(self):
+    def __str__(self) -> str:
         """Return a text for log lines, with the id that users see."""
         volume_id = _volumes.get(self.name_id)
         if volume_id == self.name_id:
@@ -37,53 +37,53 @@ class Names:
         return 'volume %s (logical volume %s)' % (volume_id or 'unknown',
                                                   self.name_id)
 
-    def of(self, role):
+    def of(self, role: str) -> str:
         """Return the device-mapper name for a role."""
         suffix = '' if role == HANDLE else '-' + role
         return 'dmclone-' + self.name_id + suffix
 
-    def uuid(self, role):
+    def uuid(self, role: str) -> str:
         """Return the device-mapper UUID; udev and LVM match its prefix."""
         return 'DMCLONE-%s-%s' % (role, self.name_id)
 
-    def path(self, role=HANDLE):
+    def path(self, role: str = HANDLE) -> str:
         """Return the device's path."""
         return '/dev/mapper/' + self.of(role)
 
     @property
-    def volume(self):
+    def volume(self) -> str:
         """The name of the volume's logical volume."""
         return 'volume-' + self.name_id
 
     @property
-    def metadata(self):
+    def metadata(self) -> str:
         """The name of the metadata's logical volume."""
         return 'dmclone-metadata-' + self.name_id
 
     @property
-    def target(self):
+    def target(self) -> str:
         """The last part of the iSCSI name of a source."""
         return 'dmclone-' + self.name_id
 
 
-def belongs_to(name_id, volume_id):
+def belongs_to(name_id: str, volume_id: str) -> None:
     """Remember a logical volume's volume, for log lines."""
     _volumes[name_id] = volume_id
 
 
-def parse(device):
+def parse(device: str) -> tuple[Names, str] | None:
     """Return (Names, role) of a device-mapper name, or None if not ours."""
     match = _DEVICE.fullmatch(device)
     return match and (Names(match['name_id']), match['role'] or HANDLE)
 
 
-def of_logical_volume(name):
+def of_logical_volume(name: str) -> Names | None:
     """Return the Names that a logical volume belongs to, None for others."""
     match = _VOLUME.fullmatch(name)
     return match and Names(match['name_id'])
 
 
-def of_target(iqn):
+def of_target(iqn: str) -> Names | None:
     """Return the Names that an iSCSI name belongs to, None for others."""
     found = parse(iqn.rpartition(':')[2])
     return found[0] if found and found[1] == HANDLE else None

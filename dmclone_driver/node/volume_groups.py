@@ -6,26 +6,27 @@ import dataclasses
 from oslo_utils import units
 
 from dmclone_driver.node import lvm
+from dmclone_driver.node.quantities import Bytes
 
 #: On groups that the driver has created.
 OWN_TAG = 'dmclone.metadata'
 
-#: The part of a disk that LVM reserves for itself, in bytes.
-HEADER = units.Mi
+#: The part of a disk that LVM reserves for itself.
+HEADER = Bytes(units.Mi)
 
 
 @dataclasses.dataclass(frozen=True)
 class VolumeGroup:
-    """What LVM says about a volume group; sizes are in bytes."""
+    """What LVM says about a volume group."""
 
     name: str
-    size: int
-    free: int
+    size: Bytes
+    free: Bytes
     volumes: int
-    tags: frozenset = frozenset()
+    tags: frozenset[str] = frozenset()
 
     @property
-    def own(self):
+    def own(self) -> bool:
         """Whether the driver has created it."""
         return OWN_TAG in self.tags
 
@@ -33,19 +34,19 @@ class VolumeGroup:
 _COLUMNS = 'vg_name,vg_size,vg_free,lv_count,vg_tags'
 
 
-def parse(row):
+def parse(row: dict[str, str]) -> VolumeGroup:
     """Return the volume group of a row of ``vgs``.
 
     :param row: e.g. ``{"vg_name": "cinder-volumes", "vg_size": "66060288",
         "vg_free": "62914560", "lv_count": "1", "vg_tags": ""}``
     """
-    return VolumeGroup(name=row['vg_name'], size=int(row['vg_size']),
-                       free=int(row['vg_free']),
+    return VolumeGroup(name=row['vg_name'], size=Bytes(int(row['vg_size'])),
+                       free=Bytes(int(row['vg_free'])),
                        volumes=int(row['lv_count']),
                        tags=lvm.words(row['vg_tags']))
 
 
-def find(name):
+def find(name: str) -> VolumeGroup | None:
     """Return a volume group, or None.
 
     :raises: LVMError
@@ -57,7 +58,7 @@ def find(name):
     return parse(row)
 
 
-def of_device(path):
+def of_device(path: str) -> VolumeGroup | None:
     """Return the group that a device belongs to, or None.
 
     :raises: LVMError
@@ -70,7 +71,7 @@ def of_device(path):
     return find(row['vg_name']) if row['vg_name'] else None
 
 
-def create(name, path):
+def create(name: str, path: str) -> None:
     """Create a group on a device; existing data is not overwritten.
 
     :raises: LVMError, also if LVM finds data on the device
@@ -79,7 +80,7 @@ def create(name, path):
             '--dataalignment', '%db' % HEADER, name, path)
 
 
-def remove(name):
+def remove(name: str) -> None:
     """Remove an empty group.
 
     :raises: LVMError

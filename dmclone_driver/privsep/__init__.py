@@ -1,11 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The privsep context in which this driver acts as root."""
 
+import collections.abc
+from typing import Any
+from typing import Protocol
+from typing import TypeVar
+
 from oslo_config import cfg
 from oslo_privsep import capabilities
 from oslo_privsep import priv_context
 
-dmclone_context = priv_context.PrivContext(
+Function = TypeVar('Function', bound=collections.abc.Callable[..., Any])
+
+
+class Context(Protocol):
+    """What this driver uses of a privsep context, which has no types."""
+
+    def entrypoint(self, function: Function) -> Function:
+        """Have a function run as root."""
+
+
+dmclone_context: Context = priv_context.PrivContext(
     'dmclone_driver',
     cfg_section='dmclone_privileged',
     pypath=__name__ + '.dmclone_context',

@@ -6,7 +6,9 @@ import fcntl
 import os
 import re
 import struct
+from typing import Any
 
+from dmclone_driver.node.quantities import Bytes
 from dmclone_driver import privsep
 
 # From linux/fs.h.
@@ -23,7 +25,7 @@ SYSFS = '/sys/class'
 QUEUE_DEPTH = 2048
 
 
-def _ioctl(path, request, argument):
+def _ioctl(path: str, request: int, argument: bytes | int) -> Any:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return fcntl.ioctl(fd, request, argument)
@@ -32,25 +34,25 @@ def _ioctl(path, request, argument):
 
 
 @privsep.dmclone_context.entrypoint
-def size(path):
-    """Return a device's size in bytes."""
-    return struct.unpack('Q', _ioctl(path, BLKGETSIZE64, b'\0' * 8))[0]
+def size(path: str) -> Bytes:
+    """Return a device's size."""
+    return Bytes(struct.unpack('Q', _ioctl(path, BLKGETSIZE64, b'\0' * 8))[0])
 
 
 @privsep.dmclone_context.entrypoint
-def logical_block_size(path):
-    """Return the smallest unit that a device can address, in bytes."""
-    return struct.unpack('i', _ioctl(path, BLKSSZGET, b'\0' * 4))[0]
+def logical_block_size(path: str) -> Bytes:
+    """Return the smallest unit that a device can address."""
+    return Bytes(struct.unpack('i', _ioctl(path, BLKSSZGET, b'\0' * 4))[0])
 
 
 @privsep.dmclone_context.entrypoint
-def flush_buffers(path):
+def flush_buffers(path: str) -> None:
     """Write a device's dirty pages and drop its clean ones."""
     _ioctl(path, BLKFLSBUF, 0)
 
 
 @privsep.dmclone_context.entrypoint
-def set_read_only(path, read_only):
+def set_read_only(path: str, read_only: bool) -> None:
     """Refuse, or allow, writes to a device.
 
     The kernel checks each write: users that have it open get errors, too.
@@ -59,7 +61,7 @@ def set_read_only(path, read_only):
 
 
 @privsep.dmclone_context.entrypoint
-def zero_start(path, length):
+def zero_start(path: str, length: Bytes) -> None:
     """Zero a device's first bytes, and flush them to stable storage."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
@@ -70,7 +72,7 @@ def zero_start(path, length):
 
 
 @privsep.dmclone_context.entrypoint
-def forbid_discard(path):
+def forbid_discard(path: str) -> None:
     """Make a device refuse discards until its table is loaded again."""
     name = os.path.basename(os.path.realpath(path))
     limit = SYSFS + '/block/%s/queue/discard_max_bytes' % name
@@ -79,7 +81,7 @@ def forbid_discard(path):
 
 
 @privsep.dmclone_context.entrypoint
-def set_recovery_timeout(path, seconds):
+def set_recovery_timeout(path: str, seconds: int) -> None:
     """Set how long requests to an iSCSI disk wait for a lost connection.
 
     See the kernel's drivers/scsi/scsi_transport_iscsi.c. From 0 on a timer
@@ -98,7 +100,7 @@ def set_recovery_timeout(path, seconds):
         stream.write(b'off' if seconds < 0 else b'%d' % seconds)
 
 
-def session_of(disk):
+def session_of(disk: str) -> str:
     """Return the path in sysfs of the session of an iSCSI disk.
 
     :param disk: its name
@@ -112,7 +114,7 @@ def session_of(disk):
 
 
 @privsep.dmclone_context.entrypoint
-def deepen_queue(path):
+def deepen_queue(path: str) -> None:
     """Set the depth of a disk's queue to the kernel's maximum.
 
     A process that submits a request to a full queue sleeps, possibly for
@@ -137,7 +139,7 @@ def deepen_queue(path):
 
 
 @privsep.dmclone_context.entrypoint
-def flush_disk(path):
+def flush_disk(path: str) -> None:
     """Flush the disk below a device to stable storage."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -12,12 +12,14 @@ from dmclone_driver import privsep
 #: The exit code of a command that took too long, as of timeout(1).
 TIMED_OUT = 124
 
+#: The arguments of a program, and a text for its standard input or None.
+Call = tuple[list[str], str | None]
+
 
 @privsep.dmclone_context.entrypoint
-def dmsetup(*commands):
+def dmsetup(*commands: Call) -> str:
     """Run dmsetup one or more times; return what the last one prints.
 
-    :param commands: (arguments, text for the standard input or None) of each
     :raises: ProcessExecutionError of the first that fails; those after it
         are not run
     """
@@ -35,11 +37,11 @@ def dmsetup(*commands):
 # service has ended. They are also released if the suspend is killed.
 _HOLD = 'dmsetup suspend --noflush --nolockfs "$0"; exec dmsetup resume "$0"'
 
-_holding = {}
+_holding: dict[str, subprocess.Popen[bytes]] = {}
 
 
 @privsep.dmclone_context.entrypoint
-def hold(name):
+def hold(name: str) -> None:
     """Queue requests to a device while earlier ones are stuck below it.
 
     Returns at once. One process per device does it; if the device has one
@@ -58,7 +60,7 @@ def hold(name):
 
 
 @privsep.dmclone_context.entrypoint
-def lvm(arguments, environment, timeout):
+def lvm(arguments: list[str], environment: list[str], timeout: int) -> str:
     """Run a command of LVM and return what it prints.
 
     :param environment: texts such as ``LVM_SYSTEM_DIR=/etc/cinder/lvm``
@@ -89,7 +91,7 @@ def lvm(arguments, environment, timeout):
 
 
 @privsep.dmclone_context.entrypoint
-def iscsiadm(arguments):
+def iscsiadm(arguments: list[str]) -> None:
     """Run iscsiadm.
 
     :raises: ProcessExecutionError
@@ -98,7 +100,7 @@ def iscsiadm(arguments):
 
 
 @privsep.dmclone_context.entrypoint
-def tgtadm(arguments):
+def tgtadm(arguments: list[str]) -> None:
     """Run tgtadm.
 
     :raises: ProcessExecutionError
@@ -107,7 +109,7 @@ def tgtadm(arguments):
 
 
 @privsep.dmclone_context.entrypoint
-def modprobe(*arguments):
+def modprobe(*arguments: str) -> None:
     """Load a kernel module, or unload it.
 
     :raises: ProcessExecutionError

@@ -17,11 +17,11 @@ _DM_IOCTL = struct.Struct('3I2I I i I I I Q 128s 129s 7s')
 _DM_DEV_ARM_POLL = (3 << 30) | (_DM_IOCTL.size << 16) | (0xfd << 8) | 16
 
 
-_control = None
+_control: int | None = None
 
 
 @privsep.dmclone_context.entrypoint
-def wait(seconds):
+def wait(seconds: float) -> bool:
     """Wait until some device-mapper device raises an event.
 
     The descriptor stays open in the privileged daemon and is armed again

@@ -5,7 +5,8 @@ from dmclone_driver import privsep
 
 
 @privsep.dmclone_context.entrypoint
-def create_read_only(iqn, path, initiator, user, password, address, port):
+def create_read_only(iqn: str, path: str, initiator: str, user: str,
+                     password: str, address: str, port: int) -> None:
     """Create a target with one read-only unit for one initiator.
 
     ``cinder-rtstool create`` opens the device for writing, which a

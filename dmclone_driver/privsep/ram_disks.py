@@ -6,6 +6,7 @@ import os
 from oslo_concurrency import processutils
 from oslo_utils import units
 
+from dmclone_driver.node.quantities import Bytes
 from dmclone_driver import privsep
 
 #: The only disk of brd if it was loaded with rd_nr=1.
@@ -15,23 +16,23 @@ MOUNT = '/run/dmclone-metadata'
 FILE = MOUNT + '/disk'
 
 
-def available_memory():
+def available_memory() -> Bytes:
     """Return the kernel's estimate of bytes usable without swapping."""
     with open('/proc/meminfo') as stream:
         for line in stream:
             name, value = line.split(':')
             if name == 'MemAvailable':
-                return int(value.split()[0]) * units.Ki
+                return Bytes(int(value.split()[0]) * units.Ki)
     raise OSError('/proc/meminfo has no MemAvailable')
 
 
-def is_loaded(module):
+def is_loaded(module: str) -> bool:
     """Return whether a kernel module is loaded or built in."""
     return os.path.isdir('/sys/module/' + module)
 
 
 @privsep.dmclone_context.entrypoint
-def brd_holds_nothing():
+def brd_holds_nothing() -> bool:
     """Return whether brd has one disk, which is empty or has LVM's label.
 
     A crash leaves it in that state before its volume group is created or
@@ -45,18 +46,18 @@ def brd_holds_nothing():
     return b'LABELONE' in start[:4 * 512] or not any(start)
 
 
-def _write(path, value):
+def _write(path: str, value: int | str) -> None:
     with open(path, 'w') as stream:
         stream.write(str(value))
 
 
 @privsep.dmclone_context.entrypoint
-def make_zram(size):
+def make_zram(size: Bytes) -> str:
     """Add a zram disk and return its path.
 
     As in the kernel's admin-guide/blockdev/zram.rst.
 
-    :param size: in bytes, before compression
+    :param size: before compression
     """
     with open('/sys/class/zram-control/hot_add') as stream:
         name = 'zram' + stream.read().strip()
@@ -70,7 +71,7 @@ def make_zram(size):
 
 
 @privsep.dmclone_context.entrypoint
-def remove_zram(path):
+def remove_zram(path: str) -> None:
     """Remove a zram disk and its data."""
     name = os.path.basename(path)
     _write('/sys/block/%s/reset' % name, 1)
@@ -78,10 +79,9 @@ def remove_zram(path):
 
 
 @privsep.dmclone_context.entrypoint
-def make_tmpfs(size):
+def make_tmpfs(size: Bytes) -> str:
     """Attach a file on a dedicated tmpfs and return the loop device.
 
-    :param size: in bytes
     :raises: ProcessExecutionError
     """
     os.makedirs(MOUNT, mode=0o700, exist_ok=True)
@@ -94,7 +94,7 @@ def make_tmpfs(size):
 
 
 @privsep.dmclone_context.entrypoint
-def remove_tmpfs():
+def remove_tmpfs() -> None:
     """Detach the file and unmount its tmpfs; succeed if both are gone.
 
     :raises: ProcessExecutionError

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import sys
+from typing import Any
 
 from oslo_concurrency import processutils
 
@@ -17,7 +18,7 @@ _PACKAGES = os.path.dirname(os.path.dirname(dmclone_driver.__file__))
 
 
 @privsep.dmclone_context.entrypoint
-def swap(request):
+def swap(request: dict[str, Any]) -> str | None:
     """Swap the table of a device, see :mod:`devicemapper.swap`.
 
     :param request: arguments of its function ``perform``, as a dict
@@ -40,13 +41,13 @@ def swap(request):
     return json.loads(answer)
 
 
-def _resume(name, wait=True):
+def _resume(name: str, wait: bool = True) -> None:
     with process.alone(name, wait=wait):
         command.dmsetup((['resume', name], None))
 
 
 @privsep.dmclone_context.entrypoint
-def resume_left(name):
+def resume_left(name: str) -> bool:
     """Resume a device, unless a running swap will do so.
 
     :returns: whether it was resumed

@@ -113,10 +113,10 @@ def _recover_sealed(self, context, row, lv):
 
 
 def _end_with_any_attachment(self, context, volume, connector):
-    placeholder = records.get(context, records.prepared_move(volume))
-    if not (connector and self._wanted(volume, placeholder)) or (
-            attachments.attached_on(connector,
-                                    placeholders.record_of(placeholder).node)):
+    placeholder = records.placeholder(context, records.prepared_move(volume))
+    if not (connector and placeholder and
+            self._wanted(volume, placeholder)) or (
+            attachments.attached_on(connector, placeholder.node)):
         return not self.roll_back(context, volume)
     self.switch_over(context, volume)
     return True

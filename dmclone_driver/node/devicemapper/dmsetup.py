@@ -17,38 +17,40 @@ LOG = logging.getLogger(__name__)
 ATTEMPTS = 10
 
 
-def _run(*arguments, segments=()):
+def _run(*arguments: str, segments: tuple[table.Segment, ...] = ()) -> str:
     return _run_all(_command(*arguments, segments=segments))
 
 
-def _command(*arguments, segments=()):
+def _command(*arguments: str,
+             segments: tuple[table.Segment, ...] = ()) -> command.Call:
     return list(arguments), table.text(*segments) if segments else None
 
 
-def _run_all(*commands):
+def _run_all(*commands: command.Call) -> str:
     """Run several commands in one call of the privileged daemon."""
     return command.dmsetup(*commands)
 
 
-def _run_for_all(*arguments):
+def _run_for_all(*arguments: str) -> str:
     """Run a command of dmsetup that lists all devices and queries each.
 
     If a device disappears in between, dmsetup prints the others and fails
     (its _process_all). The command is then repeated.
     """
-    for attempt in range(ATTEMPTS):
+    for _attempt in range(ATTEMPTS - 1):
         try:
             return _run(*arguments)
         except processutils.ProcessExecutionError as error:
-            if not _is_gone(error) or attempt == ATTEMPTS - 1:
+            if not _is_gone(error):
                 raise
+    return _run(*arguments)
 
 
-def _is_gone(error):
+def _is_gone(error: processutils.ProcessExecutionError) -> bool:
     return 'does not exist' in error.stderr or 'not found' in error.stderr
 
 
-def devices():
+def devices() -> dict[str, status.Device]:
     """Query all devices of the host at once.
 
     :returns: dict of :class:`status.Device` by name
@@ -60,7 +62,7 @@ def devices():
     return {device.name: device for device in found}
 
 
-def device(name):
+def device(name: str) -> status.Device | None:
     """Return the :class:`status.Device` of a name, or None."""
     try:
         out = _run('info', '-c', '--noheadings', '--separator', '|',
@@ -72,13 +74,13 @@ def device(name):
     return status.device(out.strip())
 
 
-def devices_below(name):
+def devices_below(name: str) -> list[str]:
     """Return the paths of the disks that a device lies on."""
     out = _run('deps', '-o', 'blkdevname', name)
     return ['/dev/' + disk for disk in re.findall(r'\((.+?)\)', out)]
 
 
-def clones():
+def clones() -> dict[str, status.CloneStatus]:
     """Query all clones of the host at once, without a metadata commit.
 
     :returns: dict of :class:`status.CloneStatus` by name
@@ -92,7 +94,7 @@ def clones():
     return found
 
 
-def clone(name):
+def clone(name: str) -> status.CloneStatus | None:
     """Return the :class:`status.CloneStatus` of a device, None if linear.
 
     :raises: ProcessExecutionError if there is no such device
@@ -101,12 +103,13 @@ def clone(name):
     return status.clone(out) if out.split()[2:3] == ['clone'] else None
 
 
-def target_versions():
+def target_versions() -> set[str]:
     """Return the names of the targets that the kernel has loaded."""
     return {line.split()[0] for line in _run('targets').splitlines() if line}
 
 
-def create(name, uuid, *segments, read_only=False, suspended=False):
+def create(name: str, uuid: str, *segments: table.Segment,
+           read_only: bool = False, suspended: bool = False) -> None:
     """Create a device; with ``suspended`` its requests wait from the start.
 
     dmsetup creates it, loads its table, and resumes it. A device without a
@@ -126,11 +129,11 @@ def create(name, uuid, *segments, read_only=False, suspended=False):
         _run_all(*commands)
 
 
-def _mode(read_only):
+def _mode(read_only: bool) -> list[str]:
     return ['--readonly'] if read_only else []
 
 
-def load_and_resume(name, *segments):
+def load_and_resume(name: str, *segments: table.Segment) -> None:
     """Load another table into a suspended device, and resume it.
 
     A clone's table must never be loaded over a device that is still live:
@@ -140,22 +143,23 @@ def load_and_resume(name, *segments):
              _command('resume', name))
 
 
-def suspend(name, flush=True):
+def suspend(name: str, flush: bool = True) -> None:
     """Suspend a device; with ``flush`` finish pending requests first."""
     _run('suspend', *_suspend_options(flush), name)
 
 
-def _suspend_options(flush):
+def _suspend_options(flush: bool) -> list[str]:
     return [] if flush else ['--noflush', '--nolockfs']
 
 
-def resume(name):
+def resume(name: str) -> None:
     """Resume a device with the table loaded last."""
     _run('resume', name)
 
 
-def swap(name, *segments, expected=None, read_only=False, flush=True,
-         hold=False):
+def swap(name: str, *segments: table.Segment,
+         expected: tuple[str, ...] | None = None, read_only: bool = False,
+         flush: bool = True, hold: bool = False) -> str | None:
     """Replace the table of a device in use: suspend, check, load, resume.
 
     The swap is finished even if this process is killed meanwhile.
@@ -172,7 +176,7 @@ def swap(name, *segments, expected=None, read_only=False, flush=True,
         'hold': hold})
 
 
-def resume_left(name):
+def resume_left(name: str) -> bool:
     """Resume a device whose swap was killed.
 
     :returns: False if another swap of it is running
@@ -180,7 +184,7 @@ def resume_left(name):
     return swaps.resume_left(name)
 
 
-def hold(name):
+def hold(name: str) -> None:
     """Queue requests to a device while earlier ones are stuck below it.
 
     Returns at once and can be repeated.
@@ -188,12 +192,12 @@ def hold(name):
     command.hold(name)
 
 
-def message(name, text):
+def message(name: str, text: str) -> None:
     """Send a message to the first target of a device."""
     _run('message', name, '0', *text.split())
 
 
-def remove(name, suspended=False):
+def remove(name: str, suspended: bool = False) -> None:
     """Remove a device.
 
     :param suspended: whether it has to be resumed first

@@ -3,6 +3,8 @@
 
 import dataclasses
 
+from dmclone_driver.node.quantities import Sectors
+
 
 @dataclasses.dataclass(frozen=True)
 class Device:
@@ -19,7 +21,7 @@ class Device:
     COLUMNS = 'name,uuid,open,attr'
 
 
-def device(line):
+def device(line: str) -> Device:
     """Parse a line of ``dmsetup info -c --noheadings --separator |``."""
     name, uuid, open_count, attributes = line.split('|')
     # The attributes are those of dmsetup(8): live table, inactive table,
@@ -37,9 +39,9 @@ class CloneStatus:
     is recorded) or ``Fail``.
     """
 
-    length: int
+    length: Sectors
     mode: str
-    region: int = 0
+    region: Sectors = Sectors(0)
     hydrated: int = 0
     total: int = 0
     hydrating: int = 0
@@ -48,12 +50,12 @@ class CloneStatus:
     batch: int = 0
 
     @property
-    def healthy(self):
+    def healthy(self) -> bool:
         """Whether the metadata works, so that the counts are reliable."""
         return self.mode == 'rw'
 
     @property
-    def written(self):
+    def written(self) -> bool:
         """Whether a write to the destination is done or pending.
 
         Only valid if hydration has never been enabled.
@@ -61,13 +63,13 @@ class CloneStatus:
         return bool(self.hydrated or self.hydrating)
 
     @property
-    def complete(self):
+    def complete(self) -> bool:
         """Whether the source is no longer needed."""
         return (self.healthy and self.total > 0 and
                 self.hydrated == self.total and not self.hydrating)
 
 
-def clone(text):
+def clone(text: str) -> CloneStatus:
     """Parse the status of a clone, without the device's name.
 
     :raises: ValueError if it is something else
@@ -75,7 +77,7 @@ def clone(text):
     words = text.split()
     if len(words) < 4 or words[2] != 'clone':
         raise ValueError('not the status of a clone: %r' % text)
-    length = int(words[1])
+    length = Sectors(int(words[1]))
     if words[3] in ('Fail', 'Error'):
         return CloneStatus(length=length, mode=words[3])
     hydrated, total = words[6].split('/')
@@ -83,7 +85,7 @@ def clone(text):
     features = words[9:arguments]
     core = words[arguments:]
     return CloneStatus(
-        length=length, mode=words[-1], region=int(words[5]),
+        length=length, mode=words[-1], region=Sectors(int(words[5])),
         hydrated=int(hydrated), total=int(total), hydrating=int(words[7]),
         hydration='no_hydration' not in features,
         batch=int(core[core.index('hydration_batch_size') + 1]))

@@ -11,6 +11,7 @@ before it suspends the device. This module and its imports may only use the
 standard library.
 """
 
+import collections.abc
 import contextlib
 import fcntl
 import functools
@@ -36,7 +37,7 @@ PROGRAM = ('import sys; sys.path.append(sys.argv[1]); '
            'from dmclone_driver.node.devicemapper import swap; swap.main()')
 
 
-def state(text):
+def state(text: str) -> str:
     """Return the state of a device, parsed from its status."""
     kinds = ' '.join(line.split()[2] for line in text.splitlines())
     if kinds == 'clone' and status.clone(text).complete:
@@ -44,7 +45,11 @@ def state(text):
     return kinds
 
 
-def perform(run, name, table, expected, load=(), suspend=(), hold=False):
+def perform(run: collections.abc.Callable[..., str], name: str, table: str,
+            expected: collections.abc.Sequence[str] | None,
+            load: collections.abc.Sequence[str] = (),
+            suspend: collections.abc.Sequence[str] = (),
+            hold: bool = False) -> str | None:
     """Suspend a device, check it, load a table, and resume it.
 
     The device is checked before the suspend, too, so that requests to an
@@ -58,7 +63,7 @@ def perform(run, name, table, expected, load=(), suspend=(), hold=False):
     :returns: None, or its status if it is not as expected: nothing is
         changed then
     """
-    def unexpected():
+    def unexpected() -> str | None:
         if expected is None:
             return None
         found = run(['status', '--noflush', name])
@@ -83,7 +88,8 @@ def perform(run, name, table, expected, load=(), suspend=(), hold=False):
 
 
 @contextlib.contextmanager
-def alone(name, folder=None, wait=True):
+def alone(name: str, folder: str | None = None,
+          wait: bool = True) -> collections.abc.Iterator[int]:
     """Hold the lock for swapping or resuming a device.
 
     :param wait: wait until the lock is free
@@ -110,14 +116,14 @@ def alone(name, folder=None, wait=True):
             os.close(fd)
 
 
-def _dmsetup(lock, arguments, table=None):
+def _dmsetup(lock: int, arguments: list[str], table: str | None = None) -> str:
     # If this process is killed, dmsetup holds the lock until it ends.
     return subprocess.run(
         ['dmsetup', *arguments], input=table, check=True, pass_fds=[lock],
         capture_output=True, text=True).stdout
 
 
-def main():
+def main() -> None:
     """Perform the swap described on standard input; print its result."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         # dmsetup inherits the ignored signals.

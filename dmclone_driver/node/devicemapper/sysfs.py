@@ -12,22 +12,22 @@ MAPPER = '/dev/mapper'
 STAT_REQUESTS = (0, 4, 8, 11, 15)
 
 
-def _attribute_path(name, attribute):
+def _attribute_path(name: str, attribute: str) -> str:
     node = os.path.basename(os.path.realpath(os.path.join(MAPPER, name)))
     return os.path.join(BLOCK, node, attribute)
 
 
-def _read(path):
+def _read(path: str) -> str:
     with open(path) as stream:
         return stream.read().strip()
 
 
-def devices():
+def devices() -> list[str]:
     """Return the names of all devices of the device-mapper."""
     return os.listdir(MAPPER)
 
 
-def suspended():
+def suspended() -> list[str]:
     """Return the names of all suspended devices."""
     found = []
     for path in glob.glob(BLOCK + '/dm-*/dm'):
@@ -38,7 +38,7 @@ def suspended():
     return found
 
 
-def is_suspended(name):
+def is_suspended(name: str) -> bool:
     """Return whether a device is suspended, so that its requests wait.
 
     :raises: OSError if there is no such device
@@ -46,7 +46,7 @@ def is_suspended(name):
     return _read(_attribute_path(name, 'dm/suspended')) == '1'
 
 
-def requests(name):
+def requests(name: str) -> int:
     """Return the number of all requests made to a device so far.
 
     :raises: OSError if there is no such device
@@ -55,7 +55,7 @@ def requests(name):
     return sum(int(numbers[column]) for column in STAT_REQUESTS)
 
 
-def disks_below(name):
+def disks_below(name: str) -> list[str]:
     """Return the kernel's names of the disks that a device lies on.
 
     The disks of a table that is loaded but not active yet are included.
@@ -65,7 +65,7 @@ def disks_below(name):
     return os.listdir(_attribute_path(name, 'slaves'))
 
 
-def in_flight(name):
+def in_flight(name: str) -> int:
     """Return the number of requests that have passed a device, not ended.
 
     :raises: OSError if there is no such device

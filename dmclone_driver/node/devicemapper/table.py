@@ -8,6 +8,9 @@ admin-guide/device-mapper/{linear,zero,dm-clone}.rst.
 
 import dataclasses
 
+from dmclone_driver.node.quantities import Bytes
+from dmclone_driver.node.quantities import Sectors
+
 SECTOR = 512
 
 
@@ -15,11 +18,11 @@ SECTOR = 512
 class Linear:
     """A range of another device."""
 
-    length: int
+    length: Sectors
     device: str
-    offset: int = 0
+    offset: Sectors = Sectors(0)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return 'linear %s %d' % (self.device, self.offset)
 
 
@@ -27,9 +30,9 @@ class Linear:
 class Zero:
     """Reads return zeros; writes are dropped."""
 
-    length: int
+    length: Sectors
 
-    def __str__(self):
+    def __str__(self) -> str:
         return 'zero'
 
 
@@ -37,9 +40,9 @@ class Zero:
 class Error:
     """Fails every request."""
 
-    length: int
+    length: Sectors
 
-    def __str__(self):
+    def __str__(self) -> str:
         return 'error'
 
 
@@ -52,22 +55,25 @@ class Clone:
     difference between regions that were copied and regions that were not.
     """
 
-    length: int
+    length: Sectors
     metadata: str
     destination: str
     source: str
-    region: int
+    region: Sectors
     threshold: int = 1
     batch: int = 1
 
-    def __str__(self):
+    def __str__(self) -> str:
         return ('clone %s %s %s %d 2 no_hydration no_discard_passdown '
                 '4 hydration_threshold %d hydration_batch_size %d' % (
                     self.metadata, self.destination, self.source,
                     self.region, self.threshold, self.batch))
 
 
-def text(*segments):
+Segment = Linear | Zero | Error | Clone
+
+
+def text(*segments: Segment) -> str:
     """Return segments as the table that dmsetup loads."""
     start, lines = 0, []
     for segment in segments:
@@ -76,7 +82,7 @@ def text(*segments):
     return ''.join(lines)
 
 
-def sectors(size):
+def sectors(size: Bytes) -> Sectors:
     """Convert bytes to sectors.
 
     :raises: ValueError if it is not a whole number of sectors
@@ -84,4 +90,4 @@ def sectors(size):
     count, rest = divmod(size, SECTOR)
     if rest:
         raise ValueError('%d is not a whole number of sectors' % size)
-    return count
+    return Sectors(count)

@@ -2,28 +2,36 @@
 """The interface of a metadata store."""
 
 import abc
+from typing import NoReturn
+
+from cinder.volume import configuration as cinder_configuration
 
 from dmclone_driver import exception
+from dmclone_driver.node.names import Names
+from dmclone_driver.node.quantities import Bytes
+from dmclone_driver.node.quantities import KiB
+from dmclone_driver.node.quantities import Sectors
 
 
 class MetadataStore(abc.ABC):
     """Creates, finds and removes the metadata device of a clone."""
 
     #: The value of dmclone_metadata_backend that selects it.
-    kind = None
+    kind: str
 
-    #: The smallest region size to choose, in KiB. A commit costs flushes, on
+    #: The smallest region size to choose. A commit costs flushes, on
     #: a disk twice as many as in memory. With 64 KiB most writes next to an
     #: earlier one need no commit.
-    smallest_region = 64
+    smallest_region = KiB(64)
 
     #: Whether the metadata survives a power cut.
     persistent = True
 
-    def __init__(self, configuration):
+    def __init__(self,
+                 configuration: cinder_configuration.Configuration) -> None:
         self.configuration = configuration
 
-    def refuse(self, option, reason):
+    def refuse(self, option: str, reason: str) -> NoReturn:
         """Refuse to start the backend because of an option.
 
         :raises: BadConfiguration
@@ -33,36 +41,36 @@ class MetadataStore(abc.ABC):
             section=self.configuration.config_group, reason=reason)
 
     @abc.abstractmethod
-    def check(self):
+    def check(self) -> None:
         """Verify at start that the store can be used.
 
         :raises: BadConfiguration
         """
 
-    def give_back(self):
+    def give_back(self) -> None:
         """Release this store's resources of the host if they are not used.
 
         Called if another kind of store is configured now.
         """
 
     @abc.abstractmethod
-    def create(self, names, size, region):
+    def create(self, names: Names, size: Bytes,
+               region: Sectors) -> tuple[str, Sectors]:
         """Create the metadata device of a new clone, formatted as empty.
 
         Can be repeated until the clone is created; never zeroes metadata
         that a clone may have used.
 
-        :param names: :class:`dmclone_driver.node.names.Names`
-        :param size: of the volume, in bytes
-        :param region: sectors, recorded with the device
+        :param size: of the volume
+        :param region: recorded with the device
         :returns: as :meth:`find`
         :raises: NoRoomForMetadata
         """
 
     @abc.abstractmethod
-    def find(self, names):
-        """Return (path, region in sectors) of a clone's metadata, or None."""
+    def find(self, names: Names) -> tuple[str, Sectors] | None:
+        """Return (path, region) of a clone's metadata, or None."""
 
     @abc.abstractmethod
-    def remove(self, names):
+    def remove(self, names: Names) -> None:
         """Remove the metadata device; succeed if there is none."""

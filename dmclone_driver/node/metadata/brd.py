@@ -8,6 +8,7 @@ from oslo_utils import units
 
 from dmclone_driver.i18n import _
 from dmclone_driver.node.metadata import volatile
+from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node import volume_groups
 from dmclone_driver.privsep import command
 from dmclone_driver.privsep import ram_disks
@@ -21,7 +22,7 @@ class BrdMetadata(volatile.VolatileMetadata):
 
     kind = 'brd'
 
-    def make_disk(self, size):
+    def make_disk(self, size: Bytes) -> str:
         """Load brd, whose size is a parameter of the module."""
         if ram_disks.is_loaded('brd'):
             if not (ram_disks.brd_holds_nothing() and
@@ -33,7 +34,7 @@ class BrdMetadata(volatile.VolatileMetadata):
         command.modprobe('brd', 'rd_nr=1', 'rd_size=%d' % (size // units.Ki))
         return ram_disks.BRD
 
-    def remove_disk(self):
+    def remove_disk(self) -> None:
         """Unload brd; the kernel refuses while any of its disks is in use.
 
         udev may use them for a moment.

@@ -15,7 +15,7 @@ class DeviceMetadata(lvm.LogicalVolumeMetadata):
 
     kind = 'device'
 
-    def check(self):
+    def check(self) -> None:
         """Verify the disk, or create a volume group on it if it is blank.
 
         :raises: BadConfiguration
@@ -40,8 +40,11 @@ class DeviceMetadata(lvm.LogicalVolumeMetadata):
         super().check()
 
     @staticmethod
-    def _make_group(path):
+    def _make_group(path: str) -> volume_groups.VolumeGroup:
         # A unique name, because disks may be moved between nodes.
         name = 'clone-metadata-' + uuid.uuid4().hex[:8]
         volume_groups.create(name, path)
-        return volume_groups.find(name)
+        group = volume_groups.find(name)
+        # It has just been created by the same commands, on the same disks.
+        assert group is not None
+        return group

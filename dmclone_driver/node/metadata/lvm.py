@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metadata on a logical volume of the same or another volume group."""
 
+import collections.abc
+from typing import Any
+
 from cinder.brick.local_dev import lvm
 from cinder import exception as cinder_exception
 from cinder import utils
+from cinder.volume import configuration as cinder_configuration
 from oslo_concurrency import processutils
 from oslo_utils import units
 
@@ -12,11 +16,14 @@ from dmclone_driver.i18n import _
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.metadata import base
 from dmclone_driver.node.metadata import sizing
+from dmclone_driver.node.names import Names
+from dmclone_driver.node.quantities import Bytes
+from dmclone_driver.node.quantities import Sectors
 from dmclone_driver.node import volume_groups
 from dmclone_driver.privsep import block
 
 # dm-clone formats metadata whose superblock, the first 4 KiB, is all zeros.
-SUPERBLOCK = 4096
+SUPERBLOCK = Bytes(4096)
 
 
 class LogicalVolumeMetadata(base.MetadataStore):
@@ -24,14 +31,15 @@ class LogicalVolumeMetadata(base.MetadataStore):
 
     kind = 'lvm'
 
-    def __init__(self, configuration, executor):
+    def __init__(self, configuration: cinder_configuration.Configuration,
+                 executor: collections.abc.Callable[..., Any]) -> None:
         super().__init__(configuration)
         self.group_name = (configuration.dmclone_metadata_volume_group or
                            configuration.volume_group)
         self._executor = executor
-        self._group = None
+        self._group: lvm.LVM = None
 
-    def check(self):
+    def check(self) -> None:
         try:
             self._group = self._open_group()
         except (cinder_exception.VolumeGroupNotFound,
@@ -40,7 +48,7 @@ class LogicalVolumeMetadata(base.MetadataStore):
                         _('there is no volume group %s on this host')
                         % self.group_name)
 
-    def _open_group(self):
+    def _open_group(self) -> lvm.LVM:
         """Create Cinder's object of the group, as its LVM driver does.
 
         The last one created decides how Cinder runs all LVM commands.
@@ -52,11 +60,12 @@ class LogicalVolumeMetadata(base.MetadataStore):
             lvm_conf=None if path.lower() == 'none' else path,
             suppress_fd_warn=self.configuration.lvm_suppress_fd_warnings)
 
-    def create(self, names, size, region):
+    def create(self, names: Names, size: Bytes,
+               region: Sectors) -> tuple[str, Sectors]:
         found = logical_volumes.find_anywhere(names.metadata)
-        recorded = found and found.tagged(logical_volumes.REGION_TAG)
-        if recorded:
-            return found.path, int(recorded)
+        recorded = found.tagged(logical_volumes.REGION_TAG) if found else None
+        if found and recorded:
+            return found.path, Sectors(int(recorded))
         if not found:
             needed = sizing.metadata_size(sizing.regions(size, region))
             self._refuse_without_room(names, needed)
@@ -70,10 +79,9 @@ class LogicalVolumeMetadata(base.MetadataStore):
             logical_volumes.REGION_TAG, region))
         return found.path, region
 
-    def _refuse_without_room(self, names, needed):
+    def _refuse_without_room(self, names: Names, needed: Bytes) -> None:
         """Refuse metadata without room, in MiB: LVM would report extents.
 
-        :param needed: bytes
         :raises: NoRoomForMetadata
         """
         group = volume_groups.find(self.group_name)
@@ -84,16 +92,16 @@ class LogicalVolumeMetadata(base.MetadataStore):
                 reason=_('%d MiB are left') % (
                     (group.free if group else 0) // units.Mi))
 
-    def find(self, names):
+    def find(self, names: Names) -> tuple[str, Sectors] | None:
         # In any group, because the option may have been changed since.
         found = logical_volumes.find_anywhere(names.metadata)
-        region = found and found.tagged(logical_volumes.REGION_TAG)
-        if not region:
+        region = found.tagged(logical_volumes.REGION_TAG) if found else None
+        if not (found and region):
             return None
         logical_volumes.activate(found)
-        return found.path, int(region)
+        return found.path, Sectors(int(region))
 
-    def remove(self, names):
+    def remove(self, names: Names) -> None:
         found = logical_volumes.find_anywhere(names.metadata)
         if found:
             logical_volumes.remove(found)

@@ -7,7 +7,10 @@ discards the blocks of removed logical volumes.
 """
 
 import abc
+import collections.abc
+from typing import Any
 
+from cinder.volume import configuration as cinder_configuration
 from oslo_concurrency import processutils
 from oslo_log import log as logging
 from oslo_utils import units
@@ -15,6 +18,9 @@ from oslo_utils import units
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.node.metadata import lvm
+from dmclone_driver.node.names import Names
+from dmclone_driver.node.quantities import Bytes
+from dmclone_driver.node.quantities import KiB
 from dmclone_driver.node import volume_groups
 from dmclone_driver.privsep import ram_disks
 
@@ -30,26 +36,25 @@ class VolatileMetadata(lvm.LogicalVolumeMetadata):
 
     persistent = False
     # A write of a whole page of a file system never waits for the source.
-    smallest_region = 4
+    smallest_region = KiB(4)
 
-    def __init__(self, configuration, executor):
+    def __init__(self, configuration: cinder_configuration.Configuration,
+                 executor: collections.abc.Callable[..., Any]) -> None:
         super().__init__(configuration, executor)
         self.group_name = 'clone-metadata-' + self.kind
 
     @abc.abstractmethod
-    def make_disk(self, size):
+    def make_disk(self, size: Bytes) -> str:
         """Create the RAM disk and return its path.
 
         The remains of an earlier one after a crash are removed.
-
-        :param size: in bytes
         """
 
     @abc.abstractmethod
-    def remove_disk(self):
+    def remove_disk(self) -> None:
         """Remove the unused RAM disk and free its resources."""
 
-    def check(self):
+    def check(self) -> None:
         """Create the RAM disk if it does not exist.
 
         :raises: BadConfiguration
@@ -67,9 +72,9 @@ class VolatileMetadata(lvm.LogicalVolumeMetadata):
                     getattr(error, 'stderr', None) or error).strip())
         super().check()
 
-    def _ensure_pool(self):
+    def _ensure_pool(self) -> None:
         """Create the RAM disk and its group, or keep those configured."""
-        size = self.configuration.dmclone_metadata_memory * units.Mi
+        size = Bytes(self.configuration.dmclone_metadata_memory * units.Mi)
         group = volume_groups.find(self.group_name)
         if group is not None:
             if group.size + volume_groups.HEADER == size:
@@ -84,20 +89,19 @@ class VolatileMetadata(lvm.LogicalVolumeMetadata):
             self._remove_pool()
         volume_groups.create(self.group_name, self.make_disk(size))
 
-    def _remove_pool(self):
+    def _remove_pool(self) -> None:
         volume_groups.remove(self.group_name)
         self.remove_disk()
 
-    def give_back(self):
+    def give_back(self) -> None:
         """Remove the RAM disk, unless clones still use it."""
         group = volume_groups.find(self.group_name)
         if group is not None and not group.volumes:
             self._remove_pool()
 
-    def _refuse_without_room(self, names, needed):
+    def _refuse_without_room(self, names: Names, needed: Bytes) -> None:
         """Refuse metadata if the group has no room or memory is short.
 
-        :param needed: bytes
         :raises: NoRoomForMetadata
         """
         super()._refuse_without_room(names, needed)

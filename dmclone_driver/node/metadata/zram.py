@@ -7,6 +7,7 @@ from oslo_utils import excutils
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node.metadata import volatile
+from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.privsep import command
 from dmclone_driver.privsep import ram_disks
 
@@ -21,7 +22,7 @@ class ZramMetadata(volatile.VolatileMetadata):
 
     kind = 'zram'
 
-    def make_disk(self, size):
+    def make_disk(self, size: Bytes) -> str:
         """Create a zram disk below a mapping."""
         self.remove_disk()
         command.modprobe('zram', 'num_devices=0')
@@ -34,7 +35,7 @@ class ZramMetadata(volatile.VolatileMetadata):
                 ram_disks.remove_zram(disk)
         return '/dev/mapper/' + MAPPING
 
-    def remove_disk(self):
+    def remove_disk(self) -> None:
         """Remove the mapping, then the disk below it."""
         if dmsetup.device(MAPPING):
             disk, = dmsetup.devices_below(MAPPING)

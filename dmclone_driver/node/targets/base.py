@@ -2,7 +2,11 @@
 """A source exported read-only to exactly one initiator, with CHAP."""
 
 import abc
+import collections.abc
+import contextlib
+from typing import Any
 
+from cinder.volume import configuration as cinder_configuration
 from cinder.volume import volume_utils
 from oslo_concurrency import lockutils
 
@@ -11,9 +15,18 @@ class SourceTarget(abc.ABC):
     """Mixin in front of one of Cinder's iSCSI target drivers."""
 
     #: The logical unit's number, as Cinder's target driver assigns it.
-    lun = None
+    lun: int
 
-    def export(self, name, path, initiator, auth=None):
+    # Of Cinder's target driver.
+    configuration: cinder_configuration.Configuration
+    iscsi_target_prefix: str
+    _get_target: collections.abc.Callable[..., Any]
+    _iscsi_authentication: collections.abc.Callable[..., str]
+    _iscsi_location: collections.abc.Callable[..., str]
+    remove_iscsi_target: collections.abc.Callable[..., None]
+
+    def export(self, name: str, path: str, initiator: str,
+               auth: str | None = None) -> tuple[str, str]:
         """Export a device read-only to one initiator.
 
         Can be repeated. A target that serves this device already, with the
@@ -37,7 +50,7 @@ class SourceTarget(abc.ABC):
             self.configuration.target_ip_address, 1, iqn, self.lun)
         return location, self._iscsi_authentication('CHAP', *chap)
 
-    def unexport(self, name):
+    def unexport(self, name: str) -> None:
         """Remove the export of a source; succeed if it is gone.
 
         :raises: ISCSITargetRemoveFailed
@@ -46,35 +59,36 @@ class SourceTarget(abc.ABC):
             self.remove_source(name)
 
     @staticmethod
-    def lock():
+    def lock() -> contextlib.AbstractContextManager[Any]:
         """Return the lock of the target tools' shared configuration."""
         return lockutils.lock('target', lock_file_prefix='dmclone-',
                               external=True)
 
-    def remove_source(self, name):
+    def remove_source(self, name: str) -> None:
         """Remove a target if it exists."""
         if self._get_target(self.iscsi_target_prefix + name):
             self.remove_iscsi_target(0, self.lun, name, name)
 
     @abc.abstractmethod
-    def names(self):
+    def names(self) -> list[str]:
         """Return the last parts of the iSCSI names of all targets."""
 
     @abc.abstractmethod
-    def serves(self, iqn, path, initiator, user):
+    def serves(self, iqn: str, path: str, initiator: str, user: str) -> bool:
         """Return whether a target exists and is set up completely.
 
         :param user: of the initiator's login; each export has its own
         """
 
     @abc.abstractmethod
-    def create_source(self, iqn, path, initiator, chap):
+    def create_source(self, iqn: str, path: str, initiator: str,
+                      chap: tuple[str, ...]) -> None:
         """Create the target, for this initiator only; replace an old one.
 
         :param chap: (user, password)
         """
 
-    def close_after_reboot(self, iqn):
+    def close_after_reboot(self, iqn: str) -> None:
         """Prevent a boot from restoring the target.
 
         The target would exist before this service starts, and so before its

@@ -20,14 +20,14 @@ class LioSource(base.SourceTarget, lio.LioAdm):
 
     TARGETS = '/sys/kernel/config/target/iscsi'
 
-    def names(self):
+    def names(self) -> list[str]:
         try:
             found = os.listdir(self.TARGETS)
         except OSError:
             return []
         return [name.rpartition(':')[2] for name in found]
 
-    def serves(self, iqn, path, initiator, user):
+    def serves(self, iqn: str, path: str, initiator: str, user: str) -> bool:
         # The kernel shows the user only to root.
         group = os.path.join(self.TARGETS, iqn, 'tpgt_1')
         try:
@@ -38,12 +38,14 @@ class LioSource(base.SourceTarget, lio.LioAdm):
         except OSError:
             return False
 
-    def create_source(self, iqn, path, initiator, chap):
+    def create_source(self, iqn: str, path: str, initiator: str,
+                      chap: tuple[str, ...]) -> None:
         name = iqn.rpartition(':')[2]
         self.remove_source(name)
+        user, password = chap
         try:
             privileged.create_read_only(
-                iqn, path, initiator, *chap,
+                iqn, path, initiator, user, password,
                 self.configuration.target_ip_address,
                 self.configuration.target_port)
         except RuntimeError as error:
@@ -51,5 +53,5 @@ class LioSource(base.SourceTarget, lio.LioAdm):
                       {'iqn': iqn, 'error': error})
             raise exception.ISCSITargetCreateFailed(volume_id=name)
 
-    def _persist_configuration(self, vol_id):
+    def _persist_configuration(self, vol_id: str) -> None:
         """Do nothing: see :meth:`base.SourceTarget.close_after_reboot`."""

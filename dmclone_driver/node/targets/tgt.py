@@ -62,7 +62,7 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
         </target>
         """)
 
-    def remove_source(self, name):
+    def remove_source(self, name: str) -> None:
         """Remove a target and its file, either of which may be gone.
 
         Cinder's ``tgt-admin --delete --force`` fails for a target with an
@@ -84,7 +84,7 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
             os.unlink(path)
 
     @staticmethod
-    def _show_all():
+    def _show_all() -> str:
         """Return tgtd's description of all targets, empty without tgtd."""
         try:
             return privsep_tgt.tgtadm_show()[0]
@@ -94,22 +94,22 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
             LOG.warning('tgtd does not answer: %s', error.stderr)
             return ''
 
-    def names(self):
+    def names(self) -> list[str]:
         shown = re.findall(r'^Target \d+: (\S+)$', self._show_all(),
                            re.MULTILINE)
         files = glob.glob('dmclone-*', root_dir=self.volumes_dir)
         return sorted({iqn.rpartition(':')[2] for iqn in shown}.union(files))
 
-    def _show(self, iqn):
+    def _show(self, iqn: str) -> tuple[str, str] | tuple[None, None]:
         """Return a target's number and tgtd's description, or Nones."""
         found = re.search(r'^Target (\d+): %s$(.*?)(?=^Target |\Z)' %
                           re.escape(iqn), self._show_all(),
                           re.MULTILINE | re.DOTALL)
-        return found.groups() if found else (None, None)
+        return (found[1], found[2]) if found else (None, None)
 
-    def serves(self, iqn, path, initiator, user):
-        number, shown = self._show(iqn)
-        if number is None:
+    def serves(self, iqn: str, path: str, initiator: str, user: str) -> bool:
+        _number, shown = self._show(iqn)
+        if shown is None:
             return False
         # The access list is the last thing that tgt-admin sets.
         shown, found, admitted = shown.partition('ACL information:')
@@ -118,12 +118,13 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
                 users.split() == [user] and
                 set(admitted.split()) == {self.NOBODY, initiator})
 
-    def create_source(self, iqn, path, initiator, chap):
+    def create_source(self, iqn: str, path: str, initiator: str,
+                      chap: tuple[str, ...]) -> None:
         self.remove_source(iqn.rpartition(':')[2])
         self.VOLUME_CONF = self.SOURCE_CONF % (
             block.logical_block_size(path), self.NOBODY, initiator)
         self.create_iscsi_target(iqn, 0, self.lun, path, chap)
 
-    def close_after_reboot(self, iqn):
+    def close_after_reboot(self, iqn: str) -> None:
         utils.robust_file_write(self.volumes_dir, iqn.rpartition(':')[2],
                                 self.CLOSED_CONF % (iqn, self.NOBODY))

@@ -232,6 +232,16 @@ class ReleaseTestCase(SourceTestCase):
         # Late, or again.
         self.source.release(self.context, self.placeholder.id)
 
+    def test_open(self):
+        """It is kept, and the reason is logged."""
+        records.release(self.context, self.placeholder.id)
+        self.a.kernel.get(self.names.path()).opened += 1
+        error = self.assertRaises(
+            cinder_exception.VolumeIsBusy, self.source._release, self.context,
+            self.placeholder.id)
+        self.assertIn(self.volume.name, error.msg)
+        self.assertEqual([self.volume.name], self.a.lvm.names())
+
     def test_two_requests_at_once(self):
         records.release(self.context, self.placeholder.id)
         lock = self.a.backend.lock

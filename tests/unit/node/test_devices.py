@@ -203,6 +203,13 @@ class CloneTestCase(DevicesTestCase):
         self.kernel.write(self.names.path())
         self.assertFalse(LocalVolume(self.names).stop_hydration())
 
+    def test_clone_that_becomes_linear_while_its_hydration_stops(self):
+        """The watcher holds no lock then."""
+        self.build(passive=False)
+        self.patch('dmclone_driver.node.devicemapper.dmsetup.clone',
+                   return_value=None)
+        self.assertTrue(LocalVolume(self.names).stop_hydration())
+
 
 @ddt.ddt
 class MakeLinearTestCase(DevicesTestCase):
