@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A volume's rows as a database that is put back has them."""
 
-from tests.lab import command
-from tests.lab import database
+from lab import command
+from lab import database
 
 _CLIENT = ['--no-defaults', '-u', 'root', '--socket=%s' % database.SOCKET]
 #: Of the user's row and its placeholders, deleted ones too.

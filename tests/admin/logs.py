@@ -4,9 +4,9 @@
 import contextlib
 import os
 
-from tests.lab import errors
-from tests.lab import paths
-from tests.lab import wait
+from lab import errors
+from lab import paths
+from lab import wait
 
 
 class Logs:

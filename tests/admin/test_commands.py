@@ -14,6 +14,8 @@ import pathlib
 
 from dmclone_driver.node.names import Names
 from dmclone_driver.steps import Step
+from lab import paths
+from lab import wait
 from tests.admin import hold
 from tests.admin import logs
 from tests.admin import operations
@@ -22,8 +24,6 @@ from tests.crash import base
 from tests.crash import cases
 from tests.crash import stops
 from tests.e2e import user as user_module
-from tests.lab import paths
-from tests.lab import wait
 
 #: Where the outcomes go, one file for each state.
 OUTCOMES = pathlib.Path(os.environ.get('DMCLONE_ADMIN_OUTCOMES') or

@@ -5,9 +5,9 @@ Cinder saves the host that its scheduler has answered, whatever has become of
 the volume meanwhile (VolumeManager.retype in cinder/volume/manager.py).
 """
 
+from lab import wait
 from tests.admin import types
 from tests.e2e import base
-from tests.lab import wait
 
 #: Seconds until what Cinder has saved is taken back: it asks for a backend's
 #: capacities each minute.

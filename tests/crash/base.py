@@ -5,12 +5,12 @@ import json
 import os
 
 from dmclone_driver.node.names import Names
+from lab import paths
+from lab import wait
 from tests.crash import cases
 from tests.crash import stops
 from tests.e2e import base
 from tests.e2e import leftovers
-from tests.lab import paths
-from tests.lab import wait
 
 #: On the host; the nodes see it as stops.ON_NODE.
 FOLDER = paths.STATE / 'crash'

@@ -16,13 +16,13 @@ import time
 from dmclone_driver.node.devicemapper import status
 from dmclone_driver.node.names import Names
 from dmclone_driver.steps import Step
+from lab import errors
+from lab import paths
+from lab import wait
 from tests.crash import base
 from tests.crash import cases
 from tests.crash import cuts
 from tests.crash import stops
-from tests.lab import errors
-from tests.lab import paths
-from tests.lab import wait
 
 #: Where the times go, one file for each kind of cut.
 TIMES = pathlib.Path(os.environ.get('DMCLONE_CRASH_TIMES') or

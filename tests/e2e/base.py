@@ -7,11 +7,11 @@ import subprocess
 import time
 import unittest
 
+from lab import lab as lab_module
+from lab import network
+from lab import wait
 from tests.e2e import leftovers
 from tests.e2e import user as user_module
-from tests.lab import lab as lab_module
-from tests.lab import network
-from tests.lab import wait
 
 # How much of a volume, in MiB from its start, tests fill and compare. All of
 # it is compared once, in the main job's own test.

@@ -3,7 +3,7 @@
 
 import uuid
 
-from tests.lab import wait
+from lab import wait
 
 MICROVERSION = '3.70'
 BUSY = ('creating', 'downloading', 'uploading', 'attaching', 'detaching',

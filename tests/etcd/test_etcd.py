@@ -15,12 +15,12 @@ import time
 import requests
 
 from dmclone_driver.steps import Step
+from lab import etcd
+from lab import paths
+from lab import wait
 from tests.crash import stops
 from tests.e2e import base
 from tests.e2e import user as user_module
-from tests.lab import etcd
-from tests.lab import paths
-from tests.lab import wait
 
 #: On the host; the nodes see it as stops.ON_NODE.
 FOLDER = paths.STATE / 'crash'

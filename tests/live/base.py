@@ -3,9 +3,9 @@
 
 import time
 
+from lab import paths
+from lab import wait
 from tests.e2e import base
-from tests.lab import paths
-from tests.lab import wait
 from tests.live import consoles
 from tests.live import servers as servers_module
 

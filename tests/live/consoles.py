@@ -2,7 +2,7 @@
 """What the writers in a server say on its console, and when.
 
 A console is a file on the server's node that can be followed from outside
-(see tests/lab/templates/guest-writer for what is in it). When a server moves
+(see lab/templates/guest-writer for what is in it). When a server moves
 to another node, it goes on in a file there.
 """
 
@@ -11,8 +11,8 @@ import re
 import threading
 import time
 
-from tests.lab import errors
-from tests.lab import wait
+from lab import errors
+from lab import wait
 
 _LINE = re.compile(r'lab: (?P<serial>\S+) (?P<said>.+)')
 _CRASH = re.compile(r'Kernel panic|BUG: |Oops: ')
@@ -114,7 +114,7 @@ class Console:
 
         def writes():
             if self.crash:
-                # As with QEMU 7.2, see tests/lab/image.py.
+                # As with QEMU 7.2, see lab/image.py.
                 raise errors.LabError("the guest's kernel has crashed, not "
                                       'its volume: ' + self.crash)
             return len(self.acknowledged(volume_id, since, node)) >= 3

@@ -2,7 +2,7 @@
 """Comparing a volume with what a guest's writer has written to it.
 
 Runs on a node, as a program: the original data, which lay on the volume
-before the guest wrote, comes on stdin. See tests/lab/templates/guest-writer.
+before the guest wrote, comes on stdin. See lab/templates/guest-writer.
 """
 
 import re

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a user and an operator ask of Nova."""
 
+from lab import wait
 from tests.e2e import user as user_module
-from tests.lab import wait
 
 MICROVERSION = '2.96'
 # What a server can be before it is as expected; not ERROR.

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 
-from tests.lab import paths
+from lab import paths
 from tests.live import base
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages that are lost after the guest has arrived."""
 
-from tests.lab import wait
+from lab import wait
 from tests.live import base
 
 

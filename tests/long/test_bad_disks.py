@@ -6,11 +6,11 @@ import contextlib
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import Names
+from lab import errors
+from lab import wait
 from tests.e2e import base
 from tests.e2e import leftovers
 from tests.e2e import user as user_module
-from tests.lab import errors
-from tests.lab import wait
 
 #: MiB of the source where nothing can be read, of those that are compared.
 BAD = 30

@@ -3,7 +3,7 @@
 
 import time
 
-from tests.lab import wait
+from lab import wait
 from tests.live import base
 
 

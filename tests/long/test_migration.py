@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rarer ends of a move that is prepared."""
 
+from lab import wait
 from tests.e2e import base
-from tests.lab import wait
 
 
 class TwoAttachmentsTest(base.TwoAttachmentsTest):

@@ -3,7 +3,7 @@
 
 import json
 
-from tests.bench import ratios
+from lab.bench import ratios
 from tests.unit import base
 
 
@@ -28,7 +28,7 @@ class RatiosTestCase(base.PlainTestCase):
 
     def test_table(self):
         folder = self.patch('builtins.open')
-        kept = self.patch('tests.bench.ratios.json.dump')
+        kept = self.patch('lab.bench.ratios.json.dump')
         self.ratios.save('somewhere', self.base_of)
         rows = json.loads(json.dumps(kept.call_args.args[0]))
         folder.assert_called_once_with('somewhere', 'w')

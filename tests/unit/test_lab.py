@@ -3,10 +3,10 @@
 
 import unittest
 
-from tests.lab import apt
-from tests.lab import config
-from tests.lab import settings
-from tests.lab import ticker
+from lab import apt
+from lab import config
+from lab import settings
+from lab import ticker
 
 
 class TickerTest(unittest.TestCase):

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a guest's barriers pass through handles: tools/bench barriers.
+
+QEMU's block layer writes 4 KiB at a time with each of the host's cache
+modes, without and with a flush after each write; the flushes that the disk
+below has completed are counted.
+"""
+
+from lab.bench import metadata
+
+
+class Bench(metadata.Bench):
+    """Writes and flushes through QEMU."""
+
+    WHAT = 'barriers'
+
+    def _round(self):
+        self.measure('barriers')
+
+    def note(self, found):
+        """Keep the rate of writes, and how many flushes came of each."""
+        name = '%s, cache %s, %s' % (
+            found['what'], found['mode'],
+            'a flush each' if found['flush'] else 'no flush')
+        self.results.note(name, found['iops'])
+        self.results.note(name + ': flushes a write', found['flushes'])
+
+    @staticmethod
+    def base_of(name):
+        """Rates are compared with those of a plain logical volume."""
+        if 'flushes a write' in name:
+            return None
+        return 'logical volume,' + name.partition(',')[2]

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the place for metadata costs: tools/bench metadata.
+
+fio writes and reads 4 KiB at a time, each synchronous and past the cache, at
+random and (writes) one beside the other: a plain logical volume, a linear
+handle, and clones with each kind of metadata whose source is on the same node
+or on another. Nothing is hydrated meanwhile, and each clone begins empty.
+The disks are those of slow_disks, but for the fast one.
+"""
+
+import json
+
+from lab.bench import on_node
+from lab.bench import ratios
+from lab.bench import remote_disk
+from lab.bench import slow_disks
+from lab import lab
+from tests.e2e import base
+
+MIB = 2 ** 20
+
+
+def run(node, *arguments):
+    """Run lab.bench.on_node on a node; returns what it tells."""
+    group = slow_disks.DATA if 'metadata' in arguments else 'cinder-volumes'
+    out = node.run('. /lab/node.env; cd $CHECKOUT; PYTHONDONTWRITEBYTECODE=1 '
+                   'DMCLONE_TEST_GROUP=%s $VENV/bin/python -W ignore '
+                   '-m lab.bench.on_node %s' % (
+                       group, ' '.join(arguments)), timeout=3600)
+    return [json.loads(line) for line in out.splitlines()
+            if line.startswith('{')]
+
+
+class Bench(base.E2ETest):
+    """The end-to-end tests' tools, without a test."""
+
+    WHAT = 'metadata'
+
+    def __init__(self):
+        super().__init__()
+        self.lab = lab.Lab.load()
+        self.node, self.other_node = (self.lab.node('node1'),
+                                      self.lab.node('node2'))
+        self.results = ratios.Ratios()
+
+    def round(self):
+        """Measure everything once, in turn."""
+        self.node.stop('cinder-volume')
+        try:
+            self._round()
+        finally:
+            self.node.start_service('cinder-volume')
+            self.node.wait_ready()
+
+    def _round(self):
+        names = 'cinder-volumes', 'bench'
+        size = on_node.SIZE
+        self.other_node.run('lvcreate --yes --size %db --name %s %s' % (
+            size + 2 * MIB, names[1], names[0]))
+        try:
+            with self.disks(), remote_disk.served(
+                    self.other_node, '/dev/%s/%s' % names,
+                    self.node) as disk:
+                self.measure(self.WHAT, disk)
+        finally:
+            self.other_node.run('lvremove --yes %s/%s' % names)
+
+    def disks(self):
+        """Have the disks that are measured."""
+        return slow_disks.on(self.node)
+
+    def measure(self, *arguments):
+        """Run measurements on the node and note what they print."""
+        for found in run(self.node, *arguments):
+            self.note(found)
+
+    def note(self, found):
+        """Keep one of them."""
+        self.results.note(self.name(found), found['iops'])
+
+    @staticmethod
+    def name(found):
+        """Return what a measurement is called."""
+        return ', '.join(filter(None, (found['rw'], found['what'],
+                                       found['store'])))
+
+    @staticmethod
+    def base_of(name):
+        """A measurement is compared with a plain logical volume."""
+        return name.partition(',')[0] + ', logical volume'
+
+    def report(self):
+        """Print medians and ratios, and keep them for a plot."""
+        self.results.report(self.base_of)
+        path = 'bench-%s.json' % self.WHAT
+        self.results.save(path, self.base_of)
+        print('kept in %s: see `tox -e plots`' % path)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draw what a benchmark has kept: tox -e plots -- RESULTS.json FIGURE.
+
+Makes FIGURE.png and FIGURE.svg, with a bar for the median of each ratio and a
+line from the least to the most, and FIGURE.csv, a table of the same.
+"""
+
+import csv
+import json
+import sys
+
+from matplotlib import pyplot
+
+from lab.bench import ratios
+
+
+def _axis(axis, rows, title):
+    names = [ratios.parts(row['name'])[1] for row in rows][::-1]
+    median, least, most = zip(*[row['ratio'] for row in rows[::-1]])
+    axis.barh(names, median, color='#4c72b0', xerr=(
+        [one - low for one, low in zip(median, least)],
+        [high - one for one, high in zip(median, most)]),
+        error_kw={'elinewidth': 1, 'capsize': 2})
+    axis.axvline(1, color='black', linewidth=0.5)
+    axis.set_title(title)
+    axis.set_xlabel('ratio to the first of them, in the same round')
+    axis.tick_params(axis='y', labelsize=8)
+
+
+def draw(rows):
+    """Return the figure of a benchmark's rows."""
+    rows = [row for row in rows if row['ratio']]
+    groups = {}
+    for row in rows:
+        groups.setdefault(ratios.parts(row['name'])[0], []).append(row)
+    figure, axes = pyplot.subplots(
+        len(groups), squeeze=False, layout='constrained',
+        figsize=(9, 1 + sum(0.28 * len(group) + 0.8
+                            for group in groups.values())),
+        height_ratios=[len(group) + 2 for group in groups.values()])
+    for axis, (title, group) in zip(axes[:, 0], groups.items()):
+        _axis(axis, group, title)
+    return figure
+
+
+def main():
+    source, target = sys.argv[1:]
+    # Text that stays text, and files that stay the same.
+    pyplot.rcParams.update({'svg.fonttype': 'none', 'svg.hashsalt': 'dmclone'})
+    with open(source) as stream:
+        rows = json.load(stream)
+    with open(target + '.csv', 'w') as stream:
+        csv.writer(stream, lineterminator='\n').writerows(
+            ratios.table(rows))
+    figure = draw(rows)
+    for kind in ('png', 'svg'):
+        figure.savefig('%s.%s' % (target, kind), dpi=110,
+                       metadata={'Date': None} if kind == 'svg' else None)
+
+
+if __name__ == '__main__':
+    main()

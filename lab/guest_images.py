@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guest's images, uploaded to the laboratory's Glance.
+
+Runs inside the namespace with the environment's Python.
+"""
+
+import tempfile
+
+from lab import guest
+from lab import seed_cloud
+
+
+def main():
+    image = seed_cloud.connect().image
+    parts = {}
+    for kind, path in (('aki', guest.KERNEL), ('ari', guest.INITRD)):
+        parts[kind] = image.create_image(
+            name='guest-' + kind, filename=str(path), disk_format=kind,
+            container_format=kind, visibility='public', wait=True).id
+    with tempfile.NamedTemporaryFile() as disk:
+        disk.truncate(1 << 20)
+        # Nothing is on it: the kernel comes from outside.
+        image.create_image(
+            name='guest', filename=disk.name, disk_format='raw',
+            container_format='bare', visibility='public', wait=True,
+            kernel_id=parts['aki'], ramdisk_id=parts['ari'],
+            os_command_line=guest.COMMAND_LINE)
+
+
+if __name__ == '__main__':
+    main()

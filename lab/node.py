@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node as tests use it: commands, power, network, services, settings."""
+
+import dataclasses
+import json
+
+from lab import config
+from lab import config_nova
+from lab import database
+from lab import errors
+from lab import machine
+from lab import network
+from lab import nodefiles
+from lab import paths
+from lab import ssh
+from lab import wait
+
+_STARTED = '=== lab: %s starts at '
+_READY = 'Driver post RPC initialization completed successfully'
+
+
+class Node:
+    """One hypervisor of the laboratory."""
+
+    def __init__(self, name, number, settings):
+        self.name = name
+        self.ip = network.node_ip(number)
+        self.machine = machine.Machine(name, number, settings)
+        self.settings = settings
+        self.shell = ssh.Shell(name, network.node_mgmt_ip(number))
+        self._changes = self.machine.share / 'changes.json'
+
+    # Commands
+
+    def run(self, text, timeout=60, check=True, input=None):
+        """Run a shell command on the node and return its stdout.
+
+        A LabError with all it said follows when it fails, unless check is
+        false. See try_run for the exit code.
+        """
+        if not check:
+            return self.try_run(text, timeout, input)[1]
+        self._must_be_on()
+        return self.shell.run(text, timeout, input)
+
+    def try_run(self, text, timeout=60, input=None):
+        """Run a shell command; return (exit code, stdout, stderr)."""
+        self._must_be_on()
+        return self.shell.attempt(text, timeout, input)
+
+    def _must_be_on(self):
+        if not self.machine.powered():
+            raise errors.LabError('%s is off' % self.name)
+
+    # Power and network
+
+    def cut_power(self):
+        """Pull the plug: what no disk got is lost."""
+        self.machine.power_off()
+        self.shell.close()
+
+    def power_on(self):
+        """Press the button; wait for nothing."""
+        nodefiles.write(self)
+        self._write_settings()
+        self.machine.power_on()
+
+    def start(self, timeout=120):
+        """Switch the node on and wait until it has booted."""
+        self.power_on()
+        self.wait_booted(timeout)
+
+    def wait_booted(self, timeout=120):
+        """Wait until the node has booted and started its services."""
+        def booted():
+            self.machine.must_live()
+            if not self.shell.answers():
+                return False
+            self.shell.open()
+            return self.try_run('test -e /run/lab/ready')[0] == 0
+        wait.until(booted, '%s to boot' % self.name, timeout, 0.2,
+                   lambda: paths.tail(self.machine.console))
+
+    def cut_network(self):
+        """Pull the cable that carries all but the ssh of the laboratory."""
+        network.cut(self.name)
+
+    def restore_network(self):
+        network.restore(self.name)
+
+    # Services
+
+    def _service(self, verb, name, timeout):
+        self.run('lab-service %s %s' % (verb, name), timeout=timeout)
+
+    def start_service(self, name, timeout=60):
+        """Start a service; it starts again after every boot until stopped."""
+        self._service('start', name, timeout)
+
+    def stop(self, name, timeout=60):
+        """Stop a service as an operator would; it stays stopped."""
+        self._service('stop', name, timeout)
+
+    def restart(self, name, timeout=90):
+        self._service('restart', name, timeout)
+
+    def kill(self, name, timeout=30):
+        """Kill -9 a service and everything that it started."""
+        self._service('kill', name, timeout)
+
+    def enable(self, *names):
+        """Let services start with the next boot."""
+        folder = self.machine.share / 'enabled'
+        folder.mkdir(exist_ok=True)
+        for name in names:
+            (folder / name).touch()
+
+    def enabled(self, name):
+        """Whether a service is meant to run."""
+        return (self.machine.share / 'enabled' / name).exists()
+
+    def log(self, name):
+        """The whole log of a service so far, power cut or not."""
+        path = self.machine.logs / (name + '.log')
+        if not path.exists():
+            return ''
+        return path.read_text(errors='replace')
+
+    def driver_ready(self):
+        """Whether cinder-volume serves and says so, since its last start.
+
+        Its line in the list of services comes before it is ready, and one
+        from before a power cut can be fresh enough to look up: so both the
+        log and a report that is younger than the start are needed.
+        """
+        since = self._since_start('cinder-volume')
+        return _READY in since and self._found(
+            'cinder', "SELECT 1 FROM services WHERE NOT deleted AND "
+            "host = '%s@dmclone' AND updated_at > FROM_UNIXTIME(%s)"
+            % (self.name, since.split()[0]))
+
+    def compute_ready(self):
+        """Whether nova-compute serves, and Nova knows its host."""
+        since = self._since_start('nova-compute')
+        return bool(since) and self._found(
+            'nova', "SELECT 1 FROM services s, nova_api.host_mappings m "
+            "WHERE NOT s.deleted AND s.binary = 'nova-compute' AND "
+            "s.host = '%s' AND m.host = s.host AND "
+            "s.updated_at > FROM_UNIXTIME(%s)" % (
+                self.name, since.split()[0]))
+
+    #: How to see that a service which runs is ready, too.
+    READY = {'cinder-volume': driver_ready, 'nova-compute': compute_ready}
+
+    def _since_start(self, name):
+        """The log since a service's last start; the time comes first."""
+        _, found, since = self.log(name).rpartition(_STARTED % name)
+        return since if found else ''
+
+    @staticmethod
+    def _found(name, query):
+        try:
+            return bool(database.execute(query, name))
+        except errors.LabError:
+            return False        # the database is down: nothing is ready
+
+    def wait_ready(self, timeout=180):
+        """Wait until the node serves: ssh, and its services if they run."""
+        self.wait_booted(timeout)
+        for name, is_ready in self.READY.items():
+            if self.enabled(name):
+                self._wait_service(name, is_ready, timeout)
+
+    def _wait_service(self, name, is_ready, timeout):
+        log = self.machine.logs / (name + '.log')
+
+        def ready():
+            code = self.try_run('lab-service status ' + name)[0]
+            if code:
+                raise errors.LabError('%s on %s died:\n%s' % (
+                    name, self.name, paths.tail(log)))
+            return is_ready(self)
+        wait.until(ready, '%s on %s to be ready' % (name, self.name), timeout,
+                   0.3, lambda: paths.tail(log))
+
+    # Settings
+
+    def _write_settings(self):
+        base = config.cinder_node(self.name, self.ip, self.settings)
+        changes = json.loads(self._changes.read_text()) \
+            if self._changes.exists() else {}
+        config.write(self.machine.share / 'cinder.conf',
+                     config.merged(base, changes))
+        config.write(self.machine.share / 'nova.conf',
+                     config_nova.nova_node(self.name, self.ip))
+
+    def configure(self, changes):
+        """Replace this node's changes of cinder.conf; a restart reads them.
+
+        :param changes: {'section': {'option': 'value'}}, all changes there
+            shall be: {} goes back to the laboratory's own settings
+        """
+        self._changes.write_text(json.dumps(changes))
+        self._write_settings()
+
+    def use_mode(self, mode):
+        """Let cinder-volume use other threads from its next start on.
+
+        :param mode: 'eventlet' or 'threads'
+        """
+        self.settings = dataclasses.replace(self.settings, mode=mode)
+        nodefiles.write(self)
+
+    # The laboratory's own health
+
+    def troubles(self):
+        """How the node failed as a machine: stood still, died by itself."""
+        return self.machine.troubles()
+
+    def check(self):
+        """Raise when the node itself failed, whatever a test says."""
+        troubles = self.troubles()
+        if troubles:
+            raise errors.LabError('THE LABORATORY FAILED: ' +
+                                  ', '.join(troubles))

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Set-up from a fresh Debian: packages, environment, kernels, image.
+
+Every step has a key, the hash of all that it depends on, and does nothing
+when the cache holds its result under that key.
+"""
+
+import concurrent.futures
+import fcntl
+import hashlib
+import os
+import shutil
+
+from lab import apt
+from lab import errors
+from lab import guest
+from lab import image
+from lab import kernel
+from lab import paths
+from lab import seed
+from lab import venv
+
+PACKAGES = ['mmdebstrap', 'patchelf', 'kmod', 'e2fsprogs', 'openssh-client',
+            'iproute2', 'util-linux', 'mariadb-server', 'mariadb-client',
+            'rabbitmq-server', 'python3-venv', 'cpio']
+
+
+def _stamp(name):
+    return paths.CACHE / 'stamps' / name
+
+
+def _key(parts):
+    return hashlib.sha256('\0'.join(parts).encode()).hexdigest()
+
+
+def step(name, parts, target, build):
+    """Build the target by build(temporary) unless its key is unchanged."""
+    stamp, key = _stamp(name), _key(parts)
+    if target.exists() and stamp.exists() and stamp.read_text() == key:
+        return
+    errors.say('set-up: building %s' % name)
+    temporary = target.with_name(target.name + '.new')
+    _remove(temporary)
+    stamp.unlink(missing_ok=True)
+    build(temporary)
+    _remove(target)
+    os.rename(temporary, target)
+    stamp.parent.mkdir(exist_ok=True)
+    stamp.write_text(key)
+    errors.say('set-up: %s is ready' % name)
+
+
+def _remove(path):
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _kernels_and_image():
+    for kind in kernel.KINDS:
+        folder = kernel.folder(kind)
+        step(folder.name, kernel.PACKAGES, folder,
+             lambda target, kind=kind: kernel.build(kind, target))
+    step('image', image.inputs(), image.IMAGE, image.build)
+
+
+def _guest():
+    step('guest', guest.inputs(), guest.FOLDER, guest.build)
+
+
+def packages(more=()):
+    absent = apt.missing([*PACKAGES, *more])
+    if absent:
+        errors.say('set-up: installing ' + ' '.join(absent))
+        apt.install(absent)
+
+
+def run(bare=False, more=()):
+    """Set up everything, or (bare) what nodes without OpenStack need.
+
+    :param more: Debian packages beside the usual ones
+    """
+    if os.geteuid():
+        raise errors.LabError('the laboratory has to be run as root')
+    paths.CACHE.mkdir(parents=True, exist_ok=True)
+    with open(paths.CACHE / 'lock', 'w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        packages(more)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            jobs = [pool.submit(_kernels_and_image)]
+            if not bare:
+                jobs.append(pool.submit(venv.ensure))
+                jobs.append(pool.submit(_guest))
+            for job in jobs:
+                job.result()
+        if not bare:
+            step('seed', seed.inputs(), seed.TARBALL, seed.build)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The virtual environment that holds OpenStack, for host and nodes alike.
+
+It is built in a folder named after its key and linked to as `venv`, since an
+environment cannot be moved and may be in use while a newer one is built.
+"""
+
+import hashlib
+import os
+import pathlib
+import shutil
+import sys
+
+from lab import command
+from lab import errors
+from lab import paths
+
+_HERE = pathlib.Path(__file__).parent
+_REQUIREMENTS = _HERE / 'requirements.txt'
+_CONSTRAINTS = _HERE / 'constraints.txt'
+
+
+def _interpreter():
+    """The interpreter itself, not an environment that may be active."""
+    name = 'python%d.%d' % sys.version_info[:2]
+    path = pathlib.Path(sys.base_prefix) / 'bin' / name
+    return path if path.exists() else pathlib.Path(sys.executable)
+
+
+def _key():
+    parts = [str(_interpreter()), sys.version, _REQUIREMENTS.read_text(),
+             _CONSTRAINTS.read_text()]
+    return hashlib.sha256('\0'.join(parts).encode()).hexdigest()[:12]
+
+
+def folder():
+    """The folder of the environment that the checkout asks for."""
+    return paths.CACHE / ('venv-' + _key())
+
+
+def ensure():
+    """Build the environment unless it is there."""
+    target = folder()
+    done = target / 'lab-complete'
+    if not done.exists():
+        errors.say('set-up: building the environment, about 90 s')
+        shutil.rmtree(target, ignore_errors=True)
+        command.run([_interpreter(), '-m', 'venv', target], timeout=120)
+        env = {key: value for key, value in os.environ.items()
+               if not key.startswith('PYTHON')}
+        # Nothing is compiled here: a fresh machine has no compiler.
+        command.run([target / 'bin/pip', 'install', '--no-input',
+                     '--disable-pip-version-check', '--prefer-binary',
+                     '-r', _REQUIREMENTS, '-c', _CONSTRAINTS],
+                    timeout=1800, env=env)
+        done.touch()
+        _prune(target)
+        errors.say('set-up: the environment is ready')
+    _link(target)
+
+
+def _prune(newest):
+    """Remove old environments, but the last ones: they may be in use."""
+    old = sorted((p for p in paths.CACHE.glob('venv-*') if p != newest),
+                 key=lambda p: p.stat().st_mtime)
+    for folder_of_old in old[:-2]:
+        shutil.rmtree(folder_of_old)
+
+
+def _link(target):
+    """Let the plain name lead to the environment."""
+    if paths.VENV.is_symlink() and paths.VENV.resolve() == target.resolve():
+        return
+    if paths.VENV.is_dir() and not paths.VENV.is_symlink():
+        paths.VENV.rename(paths.CACHE / 'venv-of-old')
+    temporary = paths.CACHE / 'venv.new'
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target.name)
+    temporary.rename(paths.VENV)
