@@ -6,52 +6,60 @@ driver over iSCSI, is migrated in turn, in one run and one laboratory
 (`tools/lab up --nova --driver both`).
 """
 
+import contextlib
 import re
+import time
 
 from lab.bench import measurements
+from lab.common import consoles
+from lab.common import servers as servers_module
+from lab.common import user as user_module
+from lab.common import volumes
 from lab import errors
+from lab import lab
 from lab import wait
-from tests.live import base
-from tests.live import servers as servers_module
 
 PREPARED = re.compile(r'\[instance: (\S+)\].* Took (\S+) seconds for '
                       r'pre_live_migration on destination')
 KINDS = ('dmclone', 'lvm')
 
 
-class Bench(base.LiveTest):
-    """The live tests' tools, without a test."""
+class Bench(volumes.Volumes):
+    """Live migrations of a guest with one volume."""
 
     def __init__(self):
-        super().__init__()
-        self.setUp()
+        self.lab = lab.Lab.load()
+        self.lab.check()
         if self.lab.settings.driver != 'both':
             raise errors.LabError('this needs `tools/lab up --nova --driver '
                                   'both`')
+        for node in self.lab.nodes.values():
+            node.wait_ready()
+        self.user = user_module.User(self.lab)
         self.servers = servers_module.Servers(self.lab)
         self.results = measurements.Measurements()
 
     def round(self):
         """Measure both drivers once."""
         for kind in KINDS:
-            try:
-                self._migrate_once(kind)
-            finally:
-                self.doCleanups()
+            with contextlib.ExitStack() as made:
+                made.callback(self.clean_up)
+                made.callback(self.servers.delete_all)
+                self._migrate_once(kind, made)
 
-    def _migrate_once(self, kind):
+    def _migrate_once(self, kind, made):
         volume_id = self.user.create_volume(volume_type=kind)['id']
         old = self.home(volume_id)
         new = self.other(old)
         self.user.make_bootable(volume_id, self.servers.boot_properties())
-        server_id, console = self.boot(old, volume_id)
-        self.addCleanup(self._clean_up)
-        self.addCleanup(self._delete_servers)
+        server_id = self.servers.boot(old, volume_id)
+        console = consoles.Console(self.lab, server_id)
+        made.callback(console.close)
         console.wait_writing(volume_id)
-        begin = self.now()
+        begin = time.monotonic()
         self.servers.live_migrate(server_id, new)
         self.servers.migration_ended(server_id, 'completed')
-        done = self.now()
+        done = time.monotonic()
         console.wait_writing(volume_id, new.name)
         gap, at = console.gap(volume_id, begin)
         arrived = console.acknowledged(volume_id, begin, new.name)[0].at

@@ -15,7 +15,6 @@ from lab.bench import ratios
 from lab.bench import remote_disk
 from lab.bench import slow_disks
 from lab import lab
-from tests.e2e import base
 
 MIB = 2 ** 20
 
@@ -31,16 +30,14 @@ def run(node, *arguments):
             if line.startswith('{')]
 
 
-class Bench(base.E2ETest):
-    """The end-to-end tests' tools, without a test."""
+class Bench:
+    """Rates on a node while its service is stopped."""
 
     WHAT = 'metadata'
 
     def __init__(self):
-        super().__init__()
-        self.lab = lab.Lab.load()
-        self.node, self.other_node = (self.lab.node('node1'),
-                                      self.lab.node('node2'))
+        here = lab.Lab.load()
+        self.node, self.other_node = here.node('node1'), here.node('node2')
         self.results = ratios.Ratios()
 
     def round(self):

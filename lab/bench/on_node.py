@@ -20,9 +20,9 @@ from dmclone_driver.node.metadata import lvm
 from dmclone_driver.node.metadata import tmpfs
 from dmclone_driver.node.metadata import zram
 from lab.bench import slow_disks
-from tests.functional import base
+from lab.common import clones
 
-SIZE = 2048 * base.MIB
+SIZE = 2048 * clones.MIB
 # Each measurement finds its own part of a clone empty.
 PART = SIZE // 4
 # On which a node's volume group lies.
@@ -46,10 +46,10 @@ def fio(path, *options):
     """Run fio for some seconds; returns its report of the one job."""
     # To fio a colon is the end of a file's name.
     name = path.replace(':', r'\:')
-    out = base.run('fio', '--name=bench', '--filename=' + name,
-                   '--ioengine=psync', '--direct=1', '--bs=4k',
-                   '--time_based', '--runtime=%d' % SECONDS,
-                   '--invalidate=1', '--output-format=json', *options)
+    out = clones.run('fio', '--name=bench', '--filename=' + name,
+                     '--ioengine=psync', '--direct=1', '--bs=4k',
+                     '--time_based', '--runtime=%d' % SECONDS,
+                     '--invalidate=1', '--output-format=json', *options)
     return json.loads(out)['jobs'][0]
 
 
@@ -58,20 +58,18 @@ def tell(**what):
     print(json.dumps(what), flush=True)
 
 
-class Bench(base.FunctionalTest):
-    """The functional tests' tools, without a test."""
+class Bench(clones.Clones):
+    """Measurements, each of which removes what it has made."""
 
     def __init__(self):
-        super().__init__()
-        self.setUp()
+        self.prepare()
 
     @contextlib.contextmanager
     def step(self):
         """Remove at the end what is made within."""
-        try:
+        with contextlib.ExitStack() as made:
+            self.addCleanup = made.callback
             yield
-        finally:
-            self.doCleanups()
 
     def use_any(self, kind, memory=32, **options):
         """Have metadata of a kind, with as much memory in MiB."""
@@ -86,7 +84,7 @@ class Bench(base.FunctionalTest):
             names, lv = self.logical_volume(SIZE)
             self._measure_random('logical volume', '', lv.path)
             LocalVolume(names).ensure_linear(lv)
-            self.addCleanup(LocalVolume(names).remove, base.HANDLE)
+            self.addCleanup(LocalVolume(names).remove, clones.HANDLE)
             self._measure_random('linear handle', '', names.path())
         for store in stores:
             for where, source in [('local', None), *(
@@ -113,7 +111,7 @@ class Bench(base.FunctionalTest):
     def _local_source(self):
         names, lv = self.linear_volume(SIZE)
         LocalVolume(names).ensure_export(SIZE)
-        return names.path(base.EXPORT)
+        return names.path(clones.EXPORT)
 
     @staticmethod
     def _measure_random(what, store, path):
@@ -140,7 +138,7 @@ class Bench(base.FunctionalTest):
 
     def _measure_qemu(self, what, path, mode, flush, count=300):
         before = self._flushes()
-        out = base.run(
+        out = clones.run(
             'qemu-img', 'bench', '-f', 'raw', '-w', '-t', mode, '-d', '1',
             '-s', '4096', '-S', '65536', '-c', str(count),
             *(['--flush-interval=1'] if flush else []), path)
@@ -163,14 +161,14 @@ class Bench(base.FunctionalTest):
         """Make a logical volume in memory; tells its path."""
         self.use_any(STORES[kind][0], RAM)
         group = self.metadata.group_name
-        base.run('lvcreate', '--yes', '--wipesignatures', 'n', '--extents',
-                 '100%FREE', '--name', 'bench', group)
+        clones.run('lvcreate', '--yes', '--wipesignatures', 'n', '--extents',
+                   '100%FREE', '--name', 'bench', group)
         tell(path='/dev/%s/bench' % group)
 
     def give_back(self, kind):
         """Remove it, and give the memory back."""
         self.use_any(STORES[kind][0], RAM)
-        base.run('lvremove', '--yes', self.metadata.group_name + '/bench')
+        clones.run('lvremove', '--yes', self.metadata.group_name + '/bench')
         self.metadata.give_back()
 
     @staticmethod

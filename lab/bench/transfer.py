@@ -10,18 +10,17 @@ a process costs about ten times what it does on a real machine.
 import time
 
 from lab.bench import measurements
+from lab.common import user as user_module
+from lab.common import volumes
 from lab import lab
-from tests.e2e import base
-from tests.e2e import user as user_module
 
 SMALL, LARGE = 1, 100
 
 
-class Bench(base.E2ETest):
-    """The end-to-end tests' tools, without a test."""
+class Bench(volumes.Volumes):
+    """Moves of volumes at rest."""
 
     def __init__(self):
-        super().__init__()
         self.lab = lab.Lab.load()
         self.user = user_module.User(self.lab)
         self.results = measurements.Measurements()

@@ -9,15 +9,15 @@ import sys
 import time
 
 from dmclone_driver.node import names as names_module
+from lab.common import consoles
+from lab.common import leftovers
+from lab.common import servers as servers_module
 from lab.demo import bar as bar_module
 from lab.demo import story
 from lab import paths
 from lab import wait
-from tests.e2e import leftovers
-from tests.live import consoles
-from tests.live import servers as servers_module
 
-_CHECK = ('cd %s && %s -m tests.live.records %s %s %d < /dev/null')
+_CHECK = ('cd %s && %s -m lab.common.records %s %s %d < /dev/null')
 
 
 class LiveStory(story.Story):

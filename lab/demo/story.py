@@ -18,14 +18,14 @@ import uuid
 from dmclone_driver.node.devicemapper import status as status_module
 from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node import names as names_module
+from lab.common import leftovers
+from lab.common import user as user_module
 from lab.demo import bar as bar_module
 from lab.demo import data as data_module
 from lab.demo import screen as screen_module
 from lab import errors
 from lab import lab as lab_module
 from lab import wait
-from tests.e2e import leftovers
-from tests.e2e import user as user_module
 
 GIB = 1024
 MIB = data_module.MIB

@@ -8,8 +8,8 @@ what it has done, as whoever has asked would.
 import dataclasses
 import functools
 
+from lab.common import user as user_module
 from tests.admin import types
-from tests.e2e import user as user_module
 
 #: The reflex of an operator whose command is refused by a row's state.
 RESET = {'status': 'available', 'attach_status': 'detached',

@@ -14,6 +14,7 @@ import pathlib
 
 from dmclone_driver.node.names import Names
 from dmclone_driver.steps import Step
+from lab.common import user as user_module
 from lab import paths
 from lab import wait
 from tests.admin import hold
@@ -23,7 +24,6 @@ from tests.admin import types
 from tests.crash import base
 from tests.crash import cases
 from tests.crash import stops
-from tests.e2e import user as user_module
 
 #: Where the outcomes go, one file for each state.
 OUTCOMES = pathlib.Path(os.environ.get('DMCLONE_ADMIN_OUTCOMES') or

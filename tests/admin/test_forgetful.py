@@ -9,6 +9,7 @@ then, what a guest has written stays; with the newest rows all goes on.
 import dataclasses
 
 from dmclone_driver.node.names import Names
+from lab.common import user as user_module
 from lab import wait
 from tests.admin import backup
 from tests.admin import hold
@@ -16,7 +17,6 @@ from tests.admin import logs
 from tests.crash import base
 from tests.crash import cases
 from tests.crash import stops
-from tests.e2e import user as user_module
 
 #: When the rows were saved, and how far things are when they come back.
 BEFORE, PREPARED, SWITCHED = 'before', 'prepared', 'switched'

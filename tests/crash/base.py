@@ -5,12 +5,12 @@ import json
 import os
 
 from dmclone_driver.node.names import Names
+from lab.common import leftovers
 from lab import paths
 from lab import wait
 from tests.crash import cases
 from tests.crash import stops
 from tests.e2e import base
-from tests.e2e import leftovers
 
 #: On the host; the nodes see it as stops.ON_NODE.
 FOLDER = paths.STATE / 'crash'
@@ -50,7 +50,7 @@ class StoppingTest(base.SetupTest):
         stopping.__enter__()
         self.addCleanup(stopping.__exit__, None, None, None)
         # After a failure, too, with the driver that knows their size.
-        self.addCleanup(self._clean_up)
+        self.addCleanup(self.clean_up)
         self.addCleanup(stops.go_on, FOLDER)
 
     def create(self, all_cases):

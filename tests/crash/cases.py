@@ -13,10 +13,10 @@ from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import Names
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
+from lab.common import user as user_module
 from lab import errors
 from lab import wait
 from tests.crash import stops
-from tests.e2e import user as user_module
 
 #: Where a guest writes one block, in blocks of 4 KiB.
 GUEST_BLOCK = 2048

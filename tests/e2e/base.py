@@ -1,28 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A test against the lab that is up: its user, its nodes, its clean-up."""
 
-import concurrent.futures
 import contextlib
-import subprocess
 import time
 import unittest
 
+from lab.common import user as user_module
+from lab.common import volumes
 from lab import lab as lab_module
-from lab import network
 from lab import wait
-from tests.e2e import leftovers
-from tests.e2e import user as user_module
-
-# How much of a volume, in MiB from its start, tests fill and compare. All of
-# it is compared once, in the main job's own test.
-DATA = 64
 
 
-class E2ETest(unittest.TestCase):
+class E2ETest(volumes.Volumes, unittest.TestCase):
     """Afterwards all volumes are deleted, and nothing else may be left."""
-
-    #: Seconds until a volume is deleted, or all that was left is gone.
-    TO_END = 60
 
     def setUp(self):
         super().setUp()
@@ -31,32 +21,7 @@ class E2ETest(unittest.TestCase):
         for node in self.lab.nodes.values():
             node.wait_ready()
         self.user = user_module.User(self.lab)
-        self.addCleanup(self._clean_up)
-
-    def _clean_up(self):
-        self.lab.check()
-        for volume_id, in self.lab.sql(
-                "SELECT id FROM volumes WHERE deleted = 0 AND "
-                "(migration_status IS NULL OR migration_status NOT LIKE "
-                "'dmclone:%')"):
-            self.end_volume(volume_id)
-        self.nothing_left()
-
-    def end_volume(self, volume_id, timeout=None):
-        """Detach a volume from wherever it is, and delete it."""
-        try:
-            self.user.detach_all(volume_id)
-            self.user.delete_volume(volume_id, timeout or self.TO_END)
-        except user_module.ApiError as error:
-            # Its deletion has just come to its end.
-            if error.status != 404:
-                raise
-
-    def nothing_left(self, timeout=None):
-        """Wait until nothing is left on any node or in the database."""
-        wait.until(lambda: not leftovers.find(self.lab),
-                   'everything to be gone', timeout or self.TO_END,
-                   log=lambda: '\n'.join(leftovers.find(self.lab)))
+        self.addCleanup(self.clean_up)
 
     def program(self, node, name, *arguments):
         """Run one of the driver's commands on a node.
@@ -70,101 +35,6 @@ class E2ETest(unittest.TestCase):
             'dmclone %s' % (name, ' '.join(arguments)), timeout=120)
         self.assertNotIn('Traceback', err)
         return code, out.splitlines(), err
-
-    # Where things are
-
-    def home(self, volume_id):
-        """Return the node that the database says a volume lives on."""
-        row, = self.lab.sql("SELECT host FROM volumes WHERE id = '%s'"
-                            % volume_id)
-        return self.lab.node(row[0].partition('@')[0])
-
-    def other(self, node):
-        """Return another node."""
-        return next(n for n in self.lab.nodes.values() if n is not node)
-
-    def placeholders(self, volume_id):
-        """Return the ids of a volume's placeholders."""
-        return leftovers.placeholders(self.lab, volume_id)
-
-    # Data
-
-    def fill(self, node, path, mib=DATA, seed='first'):
-        """Write data that repeats nowhere over the start of a device."""
-        node.run('openssl enc -aes-128-ctr -nosalt -pbkdf2 -pass pass:%s '
-                 '-in /dev/zero 2>/dev/null | head -c %dM | '
-                 'dd of=%s bs=1M iflag=fullblock oflag=direct conv=fsync '
-                 'status=none' % (seed, mib, path), timeout=120)
-
-    def write(self, node, path, mib, seed):
-        """Write one recognisable MiB at an offset in MiB, durably."""
-        node.run('yes %s | head -c 1M | dd of=%s bs=1M seek=%d '
-                 'iflag=fullblock oflag=direct conv=notrunc,fsync '
-                 'status=none' % (seed, path, mib))
-
-    def checksum(self, node, path, mib=DATA, timeout=120):
-        """Return the checksum of a device's start, past the page cache."""
-        return node.run('set -o pipefail; dd if=%s bs=1M count=%d '
-                        'iflag=direct status=none | sha256sum' % (path, mib),
-                        timeout=timeout).split()[0]
-
-    def checksum_with(self, node, path, at, seed, mib=DATA):
-        """Return the checksum that a device would have after a write()."""
-        return node.run(
-            '( dd if={0} bs=1M count={1} iflag=direct status=none; '
-            'yes {2} | head -c 1M; dd if={0} bs=1M skip={3} count={4} '
-            'iflag=direct status=none ) | sha256sum'.format(
-                path, at, seed, at + 1, mib - at - 1),
-            timeout=120).split()[0]
-
-    def filled_volume(self, mib=DATA, **attributes):
-        """Create a volume with data.
-
-        :returns: (volume id, its home, checksum)
-        """
-        volume = self.user.create_volume(**attributes)
-        home = self.home(volume['id'])
-        with self.attached(volume['id'], home) as path:
-            self.fill(home, path, mib)
-            return volume['id'], home, self.checksum(home, path, mib)
-
-    @contextlib.contextmanager
-    def attached(self, volume_id, node):
-        """Attach a volume for a while; gives its path on the node."""
-        attachment = self.user.attach(volume_id, node)
-        try:
-            yield user_module.path(attachment)
-        finally:
-            self.user.detach(attachment['id'])
-            self.user.settled(volume_id, 'available')
-
-    def at_once(self, functions, at_most):
-        """Call functions, some at a time; raises what the first raises."""
-        with concurrent.futures.ThreadPoolExecutor(
-                at_most, initializer=self.lab.enter) as pool:
-            for job in [pool.submit(function) for function in functions]:
-                job.result()
-
-    def hydrated(self, volume_id, timeout=120):
-        """Wait until a volume is complete and its sources are gone."""
-        wait.until(lambda: not self.placeholders(volume_id),
-                   'volume %s to be complete' % volume_id, timeout)
-
-    @contextlib.contextmanager
-    def slow_network(self, node, mbit=40):
-        """Slow down what a node receives, and so its hydration."""
-        device = ['dev', network.tap(node.name, 'lab'), 'root']
-        subprocess.run(['tc', 'qdisc', 'replace', *device, 'tbf', 'rate',
-                        '%dmbit' % mbit, 'burst', '256kb', 'latency',
-                        '200ms'], check=True)
-        try:
-            yield
-        finally:
-            subprocess.run(['tc', 'qdisc', 'del', *device], check=True)
-
-    def clone_status(self, node, path):
-        """Return a handle's status line on a node."""
-        return node.run('dmsetup status --noflush ' + path).strip()
 
 
 class HydratingTest(E2ETest):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two attachments of one instance, as in a live migration."""
 
+from lab.common import user as user_module
 from lab import wait
 from tests.e2e import base
-from tests.e2e import user as user_module
 
 
 class TwoAttachmentsTest(base.TwoAttachmentsTest):

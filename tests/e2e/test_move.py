@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A volume follows its user."""
 
+from lab.common import leftovers
+from lab.common import user as user_module
 from tests.e2e import base
-from tests.e2e import leftovers
-from tests.e2e import user as user_module
 
 _SIGNATURES = """
 for d in /sys/block/sd*; do

@@ -4,11 +4,11 @@
 import sys
 import threading
 
+from lab.common import leftovers
+from lab.common import user as user_module
 from lab import paths
 from lab import wait
 from tests.e2e import base
-from tests.e2e import leftovers
-from tests.e2e import user as user_module
 
 # COUNT places between 500 and 1000 MiB, and then one at 20 MiB.
 _READS = (

@@ -15,12 +15,12 @@ import time
 import requests
 
 from dmclone_driver.steps import Step
+from lab.common import user as user_module
 from lab import etcd
 from lab import paths
 from lab import wait
 from tests.crash import stops
 from tests.e2e import base
-from tests.e2e import user as user_module
 
 #: On the host; the nodes see it as stops.ON_NODE.
 FOLDER = paths.STATE / 'crash'
@@ -128,7 +128,7 @@ class AttachTest(EtcdTest):
         stopping.__enter__()
         self.addCleanup(stopping.__exit__, None, None, None)
         # While volumes are still small.
-        self.addCleanup(self._clean_up)
+        self.addCleanup(self.clean_up)
         self.addCleanup(stops.go_on, FOLDER)
 
     def test_killed(self):

@@ -12,6 +12,7 @@ from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import SOURCE
 from dmclone_driver.privsep import block
+from lab.common import clones
 from tests.functional import base
 
 REGION = 128
@@ -29,7 +30,7 @@ class BadDiskTest(base.FunctionalTest):
     def setUp(self):
         super().setUp()
         for module in ('dm-dust', 'dm-flakey'):
-            base.run('modprobe', module)
+            clones.run('modprobe', module)
         self.source, self.disk, self.data = self.exported_source()
 
     def status(self):
@@ -38,13 +39,13 @@ class BadDiskTest(base.FunctionalTest):
     def hydrate(self):
         """Let everything be copied that can be; returns the status."""
         LocalVolume(self.names).start_hydration()
-        return base.wait_until(self.complete, 'complete clone')
+        return clones.wait_until(self.complete, 'complete clone')
 
     def complete(self):
         return self.status().complete and self.status()
 
     def expect(self, data):
-        self.assertEqual(data, base.read(self.names.path(), 0, len(data)))
+        self.assertEqual(data, clones.read(self.names.path(), 0, len(data)))
 
     def expect_linear(self, data):
         """Complete the clone; its own disk has all."""
@@ -52,7 +53,7 @@ class BadDiskTest(base.FunctionalTest):
         self.assertTrue(LocalVolume(self.names).make_linear(self.lv))
         LocalVolume(self.names).remove(GATE, SOURCE)
         self.expect(data)
-        self.assertEqual(data, base.read(self.lv.path, 0, len(data)))
+        self.assertEqual(data, clones.read(self.lv.path, 0, len(data)))
 
     def assertFails(self, function, *args):
         with self.assertRaises(OSError) as caught:
@@ -76,19 +77,20 @@ class SourceTest(BadDiskTest):
         self.names, self.lv = self.clone(self.dust, passive=False)
         LocalVolume(self.names).start_hydration()
         LocalVolume(self.names).copy_one_by_one()
-        base.wait_until(lambda: self.status().hydrated ==
-                        self.status().total - 1, 'copy of all but one region')
+        clones.wait_until(lambda: self.status().hydrated ==
+                          self.status().total - 1,
+                          'copy of all but one region')
 
     def tell(self, text):
-        base.run('dmsetup', 'message', self.dust, '0', *text.split())
+        clones.run('dmsetup', 'message', self.dust, '0', *text.split())
 
     def test_guest_sees_an_error_there_and_nowhere_else(self):
         at = self.BAD * REGION_BYTES
-        self.assertFails(base.read, self.names.path(), at + 4096, 4096)
+        self.assertFails(clones.read, self.names.path(), at + 4096, 4096)
         self.assertEqual(self.data[:at],
-                         base.read(self.names.path(), 0, at))
+                         clones.read(self.names.path(), 0, at))
         after = at + REGION_BYTES
-        self.assertEqual(self.data[after:], base.read(
+        self.assertEqual(self.data[after:], clones.read(
             self.names.path(), after, len(self.data) - after))
         self.assertTrue(self.status().healthy)
         self.assertFalse(LocalVolume(self.names).make_linear(self.lv))
@@ -96,7 +98,7 @@ class SourceTest(BadDiskTest):
     def test_part_of_the_region_cannot_be_written(self):
         """The rest of it would be lost."""
         at = self.BAD * REGION_BYTES
-        self.assertFails(base.write, self.names.path(), at, WRITTEN)
+        self.assertFails(clones.write, self.names.path(), at, WRITTEN)
         self.tell('removebadblock %d' % self.bad_block)
         self.expect_linear(self.data)
 
@@ -104,7 +106,7 @@ class SourceTest(BadDiskTest):
         """As long as nobody is trying to copy it."""
         at, new = self.BAD * REGION_BYTES, WRITTEN * 16
         self.assertTrue(LocalVolume(self.names).stop_hydration())
-        base.write(self.names.path(), at, new)
+        clones.write(self.names.path(), at, new)
         self.expect_linear(self.data[:at] + new +
                            self.data[at + len(new):])
 
@@ -118,16 +120,16 @@ class DestinationTest(BadDiskTest):
 
     def test_disk_is_good_again(self):
         self.names, self.lv = self.clone(self.disk, passive=False)
-        base.write(self.names.path(), 0, WRITTEN)
+        clones.write(self.names.path(), 0, WRITTEN)
         gate, sectors = self.names.path(GATE), self.lv.size // 512
-        base.swap(gate, FLAKEY % (sectors, self.lv.path))
-        self.assertFails(base.write, self.names.path(), base.MIB, WRITTEN)
+        clones.swap(gate, FLAKEY % (sectors, self.lv.path))
+        self.assertFails(clones.write, self.names.path(), clones.MIB, WRITTEN)
         LocalVolume(self.names).start_hydration()
         self.expect(WRITTEN + self.data[4096:])
         self.assertEqual(1, self.status().hydrated)
         self.assertTrue(self.status().healthy)
         self.assertFalse(LocalVolume(self.names).make_linear(self.lv))
-        base.swap(gate, LINEAR % (sectors, self.lv.path))
+        clones.swap(gate, LINEAR % (sectors, self.lv.path))
         self.expect_linear(WRITTEN + self.data[4096:])
 
 
@@ -146,7 +148,7 @@ class MetadataTest(BadDiskTest):
     def build_again(self):
         LocalVolume(self.names).remove(HANDLE, GATE, SOURCE)
         LocalVolume(self.names).build_clone(self.lv, self.bitmap, REGION,
-                                            base.TUNING, disk=self.disk)
+                                            clones.TUNING, disk=self.disk)
 
     def expect_sick(self, acknowledged, tried):
         """The clone says so, reads right, and completes nothing.
@@ -160,7 +162,7 @@ class MetadataTest(BadDiskTest):
         self.assertFalse(LocalVolume(self.names).make_linear(self.lv))
 
     def expect_all_but(self, tried, data):
-        found = base.read(self.names.path(), 0, len(data))
+        found = clones.read(self.names.path(), 0, len(data))
         self.assertIn(found[tried:tried + 4096],
                       (WRITTEN, data[tried:tried + 4096]))
         self.assertEqual(data[:tried], found[:tried])
@@ -169,16 +171,16 @@ class MetadataTest(BadDiskTest):
 
     def test_disk_is_good_again(self):
         self.make_clone()
-        base.write(self.names.path(), 0, WRITTEN)
+        clones.write(self.names.path(), 0, WRITTEN)
         acknowledged = WRITTEN + self.data[4096:]
-        base.swap(self.bitmap, FLAKEY % (4096, self.below))
-        self.assertFails(base.write, self.names.path(), base.MIB, WRITTEN)
-        self.expect_sick(acknowledged, base.MIB)
-        base.swap(self.bitmap, LINEAR % (4096, self.below))
+        clones.swap(self.bitmap, FLAKEY % (4096, self.below))
+        self.assertFails(clones.write, self.names.path(), clones.MIB, WRITTEN)
+        self.expect_sick(acknowledged, clones.MIB)
+        clones.swap(self.bitmap, LINEAR % (4096, self.below))
         # As after a reboot of the node.
         self.build_again()
         self.assertEqual(1, self.status().hydrated)
-        self.expect_linear(self.expect_all_but(base.MIB, acknowledged))
+        self.expect_linear(self.expect_all_but(clones.MIB, acknowledged))
 
     def test_device_is_full(self):
         """It never is with the size that the driver gives it."""
@@ -186,7 +188,7 @@ class MetadataTest(BadDiskTest):
         acknowledged, tried = bytearray(self.data), None
         for at in range(0, len(self.data), REGION_BYTES):
             try:
-                base.write(self.names.path(), at, WRITTEN)
+                clones.write(self.names.path(), at, WRITTEN)
             except OSError as error:
                 self.assertEqual(errno.EIO, error.errno)
                 tried = at
@@ -204,7 +206,7 @@ class MetadataTest(BadDiskTest):
         for blocks in range(4, 64):
             LocalVolume(self.names).remove(HANDLE, GATE, SOURCE)
             block.zero_start(self.below, 4096)
-            base.swap(self.bitmap, LINEAR % (8 * blocks, self.below))
+            clones.swap(self.bitmap, LINEAR % (8 * blocks, self.below))
             try:
                 self.build_again()
                 return

@@ -16,6 +16,7 @@ from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import SOURCE
 from dmclone_driver.privsep import block
 from dmclone_driver.privsep import events
+from lab.common import clones
 from tests.functional import base
 
 WRITTEN = b'W' * 4096
@@ -27,36 +28,36 @@ class GateTest(base.FunctionalTest):
     def test_passive_clone_reads_the_source_and_copies_nothing(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
-        self.assertEqual(data, base.read(names.path(), 0, len(data)))
+        self.assertEqual(data, clones.read(names.path(), 0, len(data)))
         self.assertFalse(dmsetup.clone(names.of(HANDLE)).written)
 
     def test_write_waits_at_the_gate_and_goes_on_after_it(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
-        for offset, content in ((4096, WRITTEN), (base.MIB, WRITTEN * 16)):
+        for offset, content in ((4096, WRITTEN), (clones.MIB, WRITTEN * 16)):
             devices.dmsetup.suspend(names.of(GATE))
-            writer = base.Background(names.path(), offset, content)
+            writer = clones.Background(names.path(), offset, content)
             self.assertTrue(writer.waits())
             self.assertTrue(dmsetup.clone(names.of(HANDLE)).written)
             LocalVolume(names).open_gate()
             self.assertFalse(writer.waits(10))
-            self.assertEqual(content, base.read(names.path(), offset,
-                                                len(content)))
-        self.assertEqual(data, base.read(source.path(), 0, len(data)))
+            self.assertEqual(content, clones.read(names.path(), offset,
+                                                  len(content)))
+        self.assertEqual(data, clones.read(source.path(), 0, len(data)))
 
     def test_discards_are_refused(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
         with self.assertRaises(subprocess.CalledProcessError):
-            base.run('blkdiscard', '-l', str(base.MIB), names.path())
+            clones.run('blkdiscard', '-l', str(clones.MIB), names.path())
         self.assertFalse(dmsetup.clone(names.of(HANDLE)).written)
 
     def test_source_writes_are_seen_until_the_switchover(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
-        base.read(names.path(), 0, base.MIB)
-        base.write(source.path(), 0, WRITTEN)
-        self.assertEqual(WRITTEN, base.read(names.path(), 0, 4096))
+        clones.read(names.path(), 0, clones.MIB)
+        clones.write(source.path(), 0, WRITTEN)
+        self.assertEqual(WRITTEN, clones.read(names.path(), 0, 4096))
 
 
 class EvidenceTest(base.FunctionalTest):
@@ -78,7 +79,7 @@ class EvidenceTest(base.FunctionalTest):
     def test_waiting_write(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
-        writer = base.Background(names.path(), 0, WRITTEN)
+        writer = clones.Background(names.path(), 0, WRITTEN)
         self.assertTrue(writer.waits())
         self.assertFalse(LocalVolume(names).never_written())
         LocalVolume(names).open_gate()
@@ -89,14 +90,14 @@ class EvidenceTest(base.FunctionalTest):
         """And then the devices can be removed, as the base class does."""
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
-        writer = base.Background(names.path(), 0, WRITTEN)
+        writer = clones.Background(names.path(), 0, WRITTEN)
         self.assertTrue(writer.waits())
         with LocalVolume(names).fail_writes(lv.size // 512):
             self.assertFalse(writer.waits(10))
         self.assertEqual(errno.EIO, writer.error.errno)
         self.assertTrue(sysfs.is_suspended(names.of(GATE)))
         self.assertFalse(LocalVolume(names).is_open())
-        self.assertNotEqual(WRITTEN, base.read(lv.path, 0, 4096))
+        self.assertNotEqual(WRITTEN, clones.read(lv.path, 0, 4096))
 
 
 class HydrationTest(base.FunctionalTest):
@@ -113,52 +114,52 @@ class HydrationTest(base.FunctionalTest):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
         LocalVolume(names).open_gate()
-        base.write(names.path(), 4096, WRITTEN)
+        clones.write(names.path(), 4096, WRITTEN)
         self._hydrated(names)
         self.assertTrue(LocalVolume(names).make_linear(lv))
         LocalVolume(names).remove(GATE, SOURCE)
         expected = data[:4096] + WRITTEN + data[8192:]
-        self.assertEqual(expected, base.read(names.path(), 0, len(data)))
-        self.assertEqual(expected, base.read(lv.path, 0, len(data)))
-        self.assertEqual(data, base.read(source.path(), 0, len(data)))
+        self.assertEqual(expected, clones.read(names.path(), 0, len(data)))
+        self.assertEqual(expected, clones.read(lv.path, 0, len(data)))
+        self.assertEqual(data, clones.read(source.path(), 0, len(data)))
 
     def test_incomplete_clone_stays_a_clone(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
         LocalVolume(names).open_gate()
-        base.write(names.path(), 0, WRITTEN)
+        clones.write(names.path(), 0, WRITTEN)
         self.assertFalse(LocalVolume(names).make_linear(lv))
         self.assertEqual(1, dmsetup.clone(names.of(HANDLE)).hydrated)
         self.assertEqual(WRITTEN + data[4096:],
-                         base.read(names.path(), 0, len(data)))
+                         clones.read(names.path(), 0, len(data)))
 
     def test_rebuilt_clone_keeps_its_metadata(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
         LocalVolume(names).open_gate()
-        base.write(names.path(), 0, WRITTEN)
+        clones.write(names.path(), 0, WRITTEN)
         LocalVolume(names).remove(HANDLE, GATE, SOURCE)
         self.metadata.create(names, lv.size, 128)
         self.build(names, lv, path, passive=False)
         self.assertEqual(1, dmsetup.clone(names.of(HANDLE)).hydrated)
         self.assertEqual(WRITTEN + data[4096:],
-                         base.read(names.path(), 0, len(data)))
+                         clones.read(names.path(), 0, len(data)))
 
     def test_clone_without_its_source_serves_what_it_has(self):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
         LocalVolume(names).open_gate()
-        base.write(names.path(), 0, WRITTEN * 16)
+        clones.write(names.path(), 0, WRITTEN * 16)
         LocalVolume(names).remove(HANDLE, GATE, SOURCE)
         self.build(names, lv, None, passive=False)
-        self.assertEqual(WRITTEN, base.read(names.path(), 0, 4096))
-        writer = base.Background(names.path(), base.MIB, WRITTEN)
+        self.assertEqual(WRITTEN, clones.read(names.path(), 0, 4096))
+        writer = clones.Background(names.path(), clones.MIB, WRITTEN)
         self.assertTrue(writer.waits())
         LocalVolume(names).connect_source(path, lv.size // 512)
         self.assertFalse(writer.waits(10))
-        self.assertEqual(data[2 * base.MIB:],
-                         base.read(names.path(), 2 * base.MIB,
-                                   len(data) - 2 * base.MIB))
+        self.assertEqual(data[2 * clones.MIB:],
+                         clones.read(names.path(), 2 * clones.MIB,
+                                     len(data) - 2 * clones.MIB))
 
     def test_completion_raises_an_event(self):
         source, path, data = self.exported_source()
@@ -176,18 +177,18 @@ class ExportTest(base.FunctionalTest):
     def test_read_only(self):
         source, path, data = self.exported_source()
         with self.assertRaises(OSError):
-            base.write(path, devices.MARGIN * 512, WRITTEN)
-        self.assertEqual(data, base.read(source.path(), 0, len(data)))
+            clones.write(path, devices.MARGIN * 512, WRITTEN)
+        self.assertEqual(data, clones.read(source.path(), 0, len(data)))
 
     def test_signatures_are_hidden(self):
         names, lv = self.logical_volume()
         LocalVolume(names).ensure_linear(lv)
         self.addCleanup(LocalVolume(names).remove, EXPORT, HANDLE)
-        base.run('mkswap', names.path())
+        clones.run('mkswap', names.path())
         LocalVolume(names).ensure_export(lv.size)
-        self.assertIn('swap', base.run('blkid', '--probe', names.path()))
+        self.assertIn('swap', clones.run('blkid', '--probe', names.path()))
         with self.assertRaises(subprocess.CalledProcessError):
-            base.run('blkid', '--probe', names.path(EXPORT))
+            clones.run('blkid', '--probe', names.path(EXPORT))
         margins = 2 * devices.MARGIN * 512
         self.assertEqual(lv.size + margins, block.size(names.path(EXPORT)))
 
@@ -195,8 +196,8 @@ class ExportTest(base.FunctionalTest):
         source, path, data = self.exported_source()
         self.assertTrue(LocalVolume(source).seal())
         with self.assertRaises(OSError):
-            base.write(source.path(), 0, WRITTEN)
-        self.assertEqual(data, base.read(source.path(), 0, len(data)))
+            clones.write(source.path(), 0, WRITTEN)
+        self.assertEqual(data, clones.read(source.path(), 0, len(data)))
 
     def test_seal_stops_who_has_it_open(self):
         source, path, data = self.exported_source()

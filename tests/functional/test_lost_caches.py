@@ -21,10 +21,11 @@ from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import SOURCE
 from dmclone_driver.privsep import command
 from dmclone_driver.privsep import swaps
+from lab.common import clones
 from tests.functional import base
 from tests.functional import log_writes
 
-SIZE = 4 * base.MIB
+SIZE = 4 * clones.MIB
 REGION = 16
 BLOCK = 4096
 #: So slow that there is time for writes and cuts.
@@ -38,9 +39,9 @@ class _Disk:
 
     def __init__(self, test, size, content=None):
         names, self.lv = test.logical_volume(size, content)
-        self._log = test.logical_volume(64 * base.MIB)[1].path
+        self._log = test.logical_volume(64 * clones.MIB)[1].path
         self.sectors = size // 512
-        self.before = base.read(self.lv.path, 0, size)
+        self.before = clones.read(self.lv.path, 0, size)
         self.path = test.raw(log_writes.table(self.sectors, self.lv.path,
                                               self._log))
 
@@ -49,8 +50,8 @@ class _Disk:
 
     def states(self, marks):
         """Return {mark: content}; ends the log."""
-        base.swap(self.path, '0 %d linear %s 0' % (self.sectors,
-                                                   self.lv.path))
+        clones.swap(self.path, '0 %d linear %s 0' % (self.sectors,
+                                                     self.lv.path))
         return log_writes.states(self._log, self.before, marks)
 
 
@@ -58,7 +59,7 @@ class LostCachesTest(base.FunctionalTest):
 
     def setUp(self):
         super().setUp()
-        base.run('modprobe', 'dm-log-writes')
+        clones.run('modprobe', 'dm-log-writes')
         self.source, self.disk, self.data = self.exported_source(SIZE)
         self.names = Names(self.id_of_a_volume())
         #: What the guest has begun to write, (block, content), in order.
@@ -77,7 +78,7 @@ class LostCachesTest(base.FunctionalTest):
         return self.logical_volume(SIZE)[0].name_id
 
     def test_metadata_on_the_same_disk(self):
-        disk = _Disk(self, 2 * SIZE, base.pattern(SIZE, 2) + bytes(SIZE))
+        disk = _Disk(self, 2 * SIZE, clones.pattern(SIZE, 2) + bytes(SIZE))
         data = self.raw('0 %d linear %s 0' % (SIZE // 512, disk.path))
         bitmap = self.raw('0 %d linear %s %d' % (
             SIZE // 512, disk.path, SIZE // 512))
@@ -87,7 +88,7 @@ class LostCachesTest(base.FunctionalTest):
                          for mark, state in states.items()})
 
     def test_metadata_on_another_disk(self):
-        data = _Disk(self, SIZE, base.pattern(SIZE, 2))
+        data = _Disk(self, SIZE, clones.pattern(SIZE, 2))
         bitmap = _Disk(self, SIZE, bytes(SIZE))
         # The bitmap first: what is newer on the other disk does no harm.
         self.live(data.path, bitmap.path, [bitmap, data])
@@ -111,7 +112,7 @@ class LostCachesTest(base.FunctionalTest):
             self.write(chance, WRITES // 4)
             LocalVolume(self.names).start_hydration()
             self.write(chance, WRITES // 2)
-            base.wait_until(lambda: dmsetup.clone(
+            clones.wait_until(lambda: dmsetup.clone(
                 self.names.of(HANDLE)).complete, 'complete clone')
             self.become_linear(disks, lv, chance)
             # As Completion.finish does before it releases the source.
@@ -148,8 +149,8 @@ class LostCachesTest(base.FunctionalTest):
             'mapper', disk.path.rpartition('/')[2], SIZE, active=True)
         LocalVolume(self.names).ensure_linear(lv)
         self.addCleanup(LocalVolume(self.names).remove, HANDLE)
-        content = base.pattern(BLOCK, 3)
-        base.write(self.names.path(), BLOCK, content, durably=False)
+        content = clones.pattern(BLOCK, 3)
+        clones.write(self.names.path(), BLOCK, content, durably=False)
         disk.mark('written')
         self.assertTrue(LocalVolume(self.names).seal())
         disk.mark('sealed')
@@ -166,7 +167,7 @@ class LostCachesTest(base.FunctionalTest):
             block = chance.randrange(SIZE // BLOCK)
             content = b'%08d' % number * (BLOCK // 8)
             self.begun.append((block, content))
-            base.write(self.names.path(), block * BLOCK, content)
+            clones.write(self.names.path(), block * BLOCK, content)
             self.acknowledged = number
 
     def look_often(self, disks, over):
@@ -208,12 +209,12 @@ class LostCachesTest(base.FunctionalTest):
             if gone:
                 self.expect(mark, states[mark][0], acknowledged, begun)
                 continue
-            base.write(lv.path, 0, states[mark][0])
-            base.write(bitmap, 0, states[mark][1])
+            clones.write(lv.path, 0, states[mark][0])
+            clones.write(bitmap, 0, states[mark][1])
             try:
                 LocalVolume(names).build_clone(lv, bitmap, REGION, SLOW,
                                                disk=self.disk)
-                found = base.read(names.path(), 0, SIZE)
+                found = clones.read(names.path(), 0, SIZE)
             finally:
                 LocalVolume(names).remove(HANDLE, GATE, SOURCE)
             self.expect(mark, found, acknowledged, begun)

@@ -23,6 +23,7 @@ from dmclone_driver.node.names import SOURCE
 from dmclone_driver.node import volume_groups
 from dmclone_driver.privsep import block
 from dmclone_driver.privsep import ram_disks
+from lab.common import clones
 from tests.functional import base
 
 GIB, TIB = 2 ** 30, 2 ** 40
@@ -42,13 +43,13 @@ class KindTest(base.FunctionalTest):
         found = self.metadata.find(names)
         self.assertIn('/%s/' % self.metadata.group_name, found[0])
         LocalVolume(names).open_gate()
-        base.write(names.path(), 0, b'x' * 4096)
+        clones.write(names.path(), 0, b'x' * 4096)
         self.metadata.check()
         self.assertEqual(found, self.metadata.find(names))
         LocalVolume(names).remove(HANDLE, GATE, SOURCE)
         self.build(names, lv, path, passive=False)
         self.assertEqual(b'x' * 4096 + data[4096:],
-                         base.read(names.path(), 0, len(data)))
+                         clones.read(names.path(), 0, len(data)))
 
 
 class VolatileTest(KindTest):
@@ -66,7 +67,7 @@ class VolatileTest(KindTest):
         path, region = self.metadata.create(names, 8 * TIB, 128)
         size = block.size(path)
         before = ram_disks.available_memory()
-        base.write(path, 0, os.urandom(size))
+        clones.write(path, 0, os.urandom(size))
         taken = before - ram_disks.available_memory()
         self.assertGreater(taken, size // 2)
         self.metadata.remove(names)
@@ -79,7 +80,7 @@ class VolatileTest(KindTest):
             self.metadata.create(Names(str(uuid.uuid4())), 64 * TIB, 64)
         group = self.metadata.group_name
         self.use_memory(type(self.metadata), memory=32)
-        self.assertEqual(31 * base.MIB, volume_groups.find(group).size)
+        self.assertEqual(31 * clones.MIB, volume_groups.find(group).size)
         self.metadata.give_back()
         self.assertIsNone(volume_groups.find(group))
 
@@ -110,7 +111,7 @@ class VolatileTest(KindTest):
         for memory in (64, 32):
             volume_groups.remove(self.metadata.group_name)
             self.use_memory(kind, memory)
-            self.assertEqual((memory - 1) * base.MIB, volume_groups.find(
+            self.assertEqual((memory - 1) * clones.MIB, volume_groups.find(
                 self.metadata.group_name).size)
 
     def test_cut_off_brd(self):
@@ -123,9 +124,9 @@ class VolatileTest(KindTest):
         self.check_cut_off(tmpfs.TmpfsMetadata)
 
     def test_brd_of_somebody_else(self):
-        base.run('modprobe', 'brd', 'rd_nr=1', 'rd_size=65536')
-        self.addCleanup(base.run, 'modprobe', '-r', 'brd')
-        base.write('/dev/ram0', 0, b'mine' * 1024)
+        clones.run('modprobe', 'brd', 'rd_nr=1', 'rd_size=65536')
+        self.addCleanup(clones.run, 'modprobe', '-r', 'brd')
+        clones.write('/dev/ram0', 0, b'mine' * 1024)
         with self.assertRaises(exception.BadConfiguration):
             self.use_memory(brd.BrdMetadata)
         self.assertTrue(os.path.exists('/dev/ram0'))
@@ -136,11 +137,11 @@ class DeviceTest(KindTest):
 
     def setUp(self):
         super().setUp()
-        base.run('truncate', '--size', '64M', '/run/disk-of-test')
+        clones.run('truncate', '--size', '64M', '/run/disk-of-test')
         self.addCleanup(os.unlink, '/run/disk-of-test')
-        self.disk = base.run('losetup', '--find', '--show',
-                             '/run/disk-of-test').strip()
-        self.addCleanup(base.run, 'losetup', '--detach', self.disk)
+        self.disk = clones.run('losetup', '--find', '--show',
+                               '/run/disk-of-test').strip()
+        self.addCleanup(clones.run, 'losetup', '--detach', self.disk)
 
     def use_disk(self):
         self.use(device.DeviceMetadata, dmclone_metadata_device=self.disk)
@@ -156,13 +157,13 @@ class DeviceTest(KindTest):
         self.check_clone()
 
     def test_disk_with_a_file_system(self):
-        base.run('mkfs.ext4', '-q', self.disk)
+        clones.run('mkfs.ext4', '-q', self.disk)
         self.assertRefused('wipefs')
-        self.assertIn('ext4', base.run('blkid', self.disk))
+        self.assertIn('ext4', clones.run('blkid', self.disk))
 
     def test_disk_of_another_group(self):
-        base.run('vgcreate', 'somebody', self.disk)
-        self.addCleanup(base.run, 'vgremove', 'somebody')
+        clones.run('vgcreate', 'somebody', self.disk)
+        self.addCleanup(clones.run, 'vgremove', 'somebody')
         self.assertRefused('belongs to volume group somebody')
 
 

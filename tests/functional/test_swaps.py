@@ -19,6 +19,7 @@ from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.privsep import block
+from lab.common import clones
 from tests.functional import base
 
 WRITTEN = b'W' * 4096
@@ -71,8 +72,8 @@ class KilledTest(base.FunctionalTest):
                 'folder': self.folder, 'real': shutil.which('dmsetup')})
         os.chmod(script, 0o755)
         self.names, self.lv = self.linear_volume()
-        base.run('lvextend', '--size', '%db' % (2 * self.lv.size),
-                 '%s/%s' % (self.lv.group, self.lv.name))
+        clones.run('lvextend', '--size', '%db' % (2 * self.lv.size),
+                   '%s/%s' % (self.lv.group, self.lv.name))
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -83,11 +84,11 @@ class KilledTest(base.FunctionalTest):
             stream.write(stop)
         caller = subprocess.Popen(
             [sys.executable, '-c', CALLER, what, self.names.name_id,
-             base.GROUP], env=dict(os.environ, PATH='%s:%s' % (
+             clones.GROUP], env=dict(os.environ, PATH='%s:%s' % (
                  self.folder, os.environ['PATH'])))
         self.addCleanup(caller.wait)
         self.addCleanup(caller.kill)
-        base.wait_until(lambda: os.path.exists(self.path('stopped')), 'stop')
+        clones.wait_until(lambda: os.path.exists(self.path('stopped')), 'stop')
         with open(self.path('stopped')) as stream:
             self.dmsetup = int(stream.read())
         self.process = parent(self.dmsetup)
@@ -95,7 +96,7 @@ class KilledTest(base.FunctionalTest):
         self.caller = parent(self.daemon)
         self.assertEqual(caller.pid, self.caller)
         self.assertTrue(sysfs.is_suspended(self.names.of(HANDLE)))
-        self.writer = base.Background(self.names.path(), 0, WRITTEN)
+        self.writer = clones.Background(self.names.path(), 0, WRITTEN)
         self.assertTrue(self.writer.waits())
 
     def kill(self, number, *pids):
@@ -110,11 +111,11 @@ class KilledTest(base.FunctionalTest):
     def expect_writes(self):
         self.assertFalse(self.writer.waits(2))
         self.assertIsNone(self.writer.error)
-        base.wait_until(self.nobody_swaps, 'end')
+        clones.wait_until(self.nobody_swaps, 'end')
         self.assertFalse(sysfs.is_suspended(self.names.of(HANDLE)))
-        self.assertNotIn('Inactive', base.run(
+        self.assertNotIn('Inactive', clones.run(
             'dmsetup', 'info', self.names.of(HANDLE)))
-        self.assertEqual(WRITTEN, base.read(self.names.path(), 0, 4096))
+        self.assertEqual(WRITTEN, clones.read(self.names.path(), 0, 4096))
 
     def nobody_swaps(self):
         try:
@@ -171,7 +172,7 @@ class KilledTest(base.FunctionalTest):
                 self.begin('grow', stop)
                 self.kill(signal.SIGKILL, self.caller, self.daemon,
                           self.process, self.dmsetup)
-                base.wait_until(self.nobody_swaps, 'end')
+                clones.wait_until(self.nobody_swaps, 'end')
                 self.assertTrue(self.writer.waits())
                 devices.resume_left()
                 self.expect_writes()
@@ -182,13 +183,13 @@ class KilledTest(base.FunctionalTest):
         source, path, data = self.exported_source()
         self.names, lv = self.clone(path, passive=False)
         LocalVolume(self.names).start_hydration()
-        base.wait_until(lambda: dmsetup.clone(
+        clones.wait_until(lambda: dmsetup.clone(
             self.names.of(HANDLE)).complete, 'complete clone')
         self.begin('make_linear', 'after suspend')
         self.kill(signal.SIGKILL, self.caller, self.daemon)
         self.go_on()
         self.assertIsNone(dmsetup.clone(self.names.of(HANDLE)))
-        self.assertEqual(WRITTEN + data[4096:], base.read(
+        self.assertEqual(WRITTEN + data[4096:], clones.read(
             self.names.path(), 0, len(data)))
 
 
@@ -201,4 +202,4 @@ class GrowTest(base.FunctionalTest):
         with self.assertRaisesRegex(Exception, names.path()):
             LocalVolume(names).grow(lv)
         self.assertFalse(sysfs.is_suspended(names.of(HANDLE)))
-        self.assertEqual(data, base.read(names.path(), 0, len(data)))
+        self.assertEqual(data, clones.read(names.path(), 0, len(data)))

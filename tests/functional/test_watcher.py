@@ -14,6 +14,7 @@ from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import SOURCE
 from dmclone_driver.privsep import block
+from lab.common import clones
 from tests.functional import base
 
 READERS = 8
@@ -26,18 +27,18 @@ class StalledTest(base.FunctionalTest):
 
     def setUp(self):
         super().setUp()
-        base.run('modprobe', 'dm-delay')
+        clones.run('modprobe', 'dm-delay')
         source, path, data = self.exported_source()
         slow = self.raw('0 %d delay %s 0 50' % (block.size(path) // 512,
                                                 path))
         self.names, lv = self.clone(slow, passive=False)
         self.batch = self.status().batch
-        self.assertEqual(base.TUNING.in_regions(128)[1], self.batch)
+        self.assertEqual(clones.TUNING.in_regions(128)[1], self.batch)
         self.seconds, self.stalled = 0, []
         todo = jobs.Jobs(lambda: self.seconds)
         todo.start = lambda key, *args: self.stalled.append(key)
         self.hydration = hydration.Hydration(types.SimpleNamespace(
-            tuning=base.TUNING, jobs=todo,
+            tuning=clones.TUNING, jobs=todo,
             configuration=types.SimpleNamespace(dmclone_check_interval=10)),
             None, None, messages.Troubles())
 
@@ -53,7 +54,7 @@ class StalledTest(base.FunctionalTest):
 
     def read(self, over):
         while not over.is_set():
-            base.read(self.names.path(), base.MIB, 4096)
+            clones.read(self.names.path(), clones.MIB, 4096)
 
     def test_guest_that_reads_all_the_time(self):
         over = threading.Event()
@@ -62,7 +63,7 @@ class StalledTest(base.FunctionalTest):
         for reader in readers:
             reader.start()
         try:
-            base.wait_until(lambda: sysfs.requests(
+            clones.wait_until(lambda: sysfs.requests(
                 self.names.of(HANDLE)) > READERS, 'reads')
             LocalVolume(self.names).start_hydration()
             seen = []
@@ -79,7 +80,7 @@ class StalledTest(base.FunctionalTest):
         self.assertTrue(status.hydration)
         self.assertEqual(self.batch, status.batch)
         self.assertFalse(status.complete)
-        base.wait_until(lambda: self.status().complete, 'complete clone')
+        clones.wait_until(lambda: self.status().complete, 'complete clone')
 
     def test_source_that_is_gone(self):
         dmsetup.suspend(self.names.of(SOURCE), flush=False)

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A test with real instances: a guest that writes all the way through."""
 
-import time
-
+from lab.common import consoles
+from lab.common import servers as servers_module
+from lab.common import volumes
 from lab import paths
 from lab import wait
 from tests.e2e import base
-from tests.live import consoles
-from tests.live import servers as servers_module
 
 _CHECK = (
     'cd {checkout} && openssl enc -aes-128-ctr -nosalt -pbkdf2 '
     '-pass pass:first -in /dev/zero 2>/dev/null | head -c {mib}M | '
-    'PYTHONDONTWRITEBYTECODE=1 {python} -m tests.live.records {path} '
+    'PYTHONDONTWRITEBYTECODE=1 {python} -m lab.common.records {path} '
     '{serial} {acknowledged}')
 
 
@@ -22,7 +21,7 @@ class LiveTest(base.E2ETest):
     def setUp(self):
         super().setUp()
         self.servers = servers_module.Servers(self.lab)
-        self.addCleanup(self._delete_servers)
+        self.addCleanup(self.servers.delete_all)
         self.addCleanup(self.switch_on, *self.lab.nodes.values())
 
     @staticmethod
@@ -33,10 +32,6 @@ class LiveTest(base.E2ETest):
             node.power_on()
         for node in off:
             node.wait_ready()
-
-    def _delete_servers(self):
-        for server_id in self.servers.all():
-            self.servers.delete(server_id)
 
     # Guests
 
@@ -103,7 +98,7 @@ class LiveTest(base.E2ETest):
 
     # Data
 
-    def check_records(self, volume_id, console, mib=base.DATA):
+    def check_records(self, volume_id, console, mib=volumes.DATA):
         """Compare a detached volume with what the guest has written."""
         acknowledged = console.last(volume_id)
         self.assertGreater(acknowledged, 0)
@@ -123,11 +118,6 @@ class LiveTest(base.E2ETest):
         self.servers.delete(server_id)
         for volume_id in volume_ids:
             self.check_records(volume_id, console)
-
-    @staticmethod
-    def now():
-        """Return the time as consoles give it."""
-        return time.monotonic()
 
 
 class OneServerTest(LiveTest):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Live migration of a guest that writes all the time."""
 
-from tests.e2e import leftovers
+from lab.common import leftovers
 from tests.live import base
 
 

@@ -6,11 +6,11 @@ import contextlib
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import Names
+from lab.common import leftovers
+from lab.common import user as user_module
 from lab import errors
 from lab import wait
 from tests.e2e import base
-from tests.e2e import leftovers
-from tests.e2e import user as user_module
 
 #: MiB of the source where nothing can be read, of those that are compared.
 BAD = 30

@@ -5,8 +5,8 @@ import concurrent.futures
 import sys
 import time
 
+from lab.common import user as user_module
 from tests.e2e import base
-from tests.e2e import user as user_module
 
 VOLUMES = 20
 #: How often an attachment is asked for, as Nova's user would.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node is given up, and a database has forgotten where a volume is."""
 
+from lab.common import leftovers
+from lab.common import user as user_module
 from lab import wait
 from tests.e2e import base
-from tests.e2e import leftovers
-from tests.e2e import user as user_module
 
 
 class LostNodeTest(base.E2ETest):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Cinder copies by itself stays where Cinder puts it."""
 
+from lab.common import user as user_module
 from lab import wait
 from tests.e2e import base
-from tests.e2e import user as user_module
 
 
 class CopyTest(base.E2ETest):

@@ -2,10 +2,10 @@
 """The disk with the bitmap of a clone is gone for some time."""
 
 from dmclone_driver.node.names import Names
+from lab.common import leftovers
+from lab.common import user as user_module
 from lab import wait
 from tests.e2e import base
-from tests.e2e import leftovers
-from tests.e2e import user as user_module
 
 
 class LostMetadataTest(base.E2ETest):

@@ -3,9 +3,9 @@
 
 import contextlib
 
+from lab.common import user as user_module
 from lab import wait
 from tests.e2e import base
-from tests.e2e import user as user_module
 
 
 class MetadataTest(base.SetupTest):

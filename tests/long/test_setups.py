@@ -3,8 +3,8 @@
 
 import contextlib
 
+from lab.common import user as user_module
 from tests.e2e import base
-from tests.e2e import user as user_module
 
 
 class SetupTest(base.SetupTest):

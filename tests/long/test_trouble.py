@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a random life comes across, too, each by itself."""
 
+from lab.common import leftovers
 from tests.e2e import base
-from tests.e2e import leftovers
 
 
 class WhileHydratingTest(base.HydratingTest):

@@ -6,10 +6,10 @@ import hashlib
 import random
 import time
 
+from lab.common import leftovers
+from lab.common import user as user_module
 from lab import errors
 from lab import wait
-from tests.e2e import leftovers
-from tests.e2e import user as user_module
 
 #: MiB of a volume that stand for each GiB.
 MIB = 256

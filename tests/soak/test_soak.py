@@ -13,8 +13,8 @@ import random
 import threading
 import time
 
+from lab.common import user as user_module
 from tests.e2e import base
-from tests.e2e import user as user_module
 from tests.soak import life
 
 SECONDS = int(os.environ.get('DMCLONE_SOAK_SECONDS') or 1800)
@@ -54,7 +54,7 @@ class SoakTest(base.SetupTest):
                 self.at_once([each.live_in_peace for each in lives], LIVES)
                 self.say('done: %s' % self.done(lives))
                 # While volumes are still small.
-                self._clean_up()
+                self.clean_up()
             finally:
                 self.keep_story()
         self.assertEqual(set(), WANTED - set(self.done(lives)))

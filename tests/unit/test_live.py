@@ -4,7 +4,7 @@
 import io
 import unittest
 
-from tests.live import records
+from lab.common import records
 
 SERIAL = '0123abcd'
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a user and an operator ask of Nova."""
 
+from lab.common import user as user_module
 from lab import wait
-from tests.e2e import user as user_module
 
 MICROVERSION = '2.96'
 # What a server can be before it is as expected; not ERROR.
@@ -84,6 +84,11 @@ class Servers:
         self.request('DELETE', '/servers/' + server_id)
         wait.until(lambda: server_id not in self.all(),
                    'server %s to be deleted' % server_id, timeout)
+
+    def delete_all(self):
+        """Delete all servers, one after the other."""
+        for server_id in self.all():
+            self.delete(server_id)
 
     def action(self, server_id, name, arguments=None):
         """Ask for something to be done to a server."""

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared by tests, the demo and benchmarks: users, volumes, guests."""

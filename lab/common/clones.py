@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clones on the kernel of a node, made by the driver's code as root.
+
+The volume group is the laboratory's; whoever makes a logical volume there
+removes it.
+"""
+
+import hashlib
+import mmap
+import os
+import subprocess
+import threading
+import time
+import types
+import uuid
+
+from cinder import objects
+
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node import devices
+from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.metadata import lvm as lvm_metadata
+from dmclone_driver.node.names import EXPORT
+from dmclone_driver.node.names import GATE
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import Names
+from dmclone_driver.node.names import SOURCE
+from dmclone_driver import privsep
+
+GROUP = os.environ.get('DMCLONE_TEST_GROUP', 'cinder-volumes')
+MIB = 1024 * 1024
+TUNING = devices.Tuning(threshold=8192, batch=1024)
+
+objects.register_all()
+
+
+def run(*command):
+    """Run a program and return what it prints."""
+    return subprocess.run(command, check=True, capture_output=True,
+                          text=True).stdout
+
+
+class Configuration(types.SimpleNamespace):
+    """A backend's options for metadata."""
+
+    volume_group = GROUP
+    config_group = 'dmclone'
+    dmclone_metadata_volume_group = None
+    lvm_conf_file = '/etc/cinder/lvm.conf'
+    lvm_suppress_fd_warnings = False
+
+    def safe_get(self, name):
+        """Return an option's value, as Cinder's configuration does."""
+        return getattr(self, name, None)
+
+
+class Clones:
+    """What tests and benchmarks make on a node.
+
+    Needs the method `addCleanup` of unittest's test cases.
+    """
+
+    def prepare(self):
+        """Run as root what the driver leaves to its privileged daemon."""
+        privsep.dmclone_context.set_client_mode(False)
+        self.use(lvm_metadata.LogicalVolumeMetadata)
+
+    def use(self, kind, **options):
+        """Have metadata of a kind, as a start of the service does."""
+        from oslo_concurrency import processutils
+        self.metadata = kind(Configuration(**options), processutils.execute)
+        self.metadata.check()
+
+    @staticmethod
+    def left():
+        """Return the names of clones and logical volumes that are there."""
+        return [*(name for name in dmsetup.devices() if 'dmclone' in name),
+                *(lv.name for lv in logical_volumes.find_all(GROUP))]
+
+    def logical_volume(self, size=8 * MIB, content=None):
+        """Make a logical volume; returns (Names, LogicalVolume)."""
+        names = Names(str(uuid.uuid4()))
+        run('lvcreate', '--yes', '--wipesignatures', 'n', '--size',
+            '%db' % size, '--name', names.volume, GROUP)
+        self.addCleanup(run, 'lvremove', '--yes', '%s/volume-%s' % (
+            GROUP, names.name_id))
+        lv = logical_volumes.find(names.volume, GROUP)
+        if content is not None:
+            write(lv.path, 0, content)
+        return names, lv
+
+    def linear_volume(self, size=8 * MIB, content=None):
+        """Make a volume that is in one place; see logical_volume."""
+        names, lv = self.logical_volume(size, content)
+        LocalVolume(names).ensure_linear(lv)
+        self.addCleanup(LocalVolume(names).remove, EXPORT, HANDLE)
+        return names, lv
+
+    def clone(self, source, passive=True, size=8 * MIB, region=128,
+              content=None):
+        """Make a clone of a device; returns (Names, LogicalVolume)."""
+        names, lv = self.logical_volume(size, content)
+        self.metadata.create(names, size, region)
+        self.addCleanup(self.metadata.remove, names)
+        self.build(names, lv, source, passive)
+        self.addCleanup(LocalVolume(names).remove, EXPORT, HANDLE, GATE,
+                        SOURCE)
+        return names, lv
+
+    def raw(self, table):
+        """Make a device of the test's own; returns its path."""
+        name = 'test-%s' % uuid.uuid4()
+        run('dmsetup', 'create', name, '--table', table)
+        self.addCleanup(run, 'dmsetup', 'remove', name)
+        return '/dev/mapper/' + name
+
+    def build(self, names, lv, source, passive=True):
+        """Build, or build again, the devices of a clone."""
+        path, region = self.metadata.find(names)
+        LocalVolume(names).build_clone(lv, path, region, TUNING, disk=source,
+                                       passive=passive)
+
+    def exported_source(self, size=8 * MIB, seed=1):
+        """Make a volume as a source is seen; returns (Names, path, data)."""
+        data = pattern(size, seed)
+        names, lv = self.linear_volume(size, data)
+        LocalVolume(names).ensure_export(size)
+        return names, names.path(EXPORT), data
+
+
+def swap(path, table):
+    """Give a device another table; what waited for it goes on there."""
+    run('dmsetup', 'suspend', path)
+    run('dmsetup', 'load', path, '--table', table)
+    run('dmsetup', 'resume', path)
+
+
+def wait_until(function, what, seconds=60):
+    """Call a function until it returns something true; return that."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = function()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError('no ' + what)
+        time.sleep(0.1)
+
+
+def pattern(size, seed):
+    """Return bytes that differ everywhere."""
+    out, block = bytearray(), 0
+    while len(out) < size:
+        digest = hashlib.sha256(b'%d %d' % (seed, block)).digest()
+        out += digest * (4096 // len(digest))
+        block += 1
+    return bytes(out[:size])
+
+
+def _buffer(data):
+    buffer = mmap.mmap(-1, len(data))
+    buffer.write(data)
+    return buffer
+
+
+def write(path, offset, data, durably=True):
+    """Write past the page cache; without a flush if not durably."""
+    fd = os.open(path, os.O_RDWR | os.O_DIRECT)
+    try:
+        done = 0
+        while done < len(data):
+            chunk = data[done:done + MIB]
+            os.pwrite(fd, _buffer(chunk), offset + done)
+            done += len(chunk)
+        if durably:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def read(path, offset, length):
+    """Read past the page cache."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        out = b''
+        while len(out) < length:
+            buffer = mmap.mmap(-1, min(MIB, length - len(out)))
+            got = os.preadv(fd, [buffer], offset + len(out))
+            out += buffer[:got]
+        return out
+    finally:
+        os.close(fd)
+
+
+class Background(threading.Thread):
+    """A write that may have to wait."""
+
+    def __init__(self, path, offset, data):
+        super().__init__(daemon=True)
+        self._arguments = (path, offset, data)
+        #: What the kernel said, if it did not work.
+        self.error = None
+        self.start()
+
+    def run(self):
+        try:
+            write(*self._arguments)
+        except OSError as error:
+            self.error = error
+
+    def waits(self, seconds=0.5):
+        """Whether it has not ended within some seconds."""
+        self.join(seconds)
+        return self.is_alive()
