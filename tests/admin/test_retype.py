@@ -7,7 +7,7 @@ the volume meanwhile (VolumeManager.retype in cinder/volume/manager.py).
 
 from lab import wait
 from tests.admin import types
-from tests.e2e import base
+from tests.scenarios.lib import base
 
 #: Seconds until what Cinder has saved is taken back: it asks for a backend's
 #: capacities each minute.

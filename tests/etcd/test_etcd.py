@@ -20,7 +20,7 @@ from lab import etcd
 from lab import paths
 from lab import wait
 from tests.crash import stops
-from tests.e2e import base
+from tests.scenarios.lib import base
 
 #: On the host; the nodes see it as stops.ON_NODE.
 FOLDER = paths.STATE / 'crash'

@@ -14,7 +14,7 @@ import threading
 import time
 
 from lab.common import user as user_module
-from tests.e2e import base
+from tests.scenarios.lib import base
 from tests.soak import life
 
 SECONDS = int(os.environ.get('DMCLONE_SOAK_SECONDS') or 1800)

@@ -3,7 +3,7 @@
 
 from lab.common import leftovers
 from lab.common import user as user_module
-from tests.e2e import base
+from tests.scenarios.lib import base
 
 _SIGNATURES = """
 for d in /sys/block/sd*; do

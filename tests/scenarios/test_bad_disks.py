@@ -10,7 +10,8 @@ from lab.common import leftovers
 from lab.common import user as user_module
 from lab import errors
 from lab import wait
-from tests.e2e import base
+from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import slow
 
 #: MiB of the source where nothing can be read, of those that are compared.
 BAD = 30
@@ -28,6 +29,7 @@ _SWAP = (' | dmsetup load {0} && dmsetup suspend --noflush {0}; '
          'dmsetup resume {0}')
 
 
+@slow
 class BadDisksTest(base.E2ETest):
     """Its user is told, and all goes on when the disk is good again."""
 

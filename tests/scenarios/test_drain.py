@@ -6,13 +6,15 @@ import sys
 import time
 
 from lab.common import user as user_module
-from tests.e2e import base
+from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import slow
 
 VOLUMES = 20
 #: How often an attachment is asked for, as Nova's user would.
 ATTEMPTS = 6
 
 
+@slow
 class DrainTest(base.SetupTest):
     """An attempt that came too late leaves nothing that hinders the next."""
 

@@ -5,9 +5,11 @@ from dmclone_driver.node.names import Names
 from lab.common import leftovers
 from lab.common import user as user_module
 from lab import wait
-from tests.e2e import base
+from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import slow
 
 
+@slow
 class LostMetadataTest(base.E2ETest):
     """No guess is made, and all is well when the disk is back."""
 

@@ -4,9 +4,11 @@
 from lab.common import leftovers
 from lab.common import user as user_module
 from lab import wait
-from tests.e2e import base
+from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import slow
 
 
+@slow
 class LostNodeTest(base.E2ETest):
     """A node's power is cut for good."""
 
@@ -89,6 +91,7 @@ class LostNodeTest(base.E2ETest):
         self.lost.run('iscsiadm -m node -o delete || true')
 
 
+@slow
 class ForgetfulDatabaseTest(base.HydratingTest):
     """The database is put back to before a volume has moved."""
 
@@ -136,3 +139,35 @@ class ForgetfulDatabaseTest(base.HydratingTest):
             self.peer, 'reconcile', '--restore', self.volume_id, *options)
         self.assertEqual(expected, code)
         return line
+
+
+@slow
+class ReconcileTest(base.E2ETest):
+    """The program for what no row knows."""
+
+    def reconcile(self, node, *options):
+        """Return its exit code, and what it prints."""
+        code, lines, err = self.program(node, 'reconcile', *options)
+        return code, sorted(lines)
+
+    def test_row_is_deleted_and_comes_back(self):
+        volume_id, home, before = self.filled_volume()
+        self.assertEqual((0, []), self.reconcile(home))
+        row = "UPDATE volumes SET deleted = %d WHERE id = '%s'"
+        self.lab.sql(row % (1, volume_id))
+        handle = 'device dmclone-%s: ' % volume_id
+        data = 'logical volume cinder-volumes/volume-%s: kept' % volume_id
+        code, lines = self.reconcile(home)
+        self.assertEqual((1, handle + 'can be removed'), (code, lines[0]))
+        self.assertIn(data, lines[1])
+        code, lines = self.reconcile(home, '--remove')
+        self.assertEqual((1, handle + 'removed'), (code, lines[0]))
+        self.assertIn(data, lines[1])
+        code, lines = self.reconcile(home)
+        self.assertEqual(1, len(lines))
+        self.lab.sql(row % (0, volume_id))
+        home.restart('cinder-volume')
+        home.wait_ready()
+        with self.attached(volume_id, home) as path:
+            self.assertEqual(before, self.checksum(home, path))
+        self.assertEqual((0, []), self.reconcile(home))

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves in which the guest stops: attachments come in other orders."""
 
-from tests.live import base
+from tests.scenarios.lib import live
+from tests.scenarios.lib.marks import slow
 
 
-class MovesTest(base.OneServerTest):
+class MovesTest(live.OneServerTest):
     """The volume is where its server is, with all that was written."""
 
     def test_cold_migration(self):
@@ -23,8 +24,44 @@ class MovesTest(base.OneServerTest):
             self.servers.delete(self.server_id)
             self.check_records(self.volume_id, self.console)
 
+    @slow
+    def test_resize_and_revert(self):
+        self.servers.resize(self.server_id)
+        self.servers.settled(self.server_id, 'VERIFY_RESIZE')
+        self.console.wait_writing(self.volume_id, self.new.name)
+        self.servers.action(self.server_id, 'revertResize')
+        self.servers.settled(self.server_id, 'ACTIVE')
+        self.assert_writes_on(self.old)
 
-class PlugTest(base.LiveTest):
+    @slow
+    def test_shelve(self):
+        self.servers.action(self.server_id, 'shelve')
+        self.servers.settled(self.server_id, 'SHELVED_OFFLOADED')
+        self.servers.action(self.server_id, 'unshelve',
+                            {'host': self.new.name})
+        self.servers.settled(self.server_id, 'ACTIVE')
+        self.assert_writes_on(self.new)
+
+    @slow
+    def test_evacuate(self):
+        # The host that Nova takes for dead is: a second writer is nobody's
+        # wish. Its volumes are reachable again once it is back.
+        self.old.stop('nova-compute')
+        self.old.run('virsh destroy $(virsh list --name)')
+        self.servers.force_down(self.old, True)
+        # Nova takes a host for alive only after its service was restarted.
+        self.addCleanup(self.servers.force_down, self.old, False)
+        self.addCleanup(self.old.wait_ready)
+        self.addCleanup(self.old.start_service, 'nova-compute')
+        self.servers.action(self.server_id, 'evacuate',
+                            {'host': self.new.name})
+        self.servers.settled(self.server_id, 'SHUTOFF')
+        self.servers.action(self.server_id, 'os-start')
+        self.servers.settled(self.server_id, 'ACTIVE')
+        self.assert_writes_on(self.new)
+
+
+class PlugTest(live.LiveTest):
     """Volumes that come to a running server from elsewhere, and go."""
 
     def test_hot_plug_and_unplug_while_it_hydrates(self):
@@ -43,7 +80,7 @@ class PlugTest(base.LiveTest):
         self.check_records(volume_id, console)
 
 
-class EncryptedTest(base.LiveTest):
+class EncryptedTest(live.LiveTest):
     """LUKS, which QEMU opens above the handle."""
 
     def test_encrypted_volume_moves(self):
@@ -67,4 +104,21 @@ class EncryptedTest(base.LiveTest):
         _, last, bad = found.split()
         self.assertEqual('0', bad)
         self.assertGreaterEqual(int(last), written)
+        self.servers.delete(server_id)
+
+
+@slow
+class ForceDetachTest(live.LiveTest):
+    """What an operator does for a server that is gone for good."""
+
+    def test_force_detach(self):
+        server_id, console, (volume_id,) = self.writing_server()
+        node = self.home(volume_id)
+        attachment, = self.user.attachments(volume_id)
+        node.run('virsh destroy $(virsh list --name)')
+        self.user.as_admin('POST', '/volumes/%s/action' % volume_id, {
+            'os-force_detach': {'attachment_id': attachment['id'],
+                                'connector': None}})
+        self.user.settled(volume_id, 'available')
+        self.check_records(volume_id, console)
         self.servers.delete(server_id)

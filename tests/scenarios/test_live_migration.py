@@ -2,10 +2,11 @@
 """Live migration of a guest that writes all the time."""
 
 from lab.common import leftovers
-from tests.live import base
+from tests.scenarios.lib import live
+from tests.scenarios.lib.marks import slow
 
 
-class LiveMigrationTest(base.LiveTest):
+class LiveMigrationTest(live.LiveTest):
     """Volumes are usable on arrival, and complete some time later."""
 
     def test_volume_follows_its_guest(self):
@@ -35,8 +36,18 @@ class LiveMigrationTest(base.LiveTest):
         self.assertEqual([], console.complaints(volume_id))
         self.check_after_delete(server_id, console, volume_id)
 
+    @slow
+    def test_two_volumes(self):
+        server_id, console, volume_ids = self.writing_server(more=1)
+        new = self.other(self.home(volume_ids[0]))
+        self.migrate(server_id, console, new, *volume_ids)
+        for volume_id in volume_ids:
+            self.hydrated(volume_id)
+            self.assertEqual([], console.complaints(volume_id))
+        self.check_after_delete(server_id, console, *volume_ids)
 
-class FailedMigrationTest(base.FailedMigrationTest):
+
+class FailedMigrationTest(live.FailedMigrationTest):
     """The guest goes on where it was, and nothing is left elsewhere."""
 
     def test_preparation_fails(self):
@@ -61,5 +72,19 @@ class FailedMigrationTest(base.FailedMigrationTest):
             self.servers.migration_ended(self.server_id, 'cancelled',
                                          'error', 'failed')
         self.set_right()
+        self.assert_as_before()
+        self.check_after_delete(self.server_id, self.console, self.volume_id)
+
+    @slow
+    def test_destination_loses_power(self):
+        with self.slow_network(self.new, mbit=20):
+            self.begin_migration(self.server_id, self.new)
+            self.new.cut_power()
+        self.servers.migration_ended(self.server_id, 'error', 'failed',
+                                     timeout=240)
+        self.set_right()
+        self.console.wait_writing(self.volume_id, self.old.name)
+        self.assertIs(self.old, self.home(self.volume_id))
+        self.switch_on(self.new)
         self.assert_as_before()
         self.check_after_delete(self.server_id, self.console, self.volume_id)

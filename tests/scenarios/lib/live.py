@@ -6,7 +6,8 @@ from lab.common import servers as servers_module
 from lab.common import volumes
 from lab import paths
 from lab import wait
-from tests.e2e import base
+from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import needs
 
 _CHECK = (
     'cd {checkout} && openssl enc -aes-128-ctr -nosalt -pbkdf2 '
@@ -15,6 +16,7 @@ _CHECK = (
     '{serial} {acknowledged}')
 
 
+@needs('nova')
 class LiveTest(base.E2ETest):
     """Afterwards every record that was acknowledged must be there."""
 

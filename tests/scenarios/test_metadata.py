@@ -5,9 +5,11 @@ import contextlib
 
 from lab.common import user as user_module
 from lab import wait
-from tests.e2e import base
+from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import slow
 
 
+@slow
 class MetadataTest(base.SetupTest):
     """A volume moves; services are killed, and the new home loses power."""
 

@@ -6,10 +6,10 @@ import os
 import subprocess
 
 from lab import paths
-from tests.live import base
+from tests.scenarios.lib import live
 
 
-class BootTest(base.LiveTest):
+class BootTest(live.LiveTest):
     """As a user would do it."""
 
     def openstack(self, *words):

@@ -3,7 +3,8 @@
 
 from lab.common import user as user_module
 from lab import wait
-from tests.e2e import base
+from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import slow
 
 
 class TwoAttachmentsTest(base.TwoAttachmentsTest):
@@ -107,3 +108,25 @@ class TwoAttachmentsTest(base.TwoAttachmentsTest):
         self.addCleanup(self.old.start_service, 'cinder-volume')
         self.write(self.new, self.new_path, 30, 'new')
         self.assertEqual(self.new, self.home(self.volume_id))
+
+    @slow
+    def test_peer_reboots_and_the_old_attachment_goes(self):
+        self.new.cut_power()
+        self.new.start()
+        self.new.wait_ready()
+        self.write(self.old, self.old_path, 10, 'late')
+        expected = self.checksum(self.old, self.old_path)
+        self.user.detach(self.first['id'])
+        self.assertEqual(self.new, self.home(self.volume_id))
+        self.assertEqual(expected, self.checksum(self.new, self.new_path))
+        self.hydrated(self.volume_id)
+
+    @slow
+    def test_flush_before_the_new_attachment_goes(self):
+        self.flush()
+        self.user.detach(self.second['id'])
+        self.end()
+        self.assertEqual(self.old, self.home(self.volume_id))
+        wait.until(lambda: not self.placeholders(self.volume_id),
+                   'the destination to be removed', 60)
+        self.assertNotIn('dmclone', self.new.run('dmsetup ls; lvs'))

@@ -9,9 +9,10 @@ from lab.common import user as user_module
 from lab.common import volumes
 from lab import lab as lab_module
 from lab import wait
+from tests.scenarios.lib import marks
 
 
-class E2ETest(volumes.Volumes, unittest.TestCase):
+class E2ETest(marks.Marked, volumes.Volumes, unittest.TestCase):
     """Afterwards all volumes are deleted, and nothing else may be left."""
 
     def setUp(self):

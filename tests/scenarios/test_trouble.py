@@ -8,12 +8,13 @@ from lab.common import leftovers
 from lab.common import user as user_module
 from lab import paths
 from lab import wait
-from tests.e2e import base
+from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import slow
 
 # COUNT places between 500 and 1000 MiB, and then one at 20 MiB.
 _READS = (
-    'setsid python3 {checkout}/tests/e2e/{program} {disks} {count} 500 1000 '
-    '20 > {log} 2>&1 < /dev/null &')
+    'setsid python3 {checkout}/tests/scenarios/lib/{program} {disks} {count} '
+    '500 1000 20 > {log} 2>&1 < /dev/null &')
 
 
 class RefusalTest(base.E2ETest):
@@ -221,6 +222,48 @@ class WhileHydratingTest(base.HydratingTest):
         self.hydrated(self.volume_id, timeout=240)
         self.assertEqual(expected, self.checksum(self.peer, path))
 
+    @slow
+    def test_volume_is_deleted_while_its_source_is_down(self):
+        with (self.slow_network(self.peer),
+              self.attached(self.volume_id, self.peer)):
+            self.assertTrue(self.placeholders(self.volume_id))
+            self.node.cut_power()
+        self.user.delete_volume(self.volume_id)
+        self.assertEqual([], leftovers.volumes(self.peer))
+        self.node.start()
+        self.node.wait_ready()
+        self.nothing_left()
+
+    @slow
+    def test_source_is_unreachable_for_a_minute(self):
+        with self.slow_network(self.peer):
+            path, expected = self.attach_and_write()
+            self.node.cut_network()
+            try:
+                self.peer.run('sleep 60', timeout=90)
+                # What is here is served meanwhile.
+                self.assertIn('one', self.peer.run(
+                    'dd if=%s bs=1M skip=20 count=1 iflag=direct '
+                    'status=none | head -c 3' % path))
+            finally:
+                self.node.restore_network()
+        self.hydrated(self.volume_id, timeout=180)
+        self.assertEqual(expected, self.checksum(self.peer, path))
+
+    @slow
+    def test_both_services_are_restarted(self):
+        with self.slow_network(self.peer):
+            path, expected = self.attach_and_write()
+            for node in (self.peer, self.node):
+                node.kill('cinder-volume')
+            for node in (self.peer, self.node):
+                node.start_service('cinder-volume')
+            for node in (self.peer, self.node):
+                node.wait_ready()
+            self.assertEqual(expected, self.checksum(self.peer, path))
+        self.hydrated(self.volume_id, timeout=180)
+        self.assertEqual(expected, self.checksum(self.peer, path))
+
 
 class SourceIsAwayTest(base.HydratingTest):
     """A source stops nothing but what needs it, and for no longer."""
@@ -283,3 +326,21 @@ class SourceIsAwayTest(base.HydratingTest):
                 'all .* none$')
         self.hydrated(self.volume_id)
         self.assertEqual(expected, self.checksum(self.peer, path))
+
+
+@slow
+class TargetTest(base.E2ETest):
+    """The target's own service, which forgets what it serves."""
+
+    def test_target_is_restarted_while_the_volume_hydrates(self):
+        volume_id, home, checksum = self.filled_volume()
+        other = self.other(home)
+        with self.slow_network(other), self.attached(volume_id, other) as path:
+            home.kill('tgtd')
+            home.start_service('tgtd')
+            # Some time until the initiator misses its source.
+            wait.until(lambda: 'dmclone-' in home.run(
+                'tgtadm --op show --mode target'),
+                'the source to be served again', 120)
+            self.assertEqual(checksum, self.checksum(other, path))
+        self.hydrated(volume_id)
