@@ -6,8 +6,10 @@ when the cache holds its result under that key.
 """
 
 import concurrent.futures
+import contextlib
 import fcntl
 import hashlib
+import importlib.util
 import os
 import shutil
 
@@ -69,11 +71,50 @@ def _guest():
     step('guest', guest.inputs(), guest.FOLDER, guest.build)
 
 
-def packages(more=()):
-    absent = apt.missing([*PACKAGES, *more])
+def packages(wanted):
+    """Install those of some Debian packages that are missing."""
+    absent = apt.missing(wanted)
     if absent:
         errors.say('set-up: installing ' + ' '.join(absent))
         apt.install(absent)
+
+
+def _packages_for_tools():
+    """The packages that building tests' environments takes here."""
+    wanted = []
+    if not shutil.which('git'):
+        wanted += ['git', 'ca-certificates']
+    if not shutil.which('gcc'):
+        wanted += ['gcc', 'libc6-dev']
+    if not importlib.util.find_spec('ensurepip'):
+        wanted += ['python3-venv']
+    # Headers for the few packages without a wheel. An interpreter that does
+    # not come from the distribution brings its own.
+    if str(venv.interpreter()).startswith(('/usr/bin/', '/bin/')):
+        wanted += ['python3-dev']
+    return wanted
+
+
+def tools():
+    """Install what runs and counts tests.
+
+    Needs root only where something is missing.
+    """
+    wanted = _packages_for_tools()
+    if not venv.tools_ready() or (wanted and apt.missing(wanted)):
+        with _exclusively():
+            if wanted:
+                packages(wanted)
+            venv.ensure_tools()
+
+
+@contextlib.contextmanager
+def _exclusively():
+    """Let only one command at a time install anything."""
+    paths.CACHE.mkdir(parents=True, exist_ok=True)
+    with open(paths.CACHE / 'lock', 'w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def run(bare=False, more=()):
@@ -83,10 +124,8 @@ def run(bare=False, more=()):
     """
     if os.geteuid():
         raise errors.LabError('the laboratory has to be run as root')
-    paths.CACHE.mkdir(parents=True, exist_ok=True)
-    with open(paths.CACHE / 'lock', 'w') as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        packages(more)
+    with _exclusively():
+        packages([*PACKAGES, *more])
         with concurrent.futures.ThreadPoolExecutor() as pool:
             jobs = [pool.submit(_kernels_and_image)]
             if not bare:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual environment that holds OpenStack, for host and nodes alike.
+"""Virtual environments: of OpenStack for host and nodes, of tests' tools.
 
-It is built in a folder named after its key and linked to as `venv`, since an
-environment cannot be moved and may be in use while a newer one is built.
+The first is built in a folder named after its key and linked to as `venv`,
+since an environment cannot be moved and may be in use while a newer one is
+built.
 """
 
 import hashlib
@@ -18,9 +19,12 @@ from lab import paths
 _HERE = pathlib.Path(__file__).parent
 _REQUIREMENTS = _HERE / 'requirements.txt'
 _CONSTRAINTS = _HERE / 'constraints.txt'
+#: What runs tests outside of the laboratory, and counts them everywhere.
+TOOLS = paths.CACHE / 'tox-venv'
+_TOOLS = ['tox>=4.28', 'stestr>=4.1', 'python-subunit>=1.4', 'testtools>=2.4']
 
 
-def _interpreter():
+def interpreter():
     """The interpreter itself, not an environment that may be active."""
     name = 'python%d.%d' % sys.version_info[:2]
     path = pathlib.Path(sys.base_prefix) / 'bin' / name
@@ -28,7 +32,7 @@ def _interpreter():
 
 
 def _key():
-    parts = [str(_interpreter()), sys.version, _REQUIREMENTS.read_text(),
+    parts = [str(interpreter()), sys.version, _REQUIREMENTS.read_text(),
              _CONSTRAINTS.read_text()]
     return hashlib.sha256('\0'.join(parts).encode()).hexdigest()[:12]
 
@@ -38,21 +42,39 @@ def folder():
     return paths.CACHE / ('venv-' + _key())
 
 
+def _make(target, *wanted):
+    """Build an environment with what pip is told to install."""
+    shutil.rmtree(target, ignore_errors=True)
+    command.run([interpreter(), '-m', 'venv', target], timeout=120)
+    env = {key: value for key, value in os.environ.items()
+           if not key.startswith('PYTHON')}
+    # Nothing is compiled here: a fresh machine has no compiler.
+    command.run([target / 'bin/pip', 'install', '--no-input',
+                 '--disable-pip-version-check', '--prefer-binary', *wanted],
+                timeout=1800, env=env)
+
+
+def tools_ready():
+    """Whether the environment of tests' tools is there."""
+    stamp = TOOLS / '.wanted'
+    return stamp.exists() and stamp.read_text().split() == _TOOLS
+
+
+def ensure_tools():
+    """Build the environment of tests' tools unless it is there."""
+    if not tools_ready():
+        errors.say('set-up: installing tox')
+        _make(TOOLS, *_TOOLS)
+        (TOOLS / '.wanted').write_text(' '.join(_TOOLS) + '\n')
+
+
 def ensure():
-    """Build the environment unless it is there."""
+    """Build the environment of OpenStack unless it is there."""
     target = folder()
     done = target / 'lab-complete'
     if not done.exists():
         errors.say('set-up: building the environment, about 90 s')
-        shutil.rmtree(target, ignore_errors=True)
-        command.run([_interpreter(), '-m', 'venv', target], timeout=120)
-        env = {key: value for key, value in os.environ.items()
-               if not key.startswith('PYTHON')}
-        # Nothing is compiled here: a fresh machine has no compiler.
-        command.run([target / 'bin/pip', 'install', '--no-input',
-                     '--disable-pip-version-check', '--prefer-binary',
-                     '-r', _REQUIREMENTS, '-c', _CONSTRAINTS],
-                    timeout=1800, env=env)
+        _make(target, '-r', _REQUIREMENTS, '-c', _CONSTRAINTS)
         done.touch()
         _prune(target)
         errors.say('set-up: the environment is ready')

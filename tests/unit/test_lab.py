@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of what the laboratory computes, without a laboratory."""
 
+import pathlib
 import unittest
+
+import fixtures
 
 from lab import apt
 from lab import config
 from lab import settings
+from lab import setup
 from lab import ticker
+from tests.unit import base
 
 
 class TickerTest(unittest.TestCase):
@@ -58,15 +63,57 @@ class SourcesTest(unittest.TestCase):
                 'http://example.org/debian two main', apt._line(fields, 'two'))
 
 
+class ToolsTest(base.PlainTestCase):
+    """What runs and counts tests is installed where it is missing."""
+
+    def setUp(self):
+        super().setUp()
+        self.which = self.patch('shutil.which')
+        self.find_spec = self.patch('importlib.util.find_spec')
+        self.interpreter = self.patch('lab.venv.interpreter',
+                                      return_value='/opt/bin/python3')
+        self.ready = self.patch('lab.venv.tools_ready', return_value=True)
+        self.missing = self.patch('lab.apt.missing', return_value=[])
+        self.install = self.patch('lab.apt.install')
+        self.make = self.patch('lab.venv._make')
+        self.patch('lab.errors.say')
+        cache = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.patch('lab.paths.CACHE', cache / 'cache')
+        self.patch('lab.venv.TOOLS', cache / 'cache')
+
+    def test_all_is_there(self):
+        setup.tools()
+        self.missing.assert_not_called()
+        self.make.assert_not_called()
+
+    def test_nothing_is_there(self):
+        self.which.return_value = self.find_spec.return_value = None
+        self.interpreter.return_value = '/usr/bin/python3.11'
+        self.ready.return_value = False
+        self.missing.side_effect = list
+        setup.tools()
+        self.install.assert_called_once_with([
+            'git', 'ca-certificates', 'gcc', 'libc6-dev', 'python3-venv',
+            'python3-dev'])
+        self.make.assert_called_once()
+
+    def test_a_package_is_missing(self):
+        self.which.side_effect = lambda name: name == 'git'
+        self.missing.return_value = ['gcc']
+        setup.tools()
+        self.install.assert_called_once_with(['gcc'])
+        self.make.assert_not_called()
+
+
 class SettingsTest(unittest.TestCase):
 
     def test_merged(self):
-        base = {'a': {'x': '1', 'y': '2'}}
+        before = {'a': {'x': '1', 'y': '2'}}
         self.assertEqual(
             {'a': {'y': '3'}, 'b': {'z': '4'}},
-            config.merged(base, {'a': {'x': None, 'y': '3'},
-                                 'b': {'z': '4'}}))
-        self.assertEqual({'a': {'x': '1', 'y': '2'}}, base)
+            config.merged(before, {'a': {'x': None, 'y': '3'},
+                                   'b': {'z': '4'}}))
+        self.assertEqual({'a': {'x': '1', 'y': '2'}}, before)
 
     def test_coordination(self):
         """All hosts use the same etcd, or each its own files."""
