@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of tools/test."""
+
+import configparser
+import os
+import signal
+import subprocess
+import sys
+
+from lab import paths
+from tests.runner import programs
+from tests.runner import run
+from tests.runner import sets
+
+_USAGE = """\
+usage: tools/test [--all | SET ...]
+
+Runs the project's tests, on a fresh machine too: what is missing is installed
+first, which needs root and nothing but the registries of Debian and Python.
+
+%s
+Without a set, those marked with * run, in this order; with --all, all. A set
+that fails does not stop the next. The last line counts: "N passed, N
+failed[, N skipped]".
+
+Environment:
+  DMCLONE_LAB_CACHE   where what was installed is kept
+                      (/var/cache/dmclone-lab)
+  DMCLONE_TEST_LOGS   where the laboratory's logs go after a failure
+                      (test-logs in the checkout)
+  DMCLONE_SOAK_SECONDS, DMCLONE_SOAK_SEED
+                      how long soak takes (1800, or 120 where it is not
+                      named), and what it does (1)
+  DMCLONE_<SET>_TIMEOUT
+                      seconds until a set is given up:
+%s
+"""
+
+
+def usage():
+    """Return what --help prints."""
+    return _USAGE % (
+        '\n'.join('%s %-11s %s' % (
+            '*' if each.usual else ' ', each.name,
+            each.about.replace('\n', '\n' + 14 * ' '))
+            for each in sets.SETS),
+        '\n'.join('%22s%s (%d)' % ('', each.timeout_name, each.seconds)
+                  for each in sets.SETS if each.seconds))
+
+
+def _version():
+    """The version for pbr, which does not accept it without history."""
+    parser = configparser.ConfigParser()
+    parser.read(paths.CHECKOUT / 'setup.cfg')
+    return parser.get('metadata', 'version', fallback='0.0.1')
+
+
+def set_environment(named):
+    """Set the variables that programs of this run see.
+
+    :param named: whether the caller has named sets
+    """
+    os.environ.update(PIP_ROOT_USER_ACTION='ignore',
+                      PIP_DISABLE_PIP_VERSION_CHECK='1',
+                      DMCLONE_TEST_LOGS=str(programs.logs_folder()))
+    # An archive, or another user's checkout.
+    history = subprocess.run(
+        ['git', 'rev-parse', '-q', '--verify', 'HEAD'],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for name, value in (
+            ('HOME', '/root'),
+            ('DMCLONE_SOAK_SECONDS', '1800' if named else '120'),
+            ('PBR_VERSION', history.returncode and _version())):
+        if value and not os.environ.get(name):
+            os.environ[name] = value
+
+
+def _leave(number, frame):
+    sys.exit(128 + number)
+
+
+def listen():
+    """End orderly on signals, except those that the caller ignores."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _leave)
+
+
+def main(arguments):
+    if arguments in (['-h'], ['--help']):
+        print(usage(), end='')
+        return 0
+    chosen = sets.choose(arguments)
+    if chosen is None:
+        print(usage(), end='', file=sys.stderr)
+        return 2
+    listen()
+    this = run.Run()
+    try:
+        if this.install():
+            set_environment(bool(arguments))
+            this.run(chosen)
+        else:
+            for each in chosen:
+                this.give_up(each.name, 'tox could not be installed')
+    finally:
+        this.laboratory.leave()
+    print(this.summary())
+    return int(this.failed > 0)
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The laboratory that sets share: one that is up, or one of the run's own."""
+
+import signal
+import subprocess
+import time
+
+from lab import errors
+from lab import logs
+from lab import network
+from lab import paths
+from lab import settings
+from tests.runner import programs
+
+_LAB = paths.CHECKOUT / 'tools/lab'
+
+
+def _words(wanted):
+    """The options of `tools/lab up` for some settings."""
+    for name, value in wanted.items():
+        yield '--' + name
+        if value is not True:
+            yield str(value)
+
+
+class Laboratory:
+    """One that was up already is used, and left up."""
+
+    def __init__(self):
+        #: Whether this run has started it.
+        self.ours = False
+        self._wanted = {}
+
+    def need(self, wanted):
+        """Have a laboratory with some settings.
+
+        :raises LabError: if there is none, and none can be had
+        """
+        if not network.exists():
+            self._bring_up(wanted)
+        elif not self._is_well():
+            raise errors.LabError('the one that is up is not well, see '
+                                  '`tools/lab status`; `tools/lab down` '
+                                  'takes it down')
+        elif not self.ours:
+            self._check(wanted)
+        elif wanted and wanted != self._wanted:
+            # Any does for a set that asks for nothing.
+            programs.say('taking the laboratory down for one with %s'
+                         % ' '.join(_words(wanted)))
+            programs.quietly([_LAB, 'down'])
+            self._bring_up(wanted)
+
+    @staticmethod
+    def _is_well():
+        with programs.started([_LAB, 'status'], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as status:
+            return not status.wait()
+
+    @staticmethod
+    def _check(wanted):
+        there = settings.Settings.load()
+        for name, what in (('nova', 'instances'), ('coordination', 'etcd')):
+            if wanted.get(name, getattr(there, name)) != getattr(there, name):
+                raise errors.LabError(
+                    "the one that is up has no %s: take it down with "
+                    "`tools/lab down`, and run this again" % what)
+
+    def _bring_up(self, wanted):
+        programs.say('bringing the laboratory up')
+        # Half of it is taken down at the end, too.
+        self.ours, self._wanted = True, wanted
+        with programs.started([_LAB, 'up', *_words(wanted)]) as up:
+            up.wait()
+        if up.returncode:
+            raise errors.LabError('it could not be brought up')
+
+    def leave(self):
+        """Take down what this run has brought up, undisturbed by signals."""
+        if not self.ours:
+            return
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        programs.say('taking the laboratory down')
+        programs.quietly([_LAB, 'down'])
+        self.ours = False
+
+    def keep_logs(self, folder, name):
+        """Copy the laboratory's logs into a folder of their own."""
+        place = folder / (name + time.strftime('-%Y%m%dT%H%M%SZ',
+                                               time.gmtime()))
+        try:
+            logs.collect(place)
+            programs.say("the laboratory's logs are in %s" % place)
+        except (errors.LabError, OSError) as error:
+            programs.say("the laboratory's logs could not be collected: %s"
+                         % error)

@@ -1,0 +1,396 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/test, without a laboratory and without tox."""
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import sys
+import unittest
+from unittest import mock
+
+import fixtures
+
+from lab import errors
+from tests.runner import __main__ as program
+from tests.runner import laboratory
+from tests.runner import programs
+from tests.runner import run
+from tests.runner import sets
+from tests.unit import base
+
+_SCENARIOS = pathlib.Path(__file__).parents[1] / 'scenarios'
+# Prints a subunit stream with a test that passes, or more.
+_STREAM = """
+import subunit, sys
+out = subunit.StreamResultToBytes(sys.stdout.buffer)
+for status in %r:
+    out.status(test_id=status, test_status='inprogress')
+    out.status(test_id=status, test_status=status)
+sys.stdout.flush()
+%s
+"""
+
+
+class ChoiceTestCase(base.PlainTestCase):
+    """Which sets run, and which scenarios in each."""
+
+    def names(self, *words):
+        return [each.name for each in sets.choose(list(words))]
+
+    def test_without_a_name(self):
+        self.assertEqual(['style', 'unit', 'model', 'functional', 'e2e',
+                          'soak'], self.names())
+
+    def test_all(self):
+        self.assertEqual(['style', 'unit', 'model', 'functional', 'e2e',
+                          'soak', 'live', 'long', 'admin', 'etcd', 'crash'],
+                         self.names('--all'))
+
+    def test_named(self):
+        self.assertEqual(['live', 'style'], self.names('live', 'style'))
+
+    def test_wrong(self):
+        for words in (['none'], ['style', '--all'], ['--']):
+            self.assertIsNone(sets.choose(words))
+
+    def test_timeout(self):
+        for said, expected in (('', 3900), ('7', 7)):
+            self.useFixture(fixtures.EnvironmentVariable(
+                'DMCLONE_E2E_TIMEOUT', said))
+            self.assertEqual(expected, sets.NAMED['e2e'].timeout())
+
+    def test_folders_are_there(self):
+        for each in sets.SETS[1:]:
+            self.assertTrue((_SCENARIOS.parent / each.folder).is_dir())
+
+    def test_documentation_has_the_same_sets(self):
+        text = (_SCENARIOS.parents[1] /
+                'doc/source/contributor/testing.rst').read_text()
+        listed = re.findall(r'^(\w+)\n  ', text.partition('Where')[0], re.M)
+        self.assertEqual([each.name for each in sets.SETS], listed)
+
+    def test_each_scenario_is_in_one_set(self):
+        of_scenarios = [each for each in sets.SETS
+                        if each.folder == 'scenarios']
+        self.assertEqual(3, len(of_scenarios))
+        for test in self.scenarios():
+            self.assertEqual(1, sum(self.is_chosen(each.choice, test.id())
+                                    for each in of_scenarios), test.id())
+
+    @staticmethod
+    def is_chosen(choice, test_id):
+        """Whether stestr chooses a test."""
+        choice = list(choice)
+        if choice[:1] == ['--exclude-regex']:
+            if re.search(choice[1], test_id):
+                return False
+            del choice[:2]
+        return not choice or any(re.search(each, test_id) for each in choice)
+
+    @staticmethod
+    def scenarios():
+        loader = unittest.TestLoader()
+        found = [loader.loadTestsFromName('tests.scenarios.' + path.stem)
+                 for path in sorted(_SCENARIOS.glob('test_*.py'))]
+        assert not loader.errors, loader.errors
+        while found:
+            each = found.pop()
+            if isinstance(each, unittest.TestCase):
+                yield each
+            else:
+                found.extend(each)
+
+
+class CountsTestCase(base.PlainTestCase):
+    """What the last line counts."""
+
+    def setUp(self):
+        super().setUp()
+        # One whose output is not that of these tests.
+        self.tools = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.interpreter_runs('exec %s "$@" > %s' % (
+            sys.executable, self.tools / 'output'))
+        self.counts = run.Run(self.tools)
+        self.said = self.patch('builtins.print')
+
+    def interpreter_runs(self, command):
+        (self.tools / 'python').write_text('#!/bin/sh\n%s\n' % command)
+        (self.tools / 'python').chmod(0o755)
+
+    def stream(self, statuses, then='', seconds=60):
+        self.counts.stream('a set', [sys.executable, '-c', _STREAM % (
+            statuses, then)], seconds)
+        return self.counts.summary()
+
+    def test_passed(self):
+        self.assertEqual('1 passed, 0 failed', self.stream(['success']))
+
+    def test_failed_and_skipped(self):
+        self.assertEqual('1 passed, 1 failed, 1 skipped', self.stream(
+            ['success', 'fail', 'skip'], 'sys.exit(1)'))
+
+    def test_no_test_ran(self):
+        self.assertEqual('0 passed, 1 failed', self.stream([]))
+
+    def test_code_though_no_test_failed(self):
+        self.assertEqual('1 passed, 1 failed',
+                         self.stream(['success'], 'sys.exit(3)'))
+
+    def test_not_in_time(self):
+        self.patch('tests.runner.programs.PATIENCE', 0.5)
+        self.stream(['success'], 'import signal, time\nsignal.signal('
+                    'signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)', 1)
+        self.assertGreater(self.counts.failed, 0)
+        self.said.assert_any_call('== a set: not finished after 1 seconds',
+                                  flush=True)
+
+    def test_results_cannot_be_read(self):
+        self.interpreter_runs('exit 1')
+        self.assertEqual('0 passed, 1 failed', self.stream(['success']))
+
+    def test_a_set_that_breaks_stops_no_other(self):
+        def breaks(run, chosen):
+            raise ValueError
+
+        def passes(run, chosen):
+            run.count(2, 0)
+        self.patch('traceback.print_exc')
+        self.counts.run([sets.Set('one', '', breaks),
+                         sets.Set('two', '', passes)])
+        self.assertEqual('2 passed, 1 failed', self.counts.summary())
+
+
+class StyleTestCase(base.PlainTestCase):
+    """Each check of style counts as a test."""
+
+    def style(self, text, code=0):
+        self.patch('builtins.print')
+        this = run.Run()
+        this.tox = lambda *arguments, **kwargs: programs.started(
+            [sys.executable, '-c', 'print(%r); exit(%d)' % (text, code)],
+            **kwargs)
+        this.run([sets.NAMED['style']])
+        return this.summary()
+
+    def test_counts(self):
+        for text, code, expected in (
+                ('style: 14 passed, 0 failed\n  congratulations', 0,
+                 '14 passed, 0 failed'),
+                ('style: 12 passed, 2 failed', 1, '12 passed, 2 failed'),
+                ('style: 14 passed, 0 failed', 1, '14 passed, 1 failed'),
+                ('no such environment', 1, '0 passed, 1 failed')):
+            self.assertEqual(expected, self.style(text, code))
+
+
+class CommandsTestCase(base.PlainTestCase):
+    """What is run in which laboratory, and for how long."""
+
+    def setUp(self):
+        super().setUp()
+        self.logs = self.useFixture(fixtures.TempDir()).path
+        for name, value in (('DMCLONE_SOAK_SECONDS', '50'),
+                            ('DMCLONE_TEST_LOGS', self.logs),
+                            ('DMCLONE_ETCD_TIMEOUT', None)):
+            self.useFixture(fixtures.EnvironmentVariable(name, value))
+        self.programs = self.patch('tests.runner.programs.started')
+        self.patch('tests.runner.programs.quietly')
+        self.patch('builtins.print')
+
+    def asked(self, name):
+        """Return what a set asks for: (lab, command, seconds, more)."""
+        this = run.Run()
+        this.in_lab = mock.Mock()
+        this.run([sets.NAMED[name]])
+        for call in this.in_lab.call_args_list:
+            of, lab, argv, seconds = call.args
+            yield lab, ' '.join(map(str, argv)), seconds, call.kwargs
+
+    def test_scenarios(self):
+        (lab, command, seconds, more), = self.asked('live')
+        self.assertEqual(({'nova': True}, 3600, {}), (lab, seconds, more))
+        self.assertRegex(command, r'^tools/lab exec \S+/venv/bin/python -m '
+                         r'stestr --test-path tests/scenarios run --serial '
+                         r'--subunit --exclude-regex .*slow \S+nova$')
+
+    def test_on_a_node(self):
+        (lab, command, seconds, more), = self.asked('functional')
+        self.assertEqual(({}, 1200, {}), (lab, seconds, more))
+        self.assertRegex(command, r'^tools/lab run node1 cd \S+ && .* exec '
+                         r'\S+python -m subunit.run discover -t . '
+                         r'tests/functional$')
+
+    def test_soak(self):
+        (lab, command, seconds, more), = self.asked('soak')
+        self.assertEqual(({'nodes': 3}, 1850,
+                          {'DMCLONE_SOAK_SECONDS': '50'}),
+                         (lab, seconds, more))
+        self.assertIn(' tests/soak ', command)
+
+    def test_etcd_ends_with_a_short_soak(self):
+        first, second = self.asked('etcd')
+        wanted = {'nodes': 3, 'coordination': 'etcd'}
+        self.assertEqual((wanted, 2400, {}), (first[0], *first[2:]))
+        self.assertIn(' tests/etcd ', first[1])
+        self.assertEqual((wanted, 1920, {'DMCLONE_SOAK_SECONDS': '120'}),
+                         (second[0], *second[2:]))
+        self.assertIn(' tests/soak ', second[1])
+
+    def test_table(self):
+        (lab, command, seconds, more), = self.asked('crash')
+        times = os.path.join(self.logs, 'crash-times')
+        self.assertEqual(({}, 10800, {'DMCLONE_CRASH_TIMES': times}),
+                         (lab, seconds, more))
+        self.assertEqual(
+            ['-m', 'tests.crash.table', pathlib.Path(times)],
+            self.programs.call_args.args[0][1:])
+
+
+class LaboratoryTestCase(base.PlainTestCase):
+    """One that is up is used, and one of ours fits what is wanted."""
+
+    def setUp(self):
+        super().setUp()
+        self.up = self.patch('lab.network.exists', return_value=False)
+        self.settings = self.patch(
+            'lab.settings.Settings.load').return_value
+        self.settings.configure_mock(nova=False, coordination='file')
+        self.well = self.patch(
+            'tests.runner.laboratory.Laboratory._is_well', return_value=True)
+        self.started = []
+        self.code = 0
+        self.patch('tests.runner.programs.started', self.start)
+        self.patch('tests.runner.programs.quietly', self.quietly)
+        self.patch('builtins.print')
+        self.patch('signal.signal')
+        self.laboratory = laboratory.Laboratory()
+
+    @contextlib.contextmanager
+    def start(self, argv, **kwargs):
+        self.quietly(argv)
+        yield mock.Mock(returncode=self.code)
+
+    def quietly(self, argv):
+        path, *words = argv
+        self.started.append(' '.join(words))
+        self.up.return_value = words[0] == 'up'
+
+    def test_of_ours(self):
+        self.laboratory.need({})
+        self.laboratory.need({})
+        self.laboratory.need({'nodes': 3})
+        # Any is good enough.
+        self.laboratory.need({})
+        self.laboratory.need({'nova': True})
+        self.laboratory.leave()
+        self.assertEqual(['up', 'down', 'up --nodes 3', 'down', 'up --nova',
+                          'down'], self.started)
+
+    def test_one_that_was_up_is_left_up(self):
+        self.up.return_value = True
+        self.laboratory.need({'nodes': 3})
+        self.laboratory.leave()
+        self.assertEqual([], self.started)
+
+    def test_one_that_was_up_lacks_something(self):
+        self.up.return_value = True
+        for wanted, what in (({'nova': True}, 'instances'),
+                             ({'nodes': 3, 'coordination': 'etcd'}, 'etcd')):
+            self.assertRaisesRegex(errors.LabError, 'has no ' + what,
+                                   self.laboratory.need, wanted)
+        self.laboratory.leave()
+        self.assertEqual([], self.started)
+
+    def test_one_that_is_not_well(self):
+        self.up.return_value = True
+        self.well.return_value = False
+        self.assertRaisesRegex(errors.LabError, 'not well',
+                               self.laboratory.need, {})
+        self.laboratory.leave()
+        self.assertEqual([], self.started)
+
+    def test_half_of_one_is_taken_down(self):
+        self.code = 1
+        self.assertRaises(errors.LabError, self.laboratory.need, {})
+        self.laboratory.leave()
+        self.assertEqual(['up', 'down'], self.started)
+
+    def in_lab(self):
+        """Run a test that fails; return where its logs were put."""
+        this = run.Run()
+        this.laboratory = self.laboratory
+        kept = self.patch('lab.logs.collect')
+        this.stream = lambda *arguments: this.count(0, 1)
+        this.in_lab('a set', {}, ['true'], 1)
+        self.assertEqual('0 passed, 1 failed', this.summary())
+        return kept
+
+    def test_logs_are_kept_after_a_failure(self):
+        place, = self.in_lab().call_args.args
+        self.assertTrue(place.name.startswith('a set-'))
+
+    def test_set_without_a_laboratory_has_failed(self):
+        self.code = 1
+        self.in_lab().assert_called_once()
+
+    def test_logs_of_others_are_not_kept_if_they_are_of_no_use(self):
+        self.up.return_value = True
+        self.well.return_value = False
+        self.in_lab().assert_not_called()
+
+
+class MainTestCase(base.PlainTestCase):
+    """The last line and the exit code."""
+
+    def setUp(self):
+        super().setUp()
+        self.print = self.patch('builtins.print')
+        self.signal = self.patch('signal.signal')
+        mock.patch.dict('os.environ').start()
+        self.addCleanup(mock.patch.stopall)
+        self.install = self.patch('tests.runner.run.Run.install',
+                                  return_value=True)
+        self.left = self.patch('tests.runner.laboratory.Laboratory.leave')
+
+    def main(self, *words, counts=(3, 0)):
+        self.patch('tests.runner.run.Run.run',
+                   lambda this, chosen: this.count(*counts))
+        code = program.main(list(words))
+        return code, self.print.call_args.args[0]
+
+    def test_all_is_well(self):
+        self.assertEqual((0, '3 passed, 0 failed'), self.main('style'))
+        self.left.assert_called_once_with()
+
+    def test_failure(self):
+        self.assertEqual((1, '3 passed, 1 failed'),
+                         self.main(counts=(3, 1)))
+
+    def test_nothing_could_be_installed(self):
+        self.install.return_value = False
+        self.assertEqual((1, '0 passed, 2 failed'), self.main('unit', 'e2e'))
+
+    def test_unknown_set(self):
+        code, text = self.main('none')
+        self.assertEqual(2, code)
+        for each in sets.SETS:
+            self.assertIn(' %s ' % each.name, text)
+
+    def test_soak_is_short_where_it_is_not_named(self):
+        for words, expected in (([], '120'), (['soak'], '1800')):
+            os.environ.pop('DMCLONE_SOAK_SECONDS', None)
+            self.main(*words)
+            self.assertEqual(expected, os.environ['DMCLONE_SOAK_SECONDS'])
+
+    def test_signals_that_nohup_ignores(self):
+        found = self.patch('signal.getsignal')
+        for handler, expected in ((signal.SIG_IGN, 0), (signal.SIG_DFL, 3)):
+            found.return_value = handler
+            program.listen()
+            self.assertEqual(expected, self.signal.call_count)
+
+    def test_interrupted(self):
+        self.patch('tests.runner.run.Run.run', side_effect=SystemExit(130))
+        self.assertRaises(SystemExit, program.main, ['style'])
+        self.left.assert_called_once_with()
