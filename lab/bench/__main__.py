@@ -4,7 +4,7 @@
 import argparse
 import importlib
 
-_MODULES = {'transfer': 'lab.bench.transfer',
+_MODULES = {'move': 'lab.bench.move',
             'live-migration': 'lab.bench.live_migration',
             'metadata': 'lab.bench.metadata',
             'metadata-fast': 'lab.bench.metadata_fast',

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk of one node that another node reads, as a transfer's source."""
+"""A disk of one node that another node reads, as a move's source."""
 
 import contextlib
 import shlex

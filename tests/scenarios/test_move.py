@@ -78,7 +78,7 @@ class MoveTest(base.E2ETest):
             self.hydrated(volume_id, timeout=240)
             self.assertEqual(expected, self.checksum(other, path))
 
-    def test_others_see_nothing_of_a_transfer(self):
+    def test_others_see_nothing_of_a_move(self):
         """Users no second volume, hosts no signature, strangers no source."""
         volume_id, home, checksum = self.filled_volume()
         other = self.other(home)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a transfer takes: tools/bench transfer.
+"""How long a move takes: tools/bench move.
 
 Volumes of two sizes and both settings of hydration are measured in turn, in
 one run, so that what slows the machine down slows all of them. What counts
