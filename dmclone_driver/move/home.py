@@ -266,7 +266,7 @@ class Home:
             LOG.exception('Sealing the source of %s failed; its new home '
                           'requests it again.', names)
         self._requests.ask(
-            context, placeholder, peer_requests.ACTIVATE, sealed,
+            context, placeholder, peer_requests.Request.ACTIVATE, sealed,
             timeout=deadline.left(ACTIVATE_TIMEOUT) if deadline else None)
 
     def roll_back(self, context: cinder_context.RequestContext,
@@ -318,7 +318,8 @@ class Home:
         if placeholder is not None and answer is Answer.DELETED:
             self._requests.forget_destination(context, placeholder)
         elif placeholder is not None:
-            self._requests.ask(context, placeholder, peer_requests.DELETE)
+            self._requests.ask(context, placeholder,
+                               peer_requests.Request.DELETE)
         volume.refresh()
         return True
 
@@ -439,7 +440,8 @@ class Home:
         """Forget a move that is not prepared in the database any longer."""
         placeholder = records.placeholder(context, placeholder_id)
         if placeholder is not None and placeholder.state == State.ABORTED:
-            self._requests.ask(context, placeholder, peer_requests.DELETE)
+            self._requests.ask(context, placeholder,
+                               peer_requests.Request.DELETE)
         if self.prepared.get(volume_id) == placeholder_id:
             self.prepared.pop(volume_id, None)
         if (volume is not None and self._backend.holds(volume) and

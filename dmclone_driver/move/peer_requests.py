@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 
 from cinder import context as cinder_context
 from oslo_log import log as logging
@@ -20,10 +21,19 @@ from dmclone_driver.move import records
 
 LOG = logging.getLogger(__name__)
 
-RELEASE, DELETE, ACTIVATE = 'release', 'delete_destination', 'activate'
-
 # Seconds that a peer has to carry out a request.
 TIMEOUT = 20
+
+
+class Request(enum.StrEnum):
+    """What a peer is asked to do."""
+
+    #: Delete a source that is not needed.
+    RELEASE = 'release'
+    #: Delete the destination of an aborted move.
+    DELETE = 'delete_destination'
+    #: Open the gate of a destination that is the volume's home now.
+    ACTIVATE = 'activate'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +41,7 @@ class Wanted:
     """A request to a peer about a move of a volume."""
 
     host: str
-    what: str
+    what: Request
     volume_id: str
 
 
@@ -51,7 +61,7 @@ class PeerRequests:
         If its node is lost, only delete its row.
         """
         if records.release(context, source.id):
-            self.ask(context, source, RELEASE)
+            self.ask(context, source, Request.RELEASE)
             return
         now = records.placeholder(context, source.id)
         if now is not None and now.state == State.LOST:
@@ -70,7 +80,7 @@ class PeerRequests:
         self.pending.pop(source.id, None)
 
     def ask(self, context: cinder_context.RequestContext,
-            placeholder: Placeholder, what: str, sealed: bool = False,
+            placeholder: Placeholder, what: Request, sealed: bool = False,
             timeout: float | None = None) -> None:
         """Send a request to a placeholder's node; repeat it if it fails.
 
@@ -85,7 +95,7 @@ class PeerRequests:
         self.remember(placeholder, what)
         self._ask(context, placeholder.id, sealed, timeout)
 
-    def remember(self, placeholder: Placeholder, what: str) -> None:
+    def remember(self, placeholder: Placeholder, what: Request) -> None:
         """Queue a request to a placeholder's node for :meth:`ask_again`."""
         self.pending[placeholder.id] = Wanted(
             placeholder.backend, what, placeholder.volume_id)
@@ -97,7 +107,7 @@ class PeerRequests:
 
         The row, which was written a moment ago, is not read for that.
         """
-        self.pending[placeholder_id] = Wanted(host, DELETE, volume_id)
+        self.pending[placeholder_id] = Wanted(host, Request.DELETE, volume_id)
         self._ask(context, placeholder_id, timeout=timeout)
 
     def forget_destination(self, context: cinder_context.RequestContext,
@@ -107,7 +117,7 @@ class PeerRequests:
         If the database does not answer, the node is asked again, where
         nothing is left to delete.
         """
-        self.remember(placeholder, DELETE)
+        self.remember(placeholder, Request.DELETE)
         records.destroy(context, placeholder.id)
         self.pending.pop(placeholder.id, None)
 
@@ -120,7 +130,7 @@ class PeerRequests:
         owner = records.owner_row(context, source.id)
         if owner is not None and placeholders.state_of(owner) != State.LOST:
             self.pending[source.id] = Wanted(
-                records.backend_of(owner), ACTIVATE, source.volume_id)
+                records.backend_of(owner), Request.ACTIVATE, source.volume_id)
 
     def ask_again(self, context: cinder_context.RequestContext,
                   volume_id: str | None = None,
@@ -153,7 +163,7 @@ class PeerRequests:
         """Whether the database makes a request obsolete; forget it then."""
         placeholder = records.placeholder(context, placeholder_id)
         if placeholder is not None and (
-                wanted.what != ACTIVATE or
+                wanted.what != Request.ACTIVATE or
                 placeholder.state == State.SWITCHED):
             return False
         self.pending.pop(placeholder_id, None)
@@ -186,9 +196,9 @@ class PeerRequests:
                 timeout: float) -> bool:
         """Send a request; return whether its placeholder can be deleted."""
         client = self._backend.client
-        if wanted.what == RELEASE:
+        if wanted.what == Request.RELEASE:
             client.release_source(context, wanted.host, placeholder_id)
-        elif wanted.what == ACTIVATE:
+        elif wanted.what == Request.ACTIVATE:
             client.activate(context, wanted.host, placeholder_id, sealed,
                             timeout)
         else:

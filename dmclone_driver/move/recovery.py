@@ -292,9 +292,9 @@ class Recovery:
         for other in records.placeholders_of(context, volumes):
             volume = volumes[other.volume_id]
             if other.state == State.RELEASED:
-                self._requests.remember(other, peer_requests.RELEASE)
+                self._requests.remember(other, peer_requests.Request.RELEASE)
             elif other.state == State.ABORTED:
-                self._requests.remember(other, peer_requests.DELETE)
+                self._requests.remember(other, peer_requests.Request.DELETE)
             elif other.id == volume.name_id and preflight.is_complete(
                     volume, other, self._backend.logical_volume(
                         Names(other.id))):

@@ -55,7 +55,8 @@ class PeerRequestsTestCase(base.CloudTestCase):
         self.assertEqual(1, len(asked))
 
     def wanted(self, host, volume_id='another'):
-        return peer_requests.Wanted(host, peer_requests.RELEASE, volume_id)
+        return peer_requests.Wanted(host, peer_requests.Request.RELEASE,
+                                    volume_id)
 
     def ask_again(self, *args):
         """Return who was asked about rows that are there."""
