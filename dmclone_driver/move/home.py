@@ -165,7 +165,8 @@ class Home:
                 raise self._has_moved(volume, node, peer.host)
             raise exception.MoveFailed(
                 volume=volume.id, host=peer.host,
-                reason=getattr(error, 'msg', None) or str(error))
+                reason=(getattr(error, 'msg', None) or
+                        str(error)).rstrip('.'))
         return path
 
     def _time_to_prepare(self, deadline: Deadline) -> float:

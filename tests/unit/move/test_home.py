@@ -525,6 +525,12 @@ class FailureTestCase(HomeTestCase):
             self.assertIn(part, error.msg)
         self.assertIdle(self.a)
 
+    def test_reason_is_a_sentence(self):
+        """It ends with one full stop, as the message around it."""
+        self.patch('dmclone_driver.move.records.switch_over',
+                   side_effect=RuntimeError('The volume group is full.'))
+        self.assertIn('is full. It stays', self.attach_error().msg)
+
     def lose_answer(self, function):
         """Let the database do something, and its answer be lost."""
         real = getattr(records, function)
