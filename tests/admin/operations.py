@@ -134,8 +134,8 @@ def _attachments(request):
 
 def _detach(request):
     """Delete that of the home, if there is one, as Nova does."""
-    request.admin('DELETE', '/attachments/' + request.test.attachments(
-        request.volume)[0]['id'])
+    for each in request.test.attachments(request.volume)[:1]:
+        request.admin('DELETE', '/attachments/' + each['id'])
 
 
 def _force_detach(request):
