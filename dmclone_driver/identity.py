@@ -57,6 +57,8 @@ EXCHANGED = ('_name_id', 'host', 'cluster_name', 'availability_zone',
 #: "target:" would let a deletion that the driver refuses destroy the row
 #: (VolumeManager._clear_db in cinder/volume/manager.py).
 MIGRATION_STATUS = 'dmclone:'
+#: That of the volume which Cinder makes to copy another one to.
+COPY_STATUS = 'target:'
 #: The project of placeholders, unless Cinder's internal one is configured: no
 #: tenant sees them, and none is billed for them.
 PROJECT = 'dmclone_driver'
@@ -98,7 +100,18 @@ def record(row):
 
 def is_placeholder(row):
     """Whether a volume row stands for a source or destination of ours."""
-    return (row.replication_driver_data or '').startswith('{')
+    return ((row.replication_driver_data or '').startswith('{') and
+            not is_copy(row))
+
+
+def is_copy(row):
+    """Whether Cinder copies another volume to this one.
+
+    Its row begins as a copy of the other one's, with what this driver has
+    written there (VolumeManager._migrate_volume_generic in
+    cinder/volume/manager.py).
+    """
+    return (row.migration_status or '').startswith(COPY_STATUS)
 
 
 def state(row):
@@ -364,6 +377,8 @@ def altered(context, host):
         volume = models.Volume
         return [row_id for row_id, in context.session.query(volume.id).filter(
             volume.deleted.is_(False), volume.host.startswith(host),
+            volume.migration_status.is_(None) |
+            ~volume.migration_status.startswith(COPY_STATUS),
             sqlalchemy.or_(
                 volume.provider_id != volume.host,
                 volume.replication_driver_data.startswith('{') & (
@@ -401,9 +416,10 @@ def is_being_made(context, volume_id):
 
 def is_altered(row):
     """Whether a row is not as the driver has written it."""
-    return row.host != row.provider_id or is_placeholder(row) and any(
-        getattr(row, column) != value
-        for column, value in _columns(record(row)).items())
+    return not is_copy(row) and (
+        row.host != row.provider_id or is_placeholder(row) and any(
+            getattr(row, column) != value
+            for column, value in _columns(record(row)).items()))
 
 
 @_transaction()

@@ -178,7 +178,8 @@ class Database:
     def _altered(self, context, host):
         """Stand for the query; see identity.altered."""
         return [row.id for row in self.rows.values()
-                if row.host.startswith(host) and (
+                if row.host.startswith(host) and not (
+                    identity.is_copy(row)) and (
                     not (row.provider_id or host).startswith(host) or
                     identity.is_placeholder(row) and (
                         row.status != 'maintenance' or

@@ -312,6 +312,34 @@ class HostTestCase(HandsTestCase):
         self.assertEqual((self.a.pool, self.a.pool),
                          (self.row().host, self.row().provider_id))
 
+    @ddt.data('volume', 'placeholder')
+    def test_copy_that_cinder_has_just_begun(self, of):
+        """Its row has all that was written to the row of the other one."""
+        other = self.cloud.add('node3')
+        self.bring_to('hydrating')
+        row = self.cloud.row(getattr(self, of).id)
+        new = objects.Volume(
+            self.context, host=other.pool, status='creating', size=row.size,
+            migration_status='target:' + row.id, use_quota=False,
+            **{field: getattr(row, field) for field in (
+                'provider_id', 'replication_driver_data', 'project_id',
+                'user_id', 'provider_location', 'provider_auth')})
+        new.create()
+        for node in self.cloud.nodes.values():
+            with self.cloud.on(node):
+                node.driver._update_volume_stats()
+        new.refresh()
+        self.assertEqual(
+            (other.pool, 'creating', 'target:' + row.id),
+            (new.host, new.status, new.migration_status))
+        with self.cloud.on(other):
+            new.update(other.driver.create_volume(new))
+            new.save()
+            other.driver.delete_volume(new)
+        new.destroy()
+        self.assertEqual([], other.lvm.names())
+        self.converge()
+
     def test_service_was_removed(self):
         """An operator has given the node up."""
         self.change(self.volume.id, {'host': self.b.pool})
