@@ -34,7 +34,7 @@ class StalledTest(base.FunctionalTest):
         self.seconds, self.stalled = 0, []
         self.watcher = hydration.Watcher(types.SimpleNamespace(
             tuning=base.TUNING, configuration=types.SimpleNamespace(
-                dmclone_check_interval=10)), None, None, None, None)
+                dmclone_check_interval=10)), None, None, None, None, None)
         self.watcher._pauses = hydration.Pauses(lambda: self.seconds)
         self.watcher._in_background = (
             lambda key, *args: self.stalled.append(key))
