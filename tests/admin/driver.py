@@ -9,6 +9,7 @@ from dmclone_driver.devicemapper import dmsetup
 from dmclone_driver import handles
 from dmclone_driver import hydration
 from dmclone_driver.names import SOURCE
+from dmclone_driver import outages
 from tests.crash import driver
 from tests.crash import stops
 
@@ -34,3 +35,5 @@ handles.start_hydration = _start_hydration
 handles.connect_source = _connect_source
 # The source of what makes no progress would be connected anew.
 hydration.STALLED = 3600
+# A source that is suspended would be resumed.
+outages.Outages.look = lambda self: 3600
