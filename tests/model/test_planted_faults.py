@@ -100,8 +100,9 @@ def _metadata_made_anew(self, names):
 
 def _placeholder_by_status(context, row_id):
     row = records.get(context, row_id)
-    return row if row is not None and placeholders.is_placeholder(row) and (
-        row.status == 'maintenance') else None
+    return (placeholders.Placeholder(row) if row is not None and
+            placeholders.is_placeholder(row) and
+            row.status == 'maintenance' else None)
 
 
 def _recover_sealed(self, context, row, lv):
