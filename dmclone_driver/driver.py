@@ -245,10 +245,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             return _names(volume).path()
         return super().local_path(volume, vg)
 
-    def _ensure_handle(self, volume: objects.Volume) -> None:
-        names = _names(volume)
+    def _ensure_handle(self, names: Names) -> None:
         lv = self._backend.logical_volume(names)
-        # It was renamed or reverted a moment ago.
+        # It was created, renamed or reverted a moment ago.
         assert lv is not None
         LocalVolume(names).ensure_linear(lv)
 
@@ -256,11 +255,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                        mirror_count: int, vg: Any = None) -> None:
         """Create a logical volume and its handle; all creations use this."""
         super()._create_volume(name, size, lvm_type, mirror_count, vg)
-        names = Names(volume_utils.extract_id_from_volume_name(name))
-        lv = self._backend.logical_volume(names)
-        # It was created a moment ago.
-        assert lv is not None
-        LocalVolume(names).ensure_linear(lv)
+        self._ensure_handle(Names(
+            volume_utils.extract_id_from_volume_name(name)))
 
     def _delete_volume(self, volume: objects.Volume | objects.Snapshot,
                        is_snapshot: bool = False) -> None:
@@ -326,9 +322,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def extend_volume(self, volume: objects.Volume, new_size: int) -> None:
         """Extend a volume that is not moving."""
         names = _names(volume)
+        local = LocalVolume(names)
         if self.vg.lv_has_snapshot(volume.name):
             # LVM has to deactivate the origin of a snapshot to extend it.
-            LocalVolume(names).remove(HANDLE)
+            local.remove(HANDLE)
         try:
             self.vg.extend_volume(volume.name, self._sizestr(new_size))
         except processutils.ProcessExecutionError as error:
@@ -341,9 +338,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             # Otherwise the operation was refused (NotOnNode).
             assert lv is not None
             logical_volumes.activate(lv)
-            LocalVolume(names).ensure_linear(lv)
+            local.ensure_linear(lv)
         steps.reached(Step.EXTENDED, names.name_id)
-        LocalVolume(names).grow(lv)
+        local.grow(lv)
         steps.reached(Step.SHOWN, names.name_id)
 
     def create_cloned_volume(self, volume: objects.Volume,
@@ -399,7 +396,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             # The merge has removed the snapshot.
             super().create_snapshot(snapshot)
         finally:
-            self._ensure_handle(volume)
+            self._ensure_handle(_names(volume))
 
     def revert_to_snapshot(self, context: cinder_context.RequestContext,
                            volume: objects.Volume,
@@ -427,7 +424,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                          'reconcile says for what') % name)
         super().manage_existing(volume, existing_ref)
         if isinstance(volume, objects.Volume):
-            self._ensure_handle(volume)
+            self._ensure_handle(_names(volume))
             return self._model_update(volume)
         return None
 

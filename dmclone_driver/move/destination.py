@@ -176,12 +176,13 @@ class Destination:
 
         :returns: whether the destination is deleted
         """
+        local = LocalVolume(names)
         self._teardown.refuse_opened(names, records.placeholder(
             context, names.name_id))
-        if not LocalVolume(names).never_written():
+        if not local.never_written():
             return False
         if not records.abort(context, volume_id, names.name_id):
-            LocalVolume(names).allow_writes()
+            local.allow_writes()
             return False
         placeholder = records.placeholder(context, names.name_id)
         if placeholder is not None and placeholder.state != State.ABORTED:
@@ -302,7 +303,8 @@ class Destination:
         :param passive: whether to keep the gate closed
         :raises: MetadataUnusable
         """
-        if LocalVolume(names).exists():
+        local = LocalVolume(names)
+        if local.exists():
             if names.of(HANDLE) in dmsetup.clones():
                 # A crash may have prevented the driver from doing so.
                 block.forbid_discard(names.path())
@@ -316,11 +318,11 @@ class Destination:
         found = self._backend.metadata.find(names)
         if found is None:
             raise exception.MetadataUnusable(
-                volume=names.name_id, lv='%s/%s' % (lv.group, lv.name),
+                volume=names.name_id, lv=lv.full_name,
                 source=names.of(SOURCE), reason=_('it is missing'))
         path, region = found
-        LocalVolume(names).build_clone(lv, path, region, self._backend.tuning,
-                                       passive=passive)
+        local.build_clone(lv, path, region, self._backend.tuning,
+                          passive=passive)
 
     def ask_for_source(self, context: cinder_context.RequestContext,
                        source: Placeholder) -> None:
@@ -337,11 +339,12 @@ class Destination:
 
         :param source: the placeholder, which points to the source
         """
+        local = LocalVolume(names)
         self.ask_for_source(context, source)
         source.refresh()
         # Without the lock a concurrent deletion could leave the session.
         with self._backend.lock(source.volume_id):
-            if LocalVolume(names).is_connected():
+            if local.is_connected():
                 return
             location, auth = source.provider_location, source.provider_auth
             if not (location and auth):
@@ -352,7 +355,7 @@ class Destination:
             # A clone's gate lies on it.
             assert lv is not None
             self._compare(names, lv, disk)
-            LocalVolume(names).connect_source(disk, table.sectors(lv.size))
+            local.connect_source(disk, table.sectors(lv.size))
 
     def hydrate(self, context: cinder_context.RequestContext, names: Names,
                 source: Placeholder) -> bool:
@@ -360,8 +363,9 @@ class Destination:
 
         :returns: whether it runs; the watcher tries again if not
         """
+        local = LocalVolume(names)
         try:
-            if not LocalVolume(names).is_connected():
+            if not local.is_connected():
                 self.reconnect(context, names, source)
             sealed = self._backend.client.seal_source(
                 context, source.backend, source.id)
@@ -376,7 +380,7 @@ class Destination:
         with self._backend.lock(source.volume_id):
             # Without the lock this could restart a hydration that a
             # concurrent deletion has just stopped.
-            LocalVolume(names).start_hydration()
+            local.start_hydration()
             steps.reached(Step.HYDRATING, names.name_id)
             LOG.info('Hydration of %s has started.', names)
         return True
@@ -390,12 +394,13 @@ class Destination:
 
         :param source: the placeholder, whose volume is also set to error
         """
+        local = LocalVolume(names)
         volume_id = source.volume_id
         with self._backend.lock(volume_id):
             if names.of(HANDLE) in dmsetup.clones():
                 self._backend.initiator.cut(source.provider_location)
-                LocalVolume(names).fail_without_source()
-                LocalVolume(names).stop_hydration()
+                local.fail_without_source()
+                local.stop_hydration()
         records.fail(context, volume_id)
 
     def progress(self, placeholder_id: str) -> dict[str, Any] | None:
@@ -454,12 +459,13 @@ class Destination:
     def _abort_if_early(self, context: cinder_context.RequestContext,
                         placeholder: Placeholder, names: Names) -> None:
         """Abort a move whose destination was written before its attachment."""
+        local = LocalVolume(names)
         volume_id = placeholder.volume_id
         volume = records.get(context, volume_id)
         if (volume is not None and attachments.attaching(
                 volume, placeholder.node) and
-                LocalVolume(names).maybe_written() and
-                LocalVolume(names).never_acknowledged()):
+                local.maybe_written() and
+                local.never_acknowledged()):
             records.abort(context, volume_id, placeholder.id)
 
     def _delete_aborted(self, names: Names, placeholder: Placeholder) -> bool:
@@ -470,8 +476,9 @@ class Destination:
 
         :returns: whether the destination is deleted
         """
+        local = LocalVolume(names)
         self._teardown.refuse_opened(names, placeholder)
-        if not LocalVolume(names).never_acknowledged():
+        if not local.never_acknowledged():
             LOG.error('Keeping %(device)s of %(names)s: its move was aborted, '
                       'but it has been written and may hold the only copy of '
                       'data.', {'device': names.path(), 'names': names})
@@ -479,9 +486,9 @@ class Destination:
         self._backend.initiator.cut(placeholder.provider_location)
         lv = self._backend.logical_volume(names)
         with (contextlib.nullcontext() if lv is None else
-              LocalVolume(names).fail_writes(table.sectors(lv.size))):
+              local.fail_writes(table.sectors(lv.size))):
             for _attempt in range(CLOSE_ATTEMPTS):
-                if not LocalVolume(names).is_open():
+                if not local.is_open():
                     self._teardown.delete_destination(names, placeholder)
                     return True
                 time.sleep(1)

@@ -152,6 +152,7 @@ class Hydration:
     def _stalled(self, context: cinder_context.RequestContext, names: Names,
                  status: CloneStatus) -> None:
         """Ask the old home to serve a source again, and tell the user."""
+        local = LocalVolume(names)
         source = records.placeholder(context, names.name_id)
         if source is None:
             return
@@ -166,12 +167,12 @@ class Hydration:
             # It is restarted with growing pauses. While dm-clone tries to
             # copy a region that can't be read, a guest can't overwrite the
             # region either.
-            LocalVolume(names).stop_hydration()
+            local.stop_hydration()
             self._pauses.due('h' + names.name_id)
             if self._backend.is_up(context, source.backend):
                 self._destination.ask_for_source(context, source)
                 # The node answers, so some blocks may be unreadable.
-                LocalVolume(names).copy_one_by_one()
+                local.copy_one_by_one()
 
     def forget(self, names: Names) -> None:
         """Forget a clone that is gone."""

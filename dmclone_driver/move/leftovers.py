@@ -169,8 +169,9 @@ class Leftovers:
 
         The data of all devices but a clone is in the devices below.
         """
+        local = LocalVolume(names)
         kept = None
-        if LocalVolume(names).is_open():
+        if local.is_open():
             kept = _('the handle is open')
         elif names.of(HANDLE) in dmsetup.clones():
             kept = _('only a clone tells which blocks were written here')
@@ -178,7 +179,7 @@ class Leftovers:
         found = [role for role in (EXPORT, HANDLE, GATE, SOURCE)
                  if names.of(role) in present]
         if remove and not kept:
-            LocalVolume(names).remove(*found)
+            local.remove(*found)
         for role in found:
             yield Leftover(_('device %s') % names.of(role), kept)
 

@@ -64,6 +64,7 @@ class Preflight:
               deadline: Deadline) -> dict[str, Any]:
         """Refuse a move that would fail later; return the peer's answer."""
         names = Names(volume.name_id)
+        local = LocalVolume(names)
         if volume.group_id:
             raise refused(volume, peer, _(
                 'it is in group %(group)s, whose volumes stay together on '
@@ -88,12 +89,12 @@ class Preflight:
             raise refused(volume, peer, _(
                 'it is in use over iSCSI, by an image, backup or migration '
                 'task; wait for that to end'))
-        if LocalVolume(names).is_sick():
+        if local.is_sick():
             raise refused(volume, peer, _(
                 'the metadata of its clone has failed on %s; repair the '
                 'metadata device and restart that node')
                 % self._backend.node)
-        if LocalVolume(names).is_open() and not attachments.elsewhere(
+        if local.is_open() and not attachments.elsewhere(
                 volume, peer.node):
             raise refused(volume, peer, _(
                 'device %s is still open on its home') % names.path())
@@ -168,7 +169,7 @@ class Preflight:
             if lv.clone:
                 raise exception.StillClone(
                     action=action, volume=volume.id,
-                    lv='%s/%s' % (lv.group, lv.name))
+                    lv=lv.full_name)
             # The volume no longer needs its source.
             return
         if other.state == State.LOST:
@@ -201,7 +202,7 @@ class Preflight:
         if lv is not None and lv.sealed:
             raise exception.MovedAway(
                 action=action, volume=volume.id, host=self._backend.node,
-                lv='%s/%s' % (lv.group, lv.name))
+                lv=lv.full_name)
 
     @staticmethod
     def refuse_placeholder(volume: objects.Volume, action: str) -> None:

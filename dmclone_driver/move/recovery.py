@@ -155,11 +155,12 @@ class Recovery:
         if lv is None:
             return
         names = Names(row.name_id)
+        local = LocalVolume(names)
         if not lv.active:
             logical_volumes.activate(lv)
         self._report_contradiction(row, lv)
         if _prepared_here(row) and not lv.opened:
-            if (not LocalVolume(names).exists() and
+            if (not local.exists() and
                     self._backend.metadata.find(names) is None):
                 self._without_metadata.add(row.id)
         elif lv.deleted:
@@ -167,7 +168,7 @@ class Recovery:
         elif lv.tagged(logical_volumes.METADATA_TAG) is not None:
             self._recover_clone(context, row, names, lv)
         else:
-            LocalVolume(names).ensure_linear(
+            local.ensure_linear(
                 lv, read_only=lv.sealed or _is_source(row))
             if lv.tagged(logical_volumes.COMPLETE_TAG) is not None:
                 self._completion.unfinished.add(names)
@@ -176,7 +177,7 @@ class Recovery:
         if placeholders.state_of(row) in (State.SWITCHED, State.LOST):
             self._source.close(names, row.id, flush=False)
         elif lv.sealed:
-            LocalVolume(names).seal(flush=False)
+            local.seal(flush=False)
 
     def _report_contradiction(self, row: objects.Volume,
                               lv: logical_volumes.LogicalVolume) -> None:

@@ -53,8 +53,9 @@ class Teardown:
             already
         """
         names = Names(row.name_id)
+        local = LocalVolume(names)
         lv = self._backend.logical_volume(names)
-        if LocalVolume(names).is_open():
+        if local.is_open():
             if lv is not None and lv.deleted:
                 # Cinder makes a busy volume available again.
                 raise cinder_exception.VolumeDriverException(message=_(
@@ -63,7 +64,7 @@ class Teardown:
                         'id': row.id, 'path': names.path()})
             raise cinder_exception.VolumeIsBusy(volume_name=names.volume)
         self._backend.target.unexport(names.target)
-        LocalVolume(names).remove(EXPORT)
+        local.remove(EXPORT)
         source = records.placeholder(context, row.name_id)
         if source is not None or (lv is not None and lv.clone):
             self._drop_clone(names, lv, source)
@@ -88,6 +89,7 @@ class Teardown:
     def _drop_clone(self, names: Names,
                     lv: logical_volumes.LogicalVolume | None,
                     source: Placeholder | None) -> None:
+        local = LocalVolume(names)
         if lv is not None:
             # Tagged first: it will look complete, but has stale blocks.
             logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
@@ -95,13 +97,13 @@ class Teardown:
         if names.of(HANDLE) in dmsetup.clones():
             # Its gate lies on it.
             assert lv is not None
-            if not LocalVolume(names).stop_hydration():
+            if not local.stop_hydration():
                 # The suspend would wait for a source that does not answer.
                 self._backend.initiator.cut(
                     source.provider_location if source else None)
-                if not LocalVolume(names).fail_without_source():
+                if not local.fail_without_source():
                     raise self._still_copying(names, source)
-            LocalVolume(names).drop_clone(lv)
+            local.drop_clone(lv)
         self.remove_devices(names, source, GATE, SOURCE)
         self.forget_metadata(names)
 
@@ -148,7 +150,7 @@ class Teardown:
         lv = self._backend.logical_volume(names)
         if lv is not None and lv.opened:
             raise exception.DatabaseBehind(
-                lv='%s/%s' % (lv.group, lv.name),
+                lv=lv.full_name,
                 volume=lv.tagged(logical_volumes.OPENED_TAG),
                 state=placeholder.state if placeholder else _('unknown'))
 

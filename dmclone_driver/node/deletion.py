@@ -23,14 +23,15 @@ def delete_volume(names: Names, group: lvm.LVM,
     :param group: Cinder's LVM object of the volume group
     :raises: VolumeIsBusy if it has snapshots
     """
+    local = LocalVolume(names)
     lv = logical_volumes.find(names.volume, group.vg_name)
     if lv is None:
         return
     if group.lv_has_snapshot(lv.name):
         raise exception.VolumeIsBusy(volume_name=lv.name)
-    LocalVolume(names).ensure_linear(lv)
+    local.ensure_linear(lv)
     _clear(lv, names.path(), configuration)
-    LocalVolume(names).remove(HANDLE)
+    local.remove(HANDLE)
     group.delete(lv.name)
 
 

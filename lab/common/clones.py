@@ -83,8 +83,8 @@ class Clones:
         names = Names(str(uuid.uuid4()))
         run('lvcreate', '--yes', '--wipesignatures', 'n', '--size',
             '%db' % size, '--name', names.volume, GROUP)
-        self.addCleanup(run, 'lvremove', '--yes', '%s/volume-%s' % (
-            GROUP, names.name_id))
+        self.addCleanup(run, 'lvremove', '--yes', '%s/%s' % (
+            GROUP, names.volume))
         lv = logical_volumes.find(names.volume, GROUP)
         if content is not None:
             write(lv.path, 0, content)

@@ -18,17 +18,12 @@ ATTEMPTS = 10
 
 
 def _run(*arguments: str, segments: tuple[table.Segment, ...] = ()) -> str:
-    return _run_all(_command(*arguments, segments=segments))
+    return command.dmsetup(_command(*arguments, segments=segments))
 
 
 def _command(*arguments: str,
              segments: tuple[table.Segment, ...] = ()) -> command.Call:
     return list(arguments), table.text(*segments) if segments else None
-
-
-def _run_all(*commands: command.Call) -> str:
-    """Run several commands in one call of the privileged daemon."""
-    return command.dmsetup(*commands)
 
 
 def _run_for_all(*arguments: str) -> str:
@@ -120,13 +115,13 @@ def create(name: str, uuid: str, *segments: table.Segment,
     if suspended:
         commands.append(_command('suspend', name))
     try:
-        _run_all(*commands)
+        command.dmsetup(*commands)
     except processutils.ProcessExecutionError:
         present = device(name)
         if present is None or present.live:
             raise
         remove(name)
-        _run_all(*commands)
+        command.dmsetup(*commands)
 
 
 def _mode(read_only: bool) -> list[str]:
@@ -139,8 +134,8 @@ def load_and_resume(name: str, *segments: table.Segment) -> None:
     A clone's table must never be loaded over a device that is still live:
     it would start from older metadata than the live clone's.
     """
-    _run_all(_command('load', name, segments=segments),
-             _command('resume', name))
+    command.dmsetup(_command('load', name, segments=segments),
+                    _command('resume', name))
 
 
 def suspend(name: str, flush: bool = True) -> None:
@@ -204,4 +199,4 @@ def remove(name: str, suspended: bool = False) -> None:
     :raises: ProcessExecutionError if it is open
     """
     commands = [_command('resume', name)] if suspended else []
-    _run_all(*commands, _command('remove', '--retry', name))
+    command.dmsetup(*commands, _command('remove', '--retry', name))
