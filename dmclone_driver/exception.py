@@ -6,6 +6,11 @@ from cinder import exception
 from dmclone_driver.i18n import _
 
 
+def text_of(error: Exception) -> str:
+    """Return what a failed command has printed, or the error's own text."""
+    return str(getattr(error, 'stderr', None) or error).strip()
+
+
 class NoPeer(exception.InvalidConnectorException):
     """The connector's host has no backend to move a volume to."""
 

@@ -128,7 +128,7 @@ def check_kernel(configuration: cinder_configuration.Configuration) -> None:
                          'Linux 5.12 or later with DM_CLONE and '
                          'DM_ZERO') % {
                              'module': module,
-                             'error': getattr(error, 'stderr', error)})
+                             'error': exception.text_of(error)})
 
 
 def check_group(configuration: cinder_configuration.Configuration,
@@ -147,8 +147,7 @@ def check_group(configuration: cinder_configuration.Configuration,
             option='volume_group', value=configuration.volume_group,
             section=configuration.config_group,
             reason=_('this host has no such volume group, or LVM does not '
-                     'answer (%s)') % (
-                         getattr(error, 'stderr', None) or error))
+                     'answer (%s)') % exception.text_of(error))
     if found is None:
         raise exception.BadConfiguration(
             option='volume_group', value=configuration.volume_group,

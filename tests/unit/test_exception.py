@@ -2,6 +2,7 @@
 """Errors say which volume, which host, why, and what can be done."""
 
 import ddt
+from oslo_concurrency import processutils
 
 from dmclone_driver import exception
 from tests.unit import base
@@ -44,3 +45,13 @@ class ExceptionTestCase(base.PlainTestCase):
     def test_what_to_do(self):
         self.assertIn('Wait until', exception.NotWhileMoving.message)
         self.assertIn('Start cinder-volume', exception.NoPeer.message)
+
+
+class TextTestCase(base.PlainTestCase):
+
+    def test_text_of(self):
+        """A command that prints nothing still has a reason."""
+        run = processutils.ProcessExecutionError
+        self.assertEqual('why', exception.text_of(run(stderr='  why\n')))
+        self.assertIn('Exit code: 5', exception.text_of(run(exit_code=5)))
+        self.assertEqual('gone', exception.text_of(OSError('gone')))

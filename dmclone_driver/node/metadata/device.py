@@ -5,6 +5,7 @@ import uuid
 
 from oslo_concurrency import processutils
 
+from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.node.metadata import lvm
 from dmclone_driver.node import volume_groups
@@ -29,8 +30,7 @@ class DeviceMetadata(lvm.LogicalVolumeMetadata):
         except processutils.ProcessExecutionError as error:
             self.refuse('dmclone_metadata_device', _(
                 'LVM cannot use this disk; if no data on it is needed, '
-                'blank it with wipefs: %s') % (
-                    error.stderr or error).strip())
+                'blank it with wipefs: %s') % exception.text_of(error))
         if not group.own:
             self.refuse('dmclone_metadata_device', _(
                 'this disk belongs to volume group %s already; to share '

@@ -68,8 +68,8 @@ class VolatileMetadata(lvm.LogicalVolumeMetadata):
             self._ensure_pool()
         except (processutils.ProcessExecutionError, OSError) as error:
             self.refuse('dmclone_metadata_backend', _(
-                'creating the RAM disk failed: %s') % str(
-                    getattr(error, 'stderr', None) or error).strip())
+                'creating the RAM disk failed: %s') %
+                exception.text_of(error))
         super().check()
 
     def _ensure_pool(self) -> None:
