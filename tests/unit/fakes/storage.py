@@ -201,12 +201,12 @@ class Group:
         return any(volume['origin'] == self._path(name)
                    for volume in self._lvm.volumes.values())
 
-    def extend_volume(self, name, new_size):
+    def extend_volume(self, lv_name, new_size):
         """Do as Cinder: what fails leaves an origin inactive."""
-        origin = self.lv_has_snapshot(name)
+        origin = self.lv_has_snapshot(lv_name)
         if origin:
-            self.deactivate_lv(name)
-        volume = self._lvm.volumes[self._path(name)]
+            self.deactivate_lv(lv_name)
+        volume = self._lvm.volumes[self._path(lv_name)]
         size = int(new_size[:-1]) * UNITS[new_size[-1]]
         if volume['size'] == size:
             raise kernel.error('  New size (768 extents) matches existing '
@@ -215,11 +215,11 @@ class Group:
             raise kernel.error('  Insufficient free space')
         volume['size'] = size
         if origin:
-            self.activate_lv(name)
+            self.activate_lv(lv_name)
 
-    def rename_volume(self, name, new_name):
+    def rename_volume(self, lv_name, new_name):
         self._lvm.volumes[self._path(new_name)] = (
-            self._lvm.volumes.pop(self._path(name)))
+            self._lvm.volumes.pop(self._path(lv_name)))
 
     def activate_lv(self, name, is_snapshot=False, permanent=False):
         if name.startswith('snapshot'):
@@ -232,5 +232,5 @@ class Group:
             raise kernel.error('%s in use' % name)
         self._lvm.volumes[self._path(name)]['active'] = False
 
-    def revert(self, name):
-        del self._lvm.volumes[self._path(name)]
+    def revert(self, snapshot_name):
+        del self._lvm.volumes[self._path(snapshot_name)]
