@@ -22,6 +22,10 @@ LOG = logging.getLogger(__name__)
 # Seconds that a request waits at its end for the release of its lock.
 RELEASE_TIMEOUT = 2
 
+# Seconds from which on the time that a lock was waited for, or held, is logged
+# at the level info.
+LONG = 5
+
 # Semaphores between the threads of this process. Unused ones are not kept.
 _SEMAPHORES = lockutils.Semaphores()
 
@@ -60,12 +64,23 @@ class Locks:
             raise self._not_in_time(volume_id, timeout)
         try:
             lock = self._acquire(volume_id, name, timeout, watch)
+            self._log_time('acquired after', volume_id, watch.elapsed())
+            held = timeutils.StopWatch().start()
             try:
                 yield
             finally:
+                self._log_time('held for', volume_id, held.elapsed())
                 self._release(volume_id, lock)
         finally:
             semaphore.release()
+
+    @staticmethod
+    def _log_time(what: str, volume_id: str, seconds: float) -> None:
+        """Log how long a request has waited for, or held, a lock."""
+        LOG.log(logging.DEBUG if seconds < LONG else logging.INFO,
+                'The lock of volume %(volume)s was %(what)s %(seconds).1f '
+                'seconds.', {'volume': volume_id, 'what': what,
+                             'seconds': seconds})
 
     def _acquire(self, volume_id: str, name: str, timeout: float | None,
                  watch: timeutils.StopWatch) -> Any:

@@ -74,6 +74,7 @@ class LocksTestCase(base.PlainTestCase):
         return self.assertRaises(exception.LockNotAcquired, enter)
 
 
+@ddt.ddt
 class HoldersTestCase(LocksTestCase):
     """Within a process there is one holder of a volume's lock."""
 
@@ -114,6 +115,19 @@ class HoldersTestCase(LocksTestCase):
             order.append('first')
         thread.join(60)
         self.assertEqual(['first', 'second'], order)
+
+    @ddt.data((0, 'INFO'), (3600, 'DEBUG'))
+    @ddt.unpack
+    def test_times_are_logged(self, long, level):
+        self.patch('dmclone_driver.move.locks.LONG', new=long)
+        with (self.assertLogs('dmclone_driver.move.locks', 'DEBUG') as logs,
+              self.backend.lock('x')):
+            pass
+        self.assertEqual(
+            [(level, 'The lock of volume x was acquired after 0.0 seconds.'),
+             (level, 'The lock of volume x was held for 0.0 seconds.')],
+            [(record.levelname, record.getMessage())
+             for record in logs.records])
 
     def test_error_under_the_lock(self):
         """It is not replaced by one of the release."""
