@@ -157,25 +157,25 @@ class EncryptionRefused(exception.VolumeDriverException):
 class UnexpectedTable(exception.VolumeDriverException):
     """A device whose present table may not be replaced by a linear one."""
 
-    message = _("Device %(device)s was not changed: it is not %(expected)s, "
-                "the kernel says: %(status)s. Wait until all of the volume's "
-                "data is on one node, then try again.")
+    message = _("Device %(device)s of %(names)s was not changed: it is not "
+                "%(expected)s, the kernel says: %(status)s. Wait until all of "
+                "the volume's data is on one node, then try again.")
 
 
 class MetadataUnusable(exception.VolumeDriverException):
     """A clone's metadata is missing or was never formatted."""
 
-    message = _("Metadata of volume %(volume)s is unusable: %(reason)s. Its "
-                "logical volume %(lv)s holds part of the data, the rest is "
-                "on %(source)s; nothing was deleted.")
+    message = _("Metadata of %(names)s is unusable: %(reason)s. Logical "
+                "volume %(lv)s holds part of the data, its source on another "
+                "node the rest; nothing was deleted.")
 
 
 class NoRoomForMetadata(exception.VolumeDriverException):
     """A clone can't be created: there is no room for its metadata."""
 
-    message = _("Metadata of volume %(volume)s needs %(needed)d MiB in "
-                "volume group %(group)s: %(reason)s. Wait until other "
-                "volumes have hydrated, or ask the operator for more space.")
+    message = _("Metadata of %(names)s needs %(needed)d MiB in volume group "
+                "%(group)s: %(reason)s. Wait until other volumes have "
+                "hydrated, or ask the operator for more space.")
 
 
 class BadConfiguration(exception.VolumeBackendAPIException):

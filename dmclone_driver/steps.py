@@ -10,6 +10,8 @@ import enum
 
 from oslo_log import log as logging
 
+from dmclone_driver.node import names
+
 LOG = logging.getLogger(__name__)
 
 
@@ -113,4 +115,5 @@ def reached(step: Step, row_id: str) -> None:
     :param row_id: of the volume or placeholder, or the name of its logical
         volume
     """
-    LOG.debug('%(id)s: %(step)s', {'id': row_id, 'step': step.value})
+    LOG.debug('%(names)s: %(step)s', {'names': names.text(row_id),
+                                      'step': step.value})

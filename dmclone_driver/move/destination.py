@@ -30,10 +30,10 @@ from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.metadata import sizing
+from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
-from dmclone_driver.node.names import SOURCE
 from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.privsep import block
 from dmclone_driver import steps
@@ -92,6 +92,7 @@ class Destination:
         :returns: the handle's path
         :raises: MoveGone if the home has aborted the move meanwhile
         """
+        names_module.belongs_to(placeholder_id, volume_id)
         names = Names(placeholder_id)
         with self._mark_busy(names), self._backend.lock(volume_id):
             records.check_prepared(context, volume_id, placeholder_id)
@@ -147,9 +148,9 @@ class Destination:
         margins = 2 * devices.MARGIN * table.SECTOR
         if block.size(disk) != lv.size + margins:
             raise cinder_exception.VolumeDriverException(message=_(
-                'the imported disk of %(name)s has %(disk)d bytes instead of '
+                'the imported disk of %(names)s has %(disk)d bytes instead of '
                 '%(expected)d') % {
-                    'name': names.name_id, 'disk': block.size(disk),
+                    'names': names, 'disk': block.size(disk),
                     'expected': lv.size + margins})
         here, there = (block.logical_block_size(path)
                        for path in (lv.path, disk))
@@ -318,8 +319,7 @@ class Destination:
         found = self._backend.metadata.find(names)
         if found is None:
             raise exception.MetadataUnusable(
-                volume=names.name_id, lv=lv.full_name,
-                source=names.of(SOURCE), reason=_('it is missing'))
+                names=names, lv=lv.full_name, reason=_('it is missing'))
         path, region = found
         local.build_clone(lv, path, region, self._backend.tuning,
                           passive=passive)
@@ -497,5 +497,5 @@ class Destination:
     @staticmethod
     def _still_open(names: Names) -> cinder_exception.VolumeDriverException:
         return cinder_exception.VolumeDriverException(message=_(
-            'device %s cannot be deleted: it is still open') %
-            names.path())
+            'device %(path)s of %(names)s cannot be deleted: it is still '
+            'open') % {'path': names.path(), 'names': names})

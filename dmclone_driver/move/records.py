@@ -92,7 +92,7 @@ def get(context: cinder_context.RequestContext,
     """
     try:
         row = objects.Volume.get_by_id(context.elevated(), volume_id)
-        names.belongs_to(row.name_id, guarding_id(row))
+        _remember(row)
         return row
     except cinder_exception.VolumeNotFound:
         if volume_id and _is_there(context, volume_id):
@@ -134,8 +134,17 @@ def on_host(context: cinder_context.RequestContext,
     """Return all rows, users' and placeholders, of a backend."""
     rows = objects.VolumeList.get_all_by_host(context.elevated(), host)
     for row in rows:
-        names.belongs_to(row.name_id, guarding_id(row))
+        _remember(row)
     return rows
+
+
+def _remember(row: objects.Volume) -> None:
+    """Remember which volume a row is about, for log lines."""
+    volume_id = guarding_id(row)
+    names.belongs_to(row.name_id, volume_id)
+    if placeholders.is_placeholder(row):
+        # The destination's logical volume is named after it.
+        names.belongs_to(row.id, volume_id)
 
 
 def source_row(context: cinder_context.RequestContext,

@@ -21,6 +21,7 @@ import oslo_messaging as messaging
 from oslo_utils import uuidutils
 
 from dmclone_driver import exception
+from dmclone_driver.node import names
 
 if TYPE_CHECKING:
     from dmclone_driver.move.destination import Destination
@@ -219,8 +220,9 @@ def _answer(function: collections.abc.Callable[..., Any], *args: Any,
     except Exception as error:
         LOG.exception('RPC %(method)s for %(ids)s failed.', {
             'method': function.__name__,
-            'ids': [each for each in (*args, *kwargs.values())
-                    if uuidutils.is_uuid_like(each)]})
+            'ids': ', '.join(
+                names.text(each) for each in (*args, *kwargs.values())
+                if uuidutils.is_uuid_like(each))})
         raise cinder_exception.VolumeDriverException(
             message=getattr(error, 'msg', None) or str(error))
 

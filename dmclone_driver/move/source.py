@@ -19,6 +19,7 @@ from dmclone_driver.move import records
 from dmclone_driver.move.teardown import Teardown
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
@@ -69,10 +70,9 @@ class Source:
         sealed = self.seal_of(names.name_id)
         if sealed and sealed != row.id:
             raise cinder_exception.VolumeDriverException(message=_(
-                'logical volume %(name_id)s is sealed for move %(sealed)s, '
-                'not for %(row)s: the database is not up to date') % {
-                    'name_id': names.name_id, 'sealed': sealed,
-                    'row': row.id})
+                '%(names)s is sealed for move %(sealed)s, not for %(row)s: '
+                'the database is not up to date') % {
+                    'names': names, 'sealed': sealed, 'row': row.id})
 
     def unexport(self, names: Names) -> None:
         """Remove a volume's export; succeed if there is none.
@@ -112,8 +112,8 @@ class Source:
         if placeholder is None or row is None or (
                 not self._backend.holds(row)):
             raise cinder_exception.VolumeDriverException(message=_(
-                'by the database as that node reads it, source %s is not '
-                'there') % placeholder_id)
+                'by the database as that node reads it, the source of %s is '
+                'not there') % names_module.text(placeholder_id))
         self.export(context, row, placeholder.initiator)
 
     def seal(self, context: cinder_context.RequestContext,
@@ -165,8 +165,8 @@ class Source:
             self._release(context, placeholder_id)
         except Exception:
             self.to_release.add(placeholder_id)
-            LOG.exception('Deleting source %s failed; it is tried again.',
-                          placeholder_id)
+            LOG.exception('Deleting the source of %s failed; it is tried '
+                          'again.', names_module.text(placeholder_id))
         else:
             self.to_release.discard(placeholder_id)
 

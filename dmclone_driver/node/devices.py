@@ -76,15 +76,13 @@ def resume_left() -> None:
             continue
         try:
             if dmsetup.resume_left(device):
-                LOG.warning('Device %(device)s of volume %(volume)s was '
-                            'suspended, and has been resumed.',
-                            {'device': parsed[0].path(),
-                             'volume': parsed[0].name_id})
+                LOG.warning('Device %(device)s of %(names)s was suspended, '
+                            'and has been resumed.',
+                            {'device': parsed[0].path(), 'names': parsed[0]})
         except Exception:
-            LOG.exception('Device %(device)s of volume %(volume)s is '
-                          'suspended, and cannot be resumed.',
-                          {'device': parsed[0].path(),
-                           'volume': parsed[0].name_id})
+            LOG.exception('Device %(device)s of %(names)s is suspended, and '
+                          'cannot be resumed.',
+                          {'device': parsed[0].path(), 'names': parsed[0]})
 
 
 def _source_table(length: Sectors, disk: str | None) -> list[table.Segment]:
@@ -135,8 +133,8 @@ class LocalVolume:
         found = self._swap_to_linear(lv, expected)
         if found is not None:
             raise exception.UnexpectedTable(
-                device=self.names.path(), expected=' / '.join(expected),
-                status=found.strip())
+                device=self.names.path(), names=self.names,
+                expected=' / '.join(expected), status=found.strip())
 
     def _swap_to_linear(self, lv: LogicalVolume,
                         expected: tuple[str, ...]) -> str | None:

@@ -15,6 +15,7 @@ from oslo_log import log as logging
 from oslo_utils import netutils
 
 from dmclone_driver.i18n import _
+from dmclone_driver.node import names
 from dmclone_driver.privsep import block
 from dmclone_driver.privsep import command
 
@@ -84,16 +85,18 @@ class Initiator:
         except OSError as error:
             raise cinder_exception.VolumeDriverException(message=_(
                 'dmclone_source_timeout = %(seconds)d cannot be set for the '
-                'iSCSI session of the imported disk %(disk)s: %(error)s') % {
-                    'seconds': self._source_timeout, 'disk': device['path'],
+                'iSCSI session to %(target)s: %(error)s') % {
+                    'seconds': self._source_timeout,
+                    'target': names.text_of_target(wanted['target_iqn']),
                     'error': error})
         try:
             block.deepen_queue(device['path'])
         except OSError as error:
-            LOG.warning('Deepening the queue of the imported disk %(disk)s '
-                        'failed: %(error)s. If its source goes down, an '
-                        'instance with many requests may hang.',
-                        {'disk': device['path'], 'error': error})
+            LOG.warning('Deepening the queue of the disk imported from '
+                        '%(target)s failed: %(error)s. If its source goes '
+                        'down, an instance with many requests may hang.',
+                        {'target': names.text_of_target(wanted['target_iqn']),
+                         'error': error})
         return device['path']
 
     @staticmethod
@@ -126,9 +129,10 @@ class Initiator:
                                 'node.session.initial_login_retry_max', '-v',
                                 '%d' % LOGIN_RETRIES)
         except (processutils.ProcessExecutionError, OSError) as error:
-            LOG.warning('Limiting the login retries for %(iqn)s failed; a '
-                        'login that fails takes longer: %(error)s',
-                        {'iqn': wanted['target_iqn'], 'error': error})
+            LOG.warning('Limiting the login retries for %(target)s failed; '
+                        'a login that fails takes longer: %(error)s',
+                        {'target': names.text_of_target(wanted['target_iqn']),
+                         'error': error})
 
     def _disable_boot_login(self, wanted: dict[str, Any]) -> None:
         """Prevent the next boot from logging in to a source.
@@ -142,9 +146,10 @@ class Initiator:
             self._change_record(wanted, '--op', 'update', '-n',
                                 'node.startup', '-v', 'manual')
         except (processutils.ProcessExecutionError, OSError) as error:
-            LOG.warning('Disabling the login to %(iqn)s at boot failed; the '
-                        'next boot of this node will log in: %(error)s',
-                        {'iqn': wanted['target_iqn'], 'error': error})
+            LOG.warning('Disabling the login to %(target)s at boot failed; '
+                        'the next boot of this node will log in: %(error)s',
+                        {'target': names.text_of_target(wanted['target_iqn']),
+                         'error': error})
 
     @staticmethod
     def _change_record(wanted: dict[str, Any], *words: str) -> None:
@@ -205,8 +210,9 @@ class Initiator:
             command.iscsiadm(['-m', 'node', '-T', iqn, '--logout'])
         except (processutils.ProcessExecutionError, OSError) as error:
             if getattr(error, 'exit_code', None) != NO_SESSION:
-                LOG.warning('Logging out of %(iqn)s failed: %(error)s',
-                            {'iqn': iqn, 'error': error})
+                LOG.warning('Logging out of %(target)s failed: %(error)s',
+                            {'target': names.text_of_target(iqn),
+                             'error': error})
 
     def disconnect(self, location: str | None, auth: str | None) -> None:
         """Log out of a source; succeed if there is no session.
@@ -226,4 +232,4 @@ class Initiator:
         if iqn in self.targets():
             raise cinder_exception.VolumeDriverException(message=_(
                 'Ending the iSCSI session to %s failed; see the log of '
-                'cinder-volume for the reason.') % iqn)
+                'cinder-volume for the reason.') % names.text_of_target(iqn))

@@ -71,6 +71,17 @@ def belongs_to(name_id: str, volume_id: str) -> None:
     _volumes[name_id] = volume_id
 
 
+def text(name_id: str) -> str:
+    """Return a text for log lines about the id of a row or logical volume."""
+    return str(Names(name_id)) if name_id in _volumes else name_id
+
+
+def text_of_target(iqn: str) -> str:
+    """Return a text for log lines about an iSCSI name, with its volume."""
+    found = of_target(iqn)
+    return '%s of %s' % (iqn, found) if found else iqn
+
+
 def parse(device: str) -> tuple[Names, str] | None:
     """Return (Names, role) of a device-mapper name, or None if not ours."""
     match = _DEVICE.fullmatch(device)

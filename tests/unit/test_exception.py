@@ -10,7 +10,8 @@ from tests.unit import base
 VALUES = {key: 'the-' + key for key in (
     'volume', 'host', 'reason', 'placeholder', 'backend', 'address',
     'action', 'source', 'destination', 'lv', 'option', 'value', 'section',
-    'call', 'seconds', 'path')}
+    'call', 'seconds', 'path', 'names', 'device', 'expected',
+    'status')}
 
 
 @ddt.ddt
@@ -25,7 +26,8 @@ class ExceptionTestCase(base.PlainTestCase):
         (exception.NotWhileMoving, 'action volume source destination'),
         (exception.DataLost, 'action volume host'),
         (exception.HandleMissing, 'volume host path'),
-        (exception.MetadataUnusable, 'volume lv source reason'),
+        (exception.MetadataUnusable, 'names lv reason'),
+        (exception.UnexpectedTable, 'device names expected status'),
         (exception.BadConfiguration, 'option value section reason'),
         (exception.PeerUnreachable, 'host call seconds'),
         (exception.PeerFailed, 'host reason'))

@@ -87,7 +87,7 @@ class LogicalVolumeMetadata(base.MetadataStore):
         group = volume_groups.find(self.group_name)
         if group is None or group.free < needed:
             raise exception.NoRoomForMetadata(
-                volume=names.name_id, needed=-(-needed // units.Mi),
+                names=names, needed=-(-needed // units.Mi),
                 group=self.group_name,
                 reason=_('%d MiB are left') % (
                     (group.free if group else 0) // units.Mi))

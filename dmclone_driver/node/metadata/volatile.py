@@ -108,7 +108,7 @@ class VolatileMetadata(lvm.LogicalVolumeMetadata):
         available = ram_disks.available_memory()
         if available < MARGIN * needed:
             raise exception.NoRoomForMetadata(
-                volume=names.name_id, needed=-(-needed // units.Mi),
+                names=names, needed=-(-needed // units.Mi),
                 group=self.group_name, reason=_(
                     'the node has only %d MiB of memory left') % (
                         available // units.Mi))

@@ -7,6 +7,7 @@ from cinder import exception
 from cinder.volume.targets import lio
 from oslo_log import log as logging
 
+from dmclone_driver.node import names
 from dmclone_driver.node.targets import base
 from dmclone_driver.privsep import lio as privileged
 
@@ -49,8 +50,8 @@ class LioSource(base.SourceTarget, lio.LioAdm):
                 self.configuration.target_ip_address,
                 self.configuration.target_port)
         except RuntimeError as error:
-            LOG.error('Creating the LIO target %(iqn)s failed: %(error)s',
-                      {'iqn': iqn, 'error': error})
+            LOG.error('Creating the LIO target %(target)s failed: %(error)s',
+                      {'target': names.text_of_target(iqn), 'error': error})
             raise exception.ISCSITargetCreateFailed(volume_id=name)
 
     def _persist_configuration(self, vol_id: str) -> None:

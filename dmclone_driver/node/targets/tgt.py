@@ -13,6 +13,7 @@ from cinder.volume.targets import tgt
 from oslo_concurrency import processutils
 from oslo_log import log as logging
 
+from dmclone_driver.node import names
 from dmclone_driver.node.targets import base
 from dmclone_driver.privsep import block
 from dmclone_driver.privsep import command
@@ -76,8 +77,9 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
                                 '--force', '--mode', 'target',
                                 '--tid', number])
             except processutils.ProcessExecutionError as error:
-                LOG.error('Removing target %(name)s failed: %(error)s',
-                          {'name': name, 'error': error.stderr})
+                LOG.error('Removing target %(target)s failed: %(error)s',
+                          {'target': names.text_of_target(name),
+                           'error': error.stderr})
                 raise exception.ISCSITargetRemoveFailed(volume_id=name)
         path = os.path.join(self.volumes_dir, name)
         if os.path.exists(path):

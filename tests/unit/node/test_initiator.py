@@ -171,7 +171,8 @@ class InitiatorTestCase(base.PlainTestCase):
         self.limit.side_effect = OSError(2, 'the-reason')
         error = self.assertRaises(cinder_exception.VolumeDriverException,
                                   self.initiator.connect, LOCATION, AUTH)
-        for part in ('/dev/sdx', 'dmclone_source_timeout = 30', 'the-reason'):
+        for part in ('iqn.2010-10.org.openstack:dmclone-x',
+                     'dmclone_source_timeout = 30', 'the-reason'):
             self.assertIn(part, error.msg)
 
     def test_queue_of_each_disk(self):

@@ -50,3 +50,26 @@ class NamesTestCase(base.PlainTestCase):
               'dmclone-%s-handle' % ID, 'dmclone-' + ID.upper())
     def test_others(self, device):
         self.assertIsNone(names.parse(device))
+
+
+class LogTextTestCase(base.PlainTestCase):
+    """Log lines show the id that users see, as soon as it is known."""
+
+    def setUp(self):
+        super().setUp()
+        self.patch('dmclone_driver.node.names._volumes', new={})
+
+    def test_text(self):
+        self.assertEqual(ID, names.text(ID))
+        names.belongs_to(ID, 'the-volume')
+        self.assertEqual('volume the-volume (logical volume %s)' % ID,
+                         names.text(ID))
+
+    def test_target(self):
+        for iqn in ('iqn.x:dmclone-' + ID, 'dmclone-' + ID):
+            names._volumes.clear()
+            self.assertIn('volume unknown', names.text_of_target(iqn))
+            names.belongs_to(ID, 'the-volume')
+            self.assertEqual('%s of volume the-volume (logical volume %s)'
+                             % (iqn, ID), names.text_of_target(iqn))
+        self.assertEqual('iqn.x:other', names.text_of_target('iqn.x:other'))
