@@ -41,6 +41,7 @@ from oslo_config import cfg
 from oslo_db import api as oslo_db_api
 from oslo_log import log as logging
 import sqlalchemy
+from sqlalchemy import event
 from sqlalchemy import orm
 
 from dmclone_driver import exception
@@ -231,6 +232,16 @@ def _transaction(step: Step | None = None) -> collections.abc.Callable[
             return result
         return run
     return decorate
+
+
+def _log_after_commit(session: orm.Session, level: int, *texts: Any) -> None:
+    """Log a line once the transaction is committed; never if it fails.
+
+    :param texts: the line and its values, as for the logger
+    """
+    event.listen(
+        session, 'after_commit', lambda _session: LOG.log(level, *texts),
+        once=True)
 
 
 def _lock(session: orm.Session,
@@ -443,10 +454,11 @@ def put_back(session: orm.Session, seen: objects.Volume) -> None:
             row.host, row.provider_id) != (seen.host, seen.provider_id):
         return
     if row.host != row.provider_id:
-        LOG.warning('Volume %(volume)s is put back to %(old)s: its host was '
-                    'changed to %(new)s, and its data is not there.',
-                    {'volume': row.id, 'old': row.provider_id,
-                     'new': row.host})
+        _log_after_commit(
+            session, logging.WARNING, 'Volume %(volume)s is put back to '
+            '%(old)s: its host was changed to %(new)s, and its data is not '
+            'there.',
+            {'volume': row.id, 'old': row.provider_id, 'new': row.host})
         row.host, row.cluster_name = row.provider_id, None
     found = placeholders.record_of(row)
     if found is not None:
@@ -477,7 +489,7 @@ def _exchange_owner(session: orm.Session, row: models.Volume,
                     other: dict[str, str]) -> None:
     found = placeholders.Record.parse(row.replication_driver_data)
     if found.state == State.PREPARED:
-        _abort(*_lock(session, found.volume, row.id))
+        _abort(session, *_lock(session, found.volume, row.id))
     elif found.state != State.ABORTED:
         found = dataclasses.replace(found, volume=other[found.volume])
         row.replication_driver_data = found.text()
@@ -523,7 +535,7 @@ def set_export(session: orm.Session, seen: objects.Volume,
 @_transaction(Step.SWITCHED)
 def switch_over(session: orm.Session, volume_id: str,
                 placeholder_id: str | None) -> bool:
-    """Make the destination the volume's home: exchange identities.
+    """Make the destination the volume's home: exchange the rows' fields.
 
     :returns: False if it has been switched over before
     :raises: MoveGone if it was aborted
@@ -541,10 +553,11 @@ def switch_over(session: orm.Session, volume_id: str,
         setattr(placeholder, field, mine)
     volume.replication_driver_data = None
     _set_state(placeholder, State.SWITCHED)
-    LOG.info('Volume %(volume)s is switched over to %(new)s; its source, '
-             'logical volume %(name_id)s, is on %(old)s.',
-             {'volume': volume_id, 'new': volume.host,
-              'old': placeholder.host, 'name_id': placeholder._name_id})
+    _log_after_commit(
+        session, logging.INFO, 'Volume %(volume)s is switched over to '
+        '%(new)s; its source, logical volume %(name_id)s, is on %(old)s.',
+        {'volume': volume_id, 'new': volume.host, 'old': placeholder.host,
+         'name_id': placeholder._name_id})
     return True
 
 
@@ -560,7 +573,7 @@ def abort(session: orm.Session, volume_id: str,
             placeholders.state_of(placeholder) in (State.SWITCHED,
                                                    State.RELEASED)):
         return False
-    _abort(volume, placeholder, placeholder_id)
+    _abort(session, volume, placeholder, placeholder_id)
     return True
 
 
@@ -571,7 +584,8 @@ def _set_state(placeholder: models.Volume, state: State) -> None:
     placeholder.replication_driver_data = found.but(state).text()
 
 
-def _abort(volume: models.Volume | None, placeholder: models.Volume | None,
+def _abort(session: orm.Session, volume: models.Volume | None,
+           placeholder: models.Volume | None,
            placeholder_id: str | None = None) -> None:
     if placeholder is not None:
         placeholder_id = placeholder.id
@@ -584,8 +598,9 @@ def _abort(volume: models.Volume | None, placeholder: models.Volume | None,
         placeholder.provider_auth = volume.provider_auth
     volume.replication_driver_data = None
     volume.provider_location = volume.provider_auth = None
-    LOG.info('Move %(id)s of volume %(volume)s is aborted.',
-             {'id': placeholder_id, 'volume': volume.id})
+    _log_after_commit(
+        session, logging.INFO, 'Move %(id)s of volume %(volume)s is aborted.',
+        {'id': placeholder_id, 'volume': volume.id})
 
 
 @_transaction(Step.RELEASED)

@@ -253,9 +253,14 @@ class SwitchoverTestCase(RecordsTestCase):
 
     def test_is_one_transaction(self):
         placeholder_id = self.begin()
-        self.assertAllOrNothing(
-            lambda: self.switch_over(placeholder_id),
-            lambda: self.raw(self.volume.id, placeholder_id))
+        with self.assertLogs(records.__name__, 'INFO') as logs:
+            self.assertAllOrNothing(
+                lambda: self.switch_over(placeholder_id),
+                lambda: self.raw(self.volume.id, placeholder_id))
+        # Nor is a line logged about what has not happened.
+        self.assertEqual(1, len(logs.output))
+        self.assertIn('%s is switched over to %s' % (self.volume.id, B),
+                      logs.output[0])
 
     def test_chain(self):
         """A to B to C, while the data of neither has arrived."""
