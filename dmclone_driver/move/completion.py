@@ -71,8 +71,8 @@ class Completion:
     def _volume_id(context: cinder_context.RequestContext,
                    names: Names) -> str:
         """Return the id of the volume whose lock protects a clone."""
-        source = records.placeholder(context, names.name_id)
-        return names.name_id if source is None else source.volume_id
+        placeholder = records.placeholder(context, names.name_id)
+        return names.name_id if placeholder is None else placeholder.volume_id
 
     def _is_known(self, context: cinder_context.RequestContext, names: Names,
                   lv: logical_volumes.LogicalVolume) -> bool:
@@ -84,11 +84,11 @@ class Completion:
 
         :param lv: the clone's logical volume
         """
-        source = records.placeholder(context, names.name_id)
-        state = source.state if source else None
+        placeholder = records.placeholder(context, names.name_id)
+        state = placeholder.state if placeholder else None
         if state in (State.SWITCHED, State.RELEASED,
                      State.LOST) or (
-                source is None and self._is_cleared_up(names, lv)):
+                placeholder is None and self._is_cleared_up(names, lv)):
             return True
         self._troubles.say(
             context, names, 'unknown', 'Volume %(volume)s is complete in '
@@ -127,7 +127,7 @@ class Completion:
         first removal and removed after the last.
         """
         lv = self._backend.logical_volume(names)
-        source = records.placeholder(context, names.name_id)
+        placeholder = records.placeholder(context, names.name_id)
         if lv is None:
             self.unfinished.discard(names)
             return
@@ -139,11 +139,11 @@ class Completion:
         logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                               logical_volumes.COMPLETE_TAG)
         steps.reached(Step.COMPLETE, names.name_id)
-        self._teardown.remove_devices(names, source,
+        self._teardown.remove_devices(names, placeholder,
                                       names_module.GATE, names_module.SOURCE)
         self._teardown.forget_metadata(names)
-        if source is not None:
-            self._requests.release(context, source)
+        if placeholder is not None:
+            self._requests.release(context, placeholder)
         logical_volumes.untag(lv, logical_volumes.COMPLETE_TAG)
         self.unfinished.discard(names)
         self._troubles.forget(names)

@@ -255,7 +255,7 @@ class Destination:
                  {'volume': volume_id, 'host': self._backend.host})
 
     def _ask_to_seal(self, context: cinder_context.RequestContext,
-                     source: Placeholder) -> bool:
+                     placeholder: Placeholder) -> bool:
         """Ask the old home to refuse writes before the gate opens here.
 
         Best effort: its node may be dead, and a guest waits at the gate. Use
@@ -264,12 +264,12 @@ class Destination:
 
         :returns: whether the old home has answered
         """
-        host = source.backend
+        host = placeholder.backend
         answers: list[str | None] = []
 
         def ask() -> None:
             try:
-                self._backend.client.seal_source(context, host, source.id,
+                self._backend.client.seal_source(context, host, placeholder.id,
                                                  timeout=SEAL_TIMEOUT)
                 answers.append(None)
             except exception.PeerError as error:
@@ -283,7 +283,7 @@ class Destination:
             LOG.warning('Opening volume %(volume)s although its old home '
                         '%(host)s has not confirmed that it refuses writes: '
                         '%(error)s. By the database this node is the home.',
-                        {'volume': source.volume_id, 'host': host,
+                        {'volume': placeholder.volume_id, 'host': host,
                          'error': error})
         return not error
 
@@ -325,31 +325,32 @@ class Destination:
                           passive=passive)
 
     def ask_for_source(self, context: cinder_context.RequestContext,
-                       source: Placeholder) -> None:
+                       placeholder: Placeholder) -> None:
         """Ask the old home to export a source, if it does not yet.
 
         :raises: PeerUnreachable, PeerFailed
         """
         self._backend.client.export_source(
-            context, source.backend, source.id)
+            context, placeholder.backend, placeholder.id)
 
     def reconnect(self, context: cinder_context.RequestContext, names: Names,
-                  source: Placeholder) -> None:
+                  placeholder: Placeholder) -> None:
         """Connect a clone whose source shim has no disk.
 
-        :param source: the placeholder, which points to the source
+        :param placeholder: which points to the source
         """
         local = LocalVolume(names)
-        self.ask_for_source(context, source)
-        source.refresh()
+        self.ask_for_source(context, placeholder)
+        placeholder.refresh()
         # Without the lock a concurrent deletion could leave the session.
-        with self._backend.lock(source.volume_id):
+        with self._backend.lock(placeholder.volume_id):
             if local.is_connected():
                 return
-            location, auth = source.provider_location, source.provider_auth
+            location = placeholder.provider_location
+            auth = placeholder.provider_auth
             if not (location and auth):
                 # The node has exported it, and written that to the row.
-                raise exception.ReadLagsBehind(volume=source.volume_id)
+                raise exception.ReadLagsBehind(volume=placeholder.volume_id)
             disk = self._backend.initiator.connect(location, auth)
             lv = self._backend.logical_volume(names)
             # A clone's gate lies on it.
@@ -358,7 +359,7 @@ class Destination:
             local.connect_source(disk, table.sectors(lv.size))
 
     def hydrate(self, context: cinder_context.RequestContext, names: Names,
-                source: Placeholder) -> bool:
+                placeholder: Placeholder) -> bool:
         """Start the hydration once the old home has sealed the source.
 
         :returns: whether it runs; the watcher tries again if not
@@ -366,9 +367,9 @@ class Destination:
         local = LocalVolume(names)
         try:
             if not local.is_connected():
-                self.reconnect(context, names, source)
+                self.reconnect(context, names, placeholder)
             sealed = self._backend.client.seal_source(
-                context, source.backend, source.id)
+                context, placeholder.backend, placeholder.id)
         except exception.PeerError as error:
             LOG.warning('Hydration of %(names)s waits: %(error)s.',
                         {'names': names, 'error': error.msg})
@@ -377,7 +378,7 @@ class Destination:
             LOG.info('Hydration of %s waits: its source is still open on '
                      'the old home.', names)
             return False
-        with self._backend.lock(source.volume_id):
+        with self._backend.lock(placeholder.volume_id):
             # Without the lock this could restart a hydration that a
             # concurrent deletion has just stopped.
             local.start_hydration()
@@ -386,19 +387,19 @@ class Destination:
         return True
 
     def end_source(self, context: cinder_context.RequestContext, names: Names,
-                   source: Placeholder) -> None:
+                   placeholder: Placeholder) -> None:
         """Fail all requests that wait for a source whose node is lost.
 
         Regions that were copied or written here can be read. Reads of the
         others fail.
 
-        :param source: the placeholder, whose volume is also set to error
+        :param placeholder: whose volume is also set to error
         """
         local = LocalVolume(names)
-        volume_id = source.volume_id
+        volume_id = placeholder.volume_id
         with self._backend.lock(volume_id):
             if names.of(HANDLE) in dmsetup.clones():
-                self._backend.initiator.cut(source.provider_location)
+                self._backend.initiator.cut(placeholder.provider_location)
                 local.fail_without_source()
                 local.stop_hydration()
         records.fail(context, volume_id)

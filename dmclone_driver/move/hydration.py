@@ -67,37 +67,37 @@ class Hydration:
                 jobs.RETRY_WAITING)
         if not self._pauses.due('h' + names.name_id, last):
             return CloneState.WAITING
-        source = records.placeholder(context, names.name_id)
-        if source is None:
+        placeholder = records.placeholder(context, names.name_id)
+        if placeholder is None:
             LOG.error('The database has no source of %s.', names)
             return CloneState.SICK
         self._jobs.start(names.name_id, self._start_hydration, context,
-                         names, source)
+                         names, placeholder)
         return CloneState.WAITING
 
     def _start_hydration(self, context: cinder_context.RequestContext,
-                         names: Names, source: Placeholder) -> None:
+                         names: Names, placeholder: Placeholder) -> None:
         status = dmsetup.clone(names.of(names_module.HANDLE))
         if status is None or status.hydration:
             # A request has started it since the watcher's check.
             return
-        if not (self._may_call_node(context, names, source) and
-                self._destination.hydrate(context, names, source)):
+        if not (self._may_call_node(context, names, placeholder) and
+                self._destination.hydrate(context, names, placeholder)):
             # The whole source is unreachable, so copying single regions does
             # not help.
             self._copy_in_batches(names, status)
 
     def _may_call_node(self, context: cinder_context.RequestContext,
-                       names: Names, source: Placeholder) -> bool:
+                       names: Names, placeholder: Placeholder) -> bool:
         """Whether the node of a source is up and may be called.
 
         A node that starts again triggers the hydration, see Recovery. If
         the source is lost, fail the requests that wait for it.
         """
-        if source.state == State.LOST:
-            self._destination.end_source(context, names, source)
+        if placeholder.state == State.LOST:
+            self._destination.end_source(context, names, placeholder)
             return False
-        return self._backend.is_up(context, source.backend)
+        return self._backend.is_up(context, placeholder.backend)
 
     def look(self, context: cinder_context.RequestContext, names: Names,
              status: CloneStatus) -> None:
@@ -153,24 +153,24 @@ class Hydration:
                  status: CloneStatus) -> None:
         """Ask the old home to serve a source again, and tell the user."""
         local = LocalVolume(names)
-        source = records.placeholder(context, names.name_id)
-        if source is None:
+        placeholder = records.placeholder(context, names.name_id)
+        if placeholder is None:
             return
         self._troubles.say(
             context, names, 'stalled', 'Volume %(volume)s makes no progress: '
             'its source on %(host)s cannot be read, or the data cannot be '
             'written on this node.',
-            {'volume': source.volume_id, 'host': source.host})
-        if source.state == State.LOST:
-            self._destination.end_source(context, names, source)
+            {'volume': placeholder.volume_id, 'host': placeholder.host})
+        if placeholder.state == State.LOST:
+            self._destination.end_source(context, names, placeholder)
         elif status.hydration:
             # It is restarted with growing pauses. While dm-clone tries to
             # copy a region that can't be read, a guest can't overwrite the
             # region either.
             local.stop_hydration()
             self._pauses.due('h' + names.name_id)
-            if self._backend.is_up(context, source.backend):
-                self._destination.ask_for_source(context, source)
+            if self._backend.is_up(context, placeholder.backend):
+                self._destination.ask_for_source(context, placeholder)
                 # The node answers, so some blocks may be unreadable.
                 local.copy_one_by_one()
 

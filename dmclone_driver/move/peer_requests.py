@@ -55,29 +55,29 @@ class PeerRequests:
             'ask peer', self.ask_again)
 
     def release(self, context: cinder_context.RequestContext,
-                source: Placeholder) -> None:
+                placeholder: Placeholder) -> None:
         """Record that a source is not needed, and tell its node.
 
         If its node is lost, only delete its row.
         """
-        if records.release(context, source.id):
-            self.ask(context, source, Request.RELEASE)
+        if records.release(context, placeholder.id):
+            self.ask(context, placeholder, Request.RELEASE)
             return
-        now = records.placeholder(context, source.id)
+        now = records.placeholder(context, placeholder.id)
         if now is not None and now.state == State.LOST:
             self.forget_source(context, now)
 
     def forget_source(self, context: cinder_context.RequestContext,
-                      source: Placeholder) -> None:
+                      placeholder: Placeholder) -> None:
         """Delete the row of a lost source.
 
         If it was a clone, release its own source: nothing else would.
         """
-        further = records.placeholder(context, source.name_id)
+        further = records.placeholder(context, placeholder.name_id)
         if further is not None:
             self.release(context, further)
-        records.destroy(context, source.id)
-        self.pending.pop(source.id, None)
+        records.destroy(context, placeholder.id)
+        self.pending.pop(placeholder.id, None)
 
     def ask(self, context: cinder_context.RequestContext,
             placeholder: Placeholder, what: Request, sealed: bool = False,
@@ -122,15 +122,16 @@ class PeerRequests:
         self.pending.pop(placeholder.id, None)
 
     def remember_to_activate(self, context: cinder_context.RequestContext,
-                             source: Placeholder) -> None:
+                             placeholder: Placeholder) -> None:
         """Queue ACTIVATE for a volume's new home, which may not know yet.
 
-        :param source: its row, after the switchover
+        :param placeholder: of its source
         """
-        owner = records.owner_row(context, source.id)
+        owner = records.owner_row(context, placeholder.id)
         if owner is not None and placeholders.state_of(owner) != State.LOST:
-            self.pending[source.id] = Wanted(
-                records.backend_of(owner), Request.ACTIVATE, source.volume_id)
+            self.pending[placeholder.id] = Wanted(
+                records.backend_of(owner), Request.ACTIVATE,
+                placeholder.volume_id)
 
     def ask_again(self, context: cinder_context.RequestContext,
                   volume_id: str | None = None,

@@ -38,15 +38,15 @@ def refused(volume: objects.Volume, peer: Peer,
                                  reason=reason)
 
 
-def is_complete(volume: objects.Volume, source: Placeholder | None,
+def is_complete(volume: objects.Volume, placeholder: Placeholder | None,
                 lv: LogicalVolume | None) -> bool:
     """Whether LVM says that a volume no longer needs its source.
 
-    :param source: the placeholder of a volume's source, or None
+    :param placeholder: of a volume's source, or None
     :param lv: the volume's logical volume here, or None
     """
-    return (source is not None and lv is not None and
-            source.state == State.SWITCHED and
+    return (placeholder is not None and lv is not None and
+            placeholder.state == State.SWITCHED and
             not records.prepared_move(volume) and lv.complete)
 
 
@@ -75,12 +75,12 @@ class Preflight:
             raise refused(volume, peer, _(
                 'it is still being filled, with an image for example; wait '
                 'for that to end'))
-        source = records.placeholder(context, volume.name_id)
-        if source is not None and source.state == State.LOST:
+        placeholder = records.placeholder(context, volume.name_id)
+        if placeholder is not None and placeholder.state == State.LOST:
             raise refused(volume, peer, _(
                 'part of its data was on %(lost)s, which is lost; copy what '
                 'can be read of it on %(node)s') % {
-                    'lost': source.host, 'node': self._backend.node})
+                    'lost': placeholder.host, 'node': self._backend.node})
         if self._backend.group.lv_has_snapshot(volume.name):
             raise refused(volume, peer, _(
                 'it has snapshots, which stay on %s; delete them, or attach '

@@ -122,10 +122,11 @@ class Source:
 
         Takes no lock: the initiator's node calls this while it holds its own.
         """
-        source = records.placeholder(context, placeholder_id)
-        return (source is not None and source.state == State.SWITCHED and
-                source.backend == self._backend.host and
-                self.close(Names(source.name_id), source.id))
+        placeholder = records.placeholder(context, placeholder_id)
+        return (placeholder is not None and
+                placeholder.state == State.SWITCHED and
+                placeholder.backend == self._backend.host and
+                self.close(Names(placeholder.name_id), placeholder.id))
 
     def close(self, names: Names, placeholder_id: str,
               flush: bool = True) -> bool:
@@ -172,26 +173,27 @@ class Source:
 
     def _release(self, context: cinder_context.RequestContext,
                  placeholder_id: str) -> None:
-        source = records.placeholder(context, placeholder_id)
-        if source is None or source.backend != self._backend.host:
+        placeholder = records.placeholder(context, placeholder_id)
+        if placeholder is None or placeholder.backend != self._backend.host:
             return
-        if source.state != State.RELEASED:
+        if placeholder.state != State.RELEASED:
             raise cinder_exception.VolumeDriverException(message=_(
                 'by the database as this node reads it, source %(name_id)s '
                 'of volume %(volume)s is %(state)s, not released') % {
-                    'name_id': source.name_id, 'state': source.state,
-                    'volume': source.volume_id})
-        with self._backend.lock(source.volume_id):
-            self._teardown.cut_loose(context, source)
+                    'name_id': placeholder.name_id, 'state': placeholder.state,
+                    'volume': placeholder.volume_id})
+        with self._backend.lock(placeholder.volume_id):
+            self._teardown.cut_loose(context, placeholder)
         # The volume may move back to this node while the source is cleared.
-        with self._backend.lock(source.id):
-            if records.get(context, source.id) is None:
+        with self._backend.lock(placeholder.id):
+            if records.get(context, placeholder.id) is None:
                 # Another request has just deleted it.
                 return
-            self._teardown.delete_data(context, source)
-            records.destroy(context, source.id)
+            self._teardown.delete_data(context, placeholder)
+            records.destroy(context, placeholder.id)
         LOG.info('Deleted source %(name_id)s of volume %(volume)s.',
-                 {'name_id': source.name_id, 'volume': source.volume_id})
+                 {'name_id': placeholder.name_id,
+                  'volume': placeholder.volume_id})
 
     def release_again(self, context: cinder_context.RequestContext) -> None:
         """Retry the deletion of sources."""

@@ -65,9 +65,9 @@ class Teardown:
             raise cinder_exception.VolumeIsBusy(volume_name=names.volume)
         self._backend.target.unexport(names.target)
         local.remove(EXPORT)
-        source = records.placeholder(context, row.name_id)
-        if source is not None or (lv is not None and lv.clone):
-            self._drop_clone(names, lv, source)
+        placeholder = records.placeholder(context, row.name_id)
+        if placeholder is not None or (lv is not None and lv.clone):
+            self._drop_clone(names, lv, placeholder)
         if lv is not None and not lv.deleted:
             logical_volumes.tag(lv, logical_volumes.DELETED_TAG)
         steps.reached(Step.CUT_LOOSE, names.name_id)
@@ -76,19 +76,19 @@ class Teardown:
                     row: objects.Volume | Placeholder) -> None:
         """Clear and delete the logical volume after :meth:`cut_loose`."""
         names = Names(row.name_id)
-        source = records.placeholder(context, row.name_id)
+        placeholder = records.placeholder(context, row.name_id)
         # A source's handle refuses writes; the data is cleared through a new
         # one.
         LocalVolume(names).remove(HANDLE)
         deletion.delete_volume(names, self._backend.group,
                                self._backend.configuration)
         steps.reached(Step.DELETED, names.name_id)
-        if source is not None:
-            self._requests.release(context, source)
+        if placeholder is not None:
+            self._requests.release(context, placeholder)
 
     def _drop_clone(self, names: Names,
                     lv: logical_volumes.LogicalVolume | None,
-                    source: Placeholder | None) -> None:
+                    placeholder: Placeholder | None) -> None:
         local = LocalVolume(names)
         if lv is not None:
             # Tagged first: it will look complete, but has stale blocks.
@@ -100,17 +100,17 @@ class Teardown:
             if not local.stop_hydration():
                 # The suspend would wait for a source that does not answer.
                 self._backend.initiator.cut(
-                    source.provider_location if source else None)
+                    placeholder.provider_location if placeholder else None)
                 if not local.fail_without_source():
-                    raise self._still_copying(names, source)
+                    raise self._still_copying(names, placeholder)
             local.drop_clone(lv)
-        self.remove_devices(names, source, GATE, SOURCE)
+        self.remove_devices(names, placeholder, GATE, SOURCE)
         self.forget_metadata(names)
 
     @staticmethod
-    def _still_copying(names: Names, source: Placeholder | None
+    def _still_copying(names: Names, placeholder: Placeholder | None
                        ) -> cinder_exception.VolumeDriverException:
-        location = source and source.provider_location
+        location = placeholder and placeholder.provider_location
         return cinder_exception.VolumeDriverException(message=_(
             'the logical volume of %(path)s cannot be deleted yet: copies '
             'wait for its source on %(host)s, and the iSCSI session to that '
@@ -118,22 +118,22 @@ class Teardown:
             '--logout") or bring that node back, then delete the volume '
             'again.') % {
                 'path': names.path(),
-                'host': source.backend if source else '?',
+                'host': placeholder.backend if placeholder else '?',
                 'iqn': location.split()[1] if location else '?'})
 
-    def remove_devices(self, names: Names, source: Placeholder | None,
+    def remove_devices(self, names: Names, placeholder: Placeholder | None,
                        *roles: str) -> None:
         """Remove a clone's devices and session, but not its metadata.
 
-        :param source: the row that knows its session; None if gone
+        :param placeholder: its row, which knows the session; None if gone
         :param roles: of the devices that are removed first: os-brick takes
             any device on an imported disk for a multipath device
         """
         LocalVolume(names).remove(*roles)
         steps.reached(Step.DISMANTLED, names.name_id)
-        if source is not None:
-            self._backend.initiator.disconnect(source.provider_location,
-                                               source.provider_auth)
+        if placeholder is not None:
+            self._backend.initiator.disconnect(placeholder.provider_location,
+                                               placeholder.provider_auth)
         steps.reached(Step.DISCONNECTED, names.name_id)
 
     def forget_metadata(self, names: Names) -> None:
