@@ -46,9 +46,9 @@ class Arrival:
     def look(self, context: cinder_context.RequestContext, names: Names,
              status: CloneStatus) -> CloneState:
         """Activate or delete a passive clone according to its move."""
-        due = (self._pauses.due('w' + names.name_id, RETRY_WRITE)
+        due = (self._pauses.due(('write', names), RETRY_WRITE)
                if status.written else
-               self._pauses.due(names.name_id, jobs.RETRY_WAITING))
+               self._pauses.due(names, jobs.RETRY_WAITING))
         if not due:
             return CloneState.PASSIVE
         placeholder = records.placeholder(context, names.name_id)
@@ -56,8 +56,8 @@ class Arrival:
             return CloneState.PASSIVE
         state = placeholder.state
         if state == State.ABORTED:
-            self._jobs.start(names.name_id, self._delete_destination,
-                             context, placeholder)
+            self._jobs.start(names, self._delete_destination, context,
+                             placeholder)
             return CloneState.PASSIVE
         if not status.healthy:
             self._troubles.metadata(context, names, status)
@@ -65,7 +65,7 @@ class Arrival:
         if state == State.PREPARED and status.written:
             state = self._take_write(context, names, placeholder)
         if state in (State.SWITCHED, State.LOST):
-            self._jobs.start(names.name_id, self._activate, context, names)
+            self._jobs.start(names, self._activate, context, names)
         return CloneState.PASSIVE
 
     def _delete_destination(self, context: cinder_context.RequestContext,
@@ -81,8 +81,8 @@ class Arrival:
 
     def forget(self, names: Names) -> None:
         """Forget a clone that is not passive any longer."""
-        self._pauses.forget(names.name_id)
-        self._pauses.forget('w' + names.name_id)
+        self._pauses.forget(names)
+        self._pauses.forget(('write', names))
 
     def _take_write(self, context: cinder_context.RequestContext, names: Names,
                     placeholder: Placeholder) -> State:
@@ -127,6 +127,6 @@ class Arrival:
                   {'device': names.path(), 'volume': volume_id})
         if not records.abort(context, volume_id, placeholder.id):
             return State.SWITCHED
-        self._jobs.start(names.name_id, self._delete_destination, context,
+        self._jobs.start(names, self._delete_destination, context,
                          placeholder)
         return State.ABORTED

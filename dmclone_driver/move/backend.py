@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from cinder import context as cinder_context
 from cinder import exception as cinder_exception
 from cinder import objects
+from cinder.volume import volume_utils
 from oslo_log import log as logging
 
 from dmclone_driver.move import jobs
@@ -58,7 +59,7 @@ class Backend:
     @property
     def node(self) -> str:
         """The node's name, as in the host of its cinder-volume."""
-        return self.host.partition('@')[0]
+        return volume_utils.extract_host(self.host, 'host')
 
     def capabilities(self) -> dict[str, Any]:
         """Return the driver's own capabilities for volume types."""
@@ -88,7 +89,7 @@ class Backend:
         if not (row.host and there and records.is_altered(row)) or (
                 records.is_being_made(context, row.id)):
             return
-        if there != row.host.partition('#')[0] == self.host and (
+        if there != volume_utils.extract_host(row.host) == self.host and (
                 self.logical_volume(Names(row.name_id)) is not None):
             # The node was renamed.
             records.set_owner(context, row)

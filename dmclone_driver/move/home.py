@@ -100,8 +100,7 @@ class Home:
         :raises: MoveRefused, MoveFailed
         """
         asked_for = {record.id for record in attachments.live(volume, node)}
-        self._abort_unused_move(context, volume, peer, node, deadline)
-        names = Names(volume.name_id)
+        self._abort_unused_move(context, volume, node, deadline)
         try:
             description = self._preflight.check(context, volume, peer,
                                                 deadline)
@@ -118,38 +117,9 @@ class Home:
                  {'volume': volume.id, 'old': volume.host, 'new': peer.host,
                   'id': placeholder_id})
         try:
-            # The row now has the prepared move, which the export checks.
-            volume.refresh()
-            if records.prepared_move(volume) != placeholder_id:
-                raise preflight.refused(volume, peer, _(
-                    'the database that %s reads does not have the last '
-                    'transactions yet; try again') % self._backend.node)
-            self._source.export(context, volume, description['initiator'])
-            path = self._backend.client.prepare(
-                context, peer.backend_host, self._time_to_prepare(deadline),
-                volume_id=volume.id, placeholder_id=placeholder_id,
-                size=block.size(names.path()),
-                location=volume.provider_location,
-                auth=volume.provider_auth)
-            LOG.info('Volume %(volume)s is prepared on %(new)s.',
-                     {'volume': volume.id, 'new': peer.host})
-            volume.refresh()
-            if asked_for - {record.id for record in
-                            attachments.live(volume, node)}:
-                raise exception.MoveRefused(
-                    volume=volume.id, host=node,
-                    reason=_('the attachment was deleted meanwhile'))
-            moves = not attachments.elsewhere(volume, node)
-            if moves:
-                # Flush while the move can still be aborted if that fails.
-                LocalVolume(names).make_durable()
-            if deadline.passed:
-                raise exception.MoveRefused(
-                    volume=volume.id, host=node,
-                    reason=_('its preparation has taken longer than Cinder '
-                             'waits (rpc_response_timeout); try again'))
-            if moves:
-                self.switch_over(context, volume, deadline)
+            path = self._prepare(context, volume, placeholder_id, peer,
+                                 description['initiator'], deadline)
+            self._switch_if_sole(context, volume, node, asked_for, deadline)
         except Exception as error:
             with excutils.save_and_reraise_exception() as reraise:
                 LOG.warning('Moving volume %(volume)s to %(new)s failed and '
@@ -168,6 +138,55 @@ class Home:
                 reason=(getattr(error, 'msg', None) or
                         str(error)).rstrip('.'))
         return path
+
+    def _prepare(self, context: cinder_context.RequestContext,
+                 volume: objects.Volume, placeholder_id: str, peer: Peer,
+                 initiator: str, deadline: Deadline) -> str:
+        """Export a volume and have the peer build its destination.
+
+        :returns: the handle's path there
+        """
+        # The row now has the prepared move, which the export checks.
+        volume.refresh()
+        if records.prepared_move(volume) != placeholder_id:
+            raise preflight.refused(volume, peer, _(
+                'the database that %s reads does not have the last '
+                'transactions yet; try again') % self._backend.node)
+        self._source.export(context, volume, initiator)
+        path = self._backend.client.prepare(
+            context, peer.backend_host, self._time_to_prepare(deadline),
+            volume_id=volume.id, placeholder_id=placeholder_id,
+            size=block.size(Names(volume.name_id).path()),
+            location=volume.provider_location, auth=volume.provider_auth)
+        LOG.info('Volume %(volume)s is prepared on %(new)s.',
+                 {'volume': volume.id, 'new': peer.host})
+        return path
+
+    def _switch_if_sole(self, context: cinder_context.RequestContext,
+                        volume: objects.Volume, node: str,
+                        asked_for: set[str], deadline: Deadline) -> None:
+        """Switch over a prepared move if no other node has an attachment.
+
+        :param asked_for: ids of the attachments that the move is for
+        :raises: MoveRefused if they are gone, or the time is over
+        """
+        volume.refresh()
+        if asked_for - {record.id for record in
+                        attachments.live(volume, node)}:
+            raise exception.MoveRefused(
+                volume=volume.id, host=node,
+                reason=_('the attachment was deleted meanwhile'))
+        sole = not attachments.elsewhere(volume, node)
+        if sole:
+            # Flush while the move can still be aborted if that fails.
+            LocalVolume(Names(volume.name_id)).make_durable()
+        if deadline.passed:
+            raise exception.MoveRefused(
+                volume=volume.id, host=node,
+                reason=_('its preparation has taken longer than Cinder '
+                         'waits (rpc_response_timeout); try again'))
+        if sole:
+            self.switch_over(context, volume, deadline)
 
     def _time_to_prepare(self, deadline: Deadline) -> float:
         """Return a peer's seconds, less the time reserved for an abort."""
@@ -198,7 +217,7 @@ class Home:
         return True
 
     def _abort_unused_move(self, context: cinder_context.RequestContext,
-                           volume: objects.Volume, peer: Peer, node: str,
+                           volume: objects.Volume, node: str,
                            deadline: Deadline) -> None:
         """Abort a prepared move whose attachment is not complete.
 

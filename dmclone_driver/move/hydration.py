@@ -65,14 +65,14 @@ class Hydration:
             return CloneState.WAITING
         last = (jobs.RETRY_LAST if LocalVolume(names).is_connected() else
                 jobs.RETRY_WAITING)
-        if not self._pauses.due('h' + names.name_id, last):
+        if not self._pauses.due(('hydration', names), last):
             return CloneState.WAITING
         placeholder = records.placeholder(context, names.name_id)
         if placeholder is None:
             LOG.error('The database has no source of %s.', names)
             return CloneState.SICK
-        self._jobs.start(names.name_id, self._start_hydration, context,
-                         names, placeholder)
+        self._jobs.start(names, self._start_hydration, context, names,
+                         placeholder)
         return CloneState.WAITING
 
     def _start_hydration(self, context: cinder_context.RequestContext,
@@ -115,7 +115,7 @@ class Hydration:
         if last is None or last.hydrated != status.hydrated:
             self._progress[names] = fresh
             self._troubles.forget(names)
-            self._pauses.forget('h' + names.name_id)
+            self._pauses.forget(('hydration', names))
             return
         copying = last.copying and bool(status.hydrating)
         if now - last.since < STALLED:
@@ -123,7 +123,7 @@ class Hydration:
             return
         self._progress[names] = fresh
         if copying or requests == last.requests or not status.hydration:
-            self._jobs.start('s' + names.name_id, self._stalled, context,
+            self._jobs.start(('stalled', names), self._stalled, context,
                              names, status)
         else:
             LOG.debug('Hydration of %s made no progress: its guest is busy.',
@@ -168,7 +168,7 @@ class Hydration:
             # copy a region that can't be read, a guest can't overwrite the
             # region either.
             local.stop_hydration()
-            self._pauses.due('h' + names.name_id)
+            self._pauses.due(('hydration', names))
             if self._backend.is_up(context, placeholder.backend):
                 self._destination.ask_for_source(context, placeholder)
                 # The node answers, so some blocks may be unreadable.
@@ -176,6 +176,6 @@ class Hydration:
 
     def forget(self, names: Names) -> None:
         """Forget a clone that is gone."""
-        self._pauses.forget('h' + names.name_id)
+        self._pauses.forget(('hydration', names))
         self._progress.pop(names, None)
         self._one_by_one.pop(names, None)

@@ -15,6 +15,8 @@ from typing import TypeVar
 from cinder import context as cinder_context
 from oslo_log import log as logging
 
+from dmclone_driver.node import names
+
 LOG = logging.getLogger(__name__)
 
 Key = TypeVar('Key')
@@ -84,7 +86,7 @@ class Jobs:
                  time.monotonic) -> None:
         self.pauses = Pauses(clock)
         self._kinds: dict[str, Kind[Any, Any]] = {}
-        self._working: set[str] = set()
+        self._working: set[Any] = set()
 
     def kind(self, name: str, run: collections.abc.Callable[..., Any],
              last: float = RETRY_LAST) -> Kind[Any, Any]:
@@ -104,8 +106,8 @@ class Jobs:
         self._kinds[kind].add(key, details)
 
     def left(self) -> dict[str, list[str]]:
-        """Return the pending jobs, {name of a kind: ids of their objects}."""
-        return {name: [str(key) for key in list(kind)]
+        """Return the pending jobs, {name of a kind: [text of an object]}."""
+        return {name: [names.text(str(key)) for key in list(kind)]
                 for name, kind in self._kinds.items() if kind}
 
     def look(self, context: cinder_context.RequestContext) -> None:
@@ -116,16 +118,18 @@ class Jobs:
             elif self.pauses.due(kind.name, kind.last):
                 self.start(kind.name, kind.run, context)
 
-    def at_work(self, key: str) -> bool:
+    def at_work(self, key: Any) -> bool:
         """Whether a function that was started for a key still runs."""
         return key in self._working
 
-    def start(self, key: str, function: collections.abc.Callable[..., Any],
+    def start(self, key: Any, function: collections.abc.Callable[..., Any],
               *args: Any) -> None:
         """Run a function in the background, one at a time per key.
 
         It may wait for a peer or clear a volume. The caller's thread stays
         free to handle writes that wait at gates.
+
+        :param key: the Names of a clone, or words and Names, for log lines
         """
         if self.at_work(key):
             return
@@ -137,12 +141,14 @@ class Jobs:
             self._working.discard(key)
             raise
 
-    def run(self, key: str, function: collections.abc.Callable[..., Any],
+    def run(self, key: Any, function: collections.abc.Callable[..., Any],
             *args: Any) -> None:
         """Run a job, and log all exceptions."""
         try:
             function(*args)
         except Exception:
-            LOG.exception('Background job %s failed; it is tried again.', key)
+            LOG.exception('Background job "%s" failed; it is tried again.',
+                          ' '.join(map(str, key)) if isinstance(key, tuple)
+                          else key)
         finally:
             self._working.discard(key)

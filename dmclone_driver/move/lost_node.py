@@ -46,7 +46,7 @@ class LostNode:
         self._backend = backend
         self._requests = requests
         self._client = backend.client
-        self.host = '%s@%s' % (node, backend.host.partition('@')[2])
+        self.host = '%s@%s' % (node, peers.backend_name(backend.host))
 
     def run(self, context: cinder_context.RequestContext,
             do_it: bool = False) -> collections.abc.Iterator[plan.Action]:
@@ -247,83 +247,86 @@ class LostNode:
 
     # Placeholders on the lost node
 
-    def _what(self, row: Placeholder) -> str:
+    def _what(self, placeholder: Placeholder) -> str:
         return _('placeholder %(id)s of volume %(volume)s') % {
-            'id': row.id, 'volume': row.volume_id}
+            'id': placeholder.id, 'volume': placeholder.volume_id}
 
     def _prepared(self, context: cinder_context.RequestContext,
-                  row: Placeholder, do_it: bool
+                  placeholder: Placeholder, do_it: bool
                   ) -> collections.abc.Iterator[plan.Action]:
         """Abort a move to the lost node, and delete its row.
 
         The volume's home notices that the row is gone.
         """
         def remove() -> bool:
-            if not records.abort(context, row.volume_id, row.id):
+            if not records.abort(context, placeholder.volume_id,
+                                 placeholder.id):
                 return False
-            records.destroy(context, row.id)
+            records.destroy(context, placeholder.id)
             return True
         yield self._action(
-            do_it, self._what(row),
+            do_it, self._what(placeholder),
             _('abort its move to %s and remove the row: the volume '
               'stays where it is') % self.host,
             remove)
 
     def _aborted(self, context: cinder_context.RequestContext,
-                 row: Placeholder, do_it: bool
+                 placeholder: Placeholder, do_it: bool
                  ) -> collections.abc.Iterator[plan.Action]:
         yield self._action(
-            do_it, self._what(row),
+            do_it, self._what(placeholder),
             _('remove the row: its move to %s was aborted') % self.host,
-            lambda: records.destroy(context, row.id))
+            lambda: records.destroy(context, placeholder.id))
 
     def _released(self, context: cinder_context.RequestContext,
-                  row: Placeholder, do_it: bool
+                  placeholder: Placeholder, do_it: bool
                   ) -> collections.abc.Iterator[plan.Action]:
         yield self._action(
-            do_it, self._what(row),
+            do_it, self._what(placeholder),
             _('remove the row: nothing needs the source on %s') % self.host,
-            lambda: self._requests.forget_source(context, row))
+            lambda: self._requests.forget_source(context, placeholder))
 
     def _lost(self, context: cinder_context.RequestContext,
-              row: Placeholder, do_it: bool
+              placeholder: Placeholder, do_it: bool
               ) -> collections.abc.Iterator[plan.Action]:
         """Delete the row of a lost source whose volume is deleted."""
-        if records.get(context, row.volume_id) is None:
-            yield from self._released(context, row, do_it)
+        if records.get(context, placeholder.volume_id) is None:
+            yield from self._released(context, placeholder, do_it)
 
     def _switched(self, context: cinder_context.RequestContext,
-                  row: Placeholder, do_it: bool
+                  placeholder: Placeholder, do_it: bool
                   ) -> collections.abc.Iterator[plan.Action]:
-        volume = records.get(context, row.volume_id)
-        reader = records.owner_row(context, row.id)
+        volume = records.get(context, placeholder.volume_id)
+        reader = records.owner_row(context, placeholder.id)
         if volume is None or reader is None:
-            yield from self._released(context, row, do_it)
+            yield from self._released(context, placeholder, do_it)
             return
         there, progress = records.backend_of(reader), None
         if there != self.host:
             try:
-                progress = self._client.progress(context, there, row.id)
+                progress = self._client.progress(context, there,
+                                                 placeholder.id)
             except exception.PeerError as error:
-                yield plan.Action(self._what(row), _(
+                yield plan.Action(self._what(placeholder), _(
                     'check whether the volume is complete'), _(
                     '%s. Run this command again when it answers, or forget '
                     'that node first') % error.msg)
                 return
         if progress and progress['complete']:
             yield self._action(
-                do_it, self._what(row),
+                do_it, self._what(placeholder),
                 _('remove the row: the volume is complete on %s') % there,
-                lambda: self._release(context, row))
+                lambda: self._release(context, placeholder))
             return
         if progress and progress['completing']:
-            yield plan.Action(self._what(row), _('remove the row'), _(
+            yield plan.Action(self._what(placeholder), _('remove the row'), _(
                 'all of the volume is on %s, which is still completing it; '
                 'run this command again') % there)
             return
         yield self._action(
-            do_it, self._what(row), self._loss(volume, progress, there),
-            lambda: self._lose(context, row, there))
+            do_it, self._what(placeholder),
+            self._loss(volume, progress, there),
+            lambda: self._lose(context, placeholder, there))
 
     def _loss(self, volume: objects.Volume, progress: dict[str, Any] | None,
               there: str) -> str:
@@ -338,20 +341,21 @@ class LostNode:
         return text
 
     def _release(self, context: cinder_context.RequestContext,
-                 row: Placeholder) -> bool:
-        if not records.release(context, row.id):
+                 placeholder: Placeholder) -> bool:
+        if not records.release(context, placeholder.id):
             return False
-        self._requests.forget_source(context, row)
+        self._requests.forget_source(context, placeholder)
         return True
 
     def _lose(self, context: cinder_context.RequestContext,
-              row: Placeholder, there: str) -> bool:
-        if not records.lose(context, row.id):
+              placeholder: Placeholder, there: str) -> bool:
+        if not records.lose(context, placeholder.id):
             return False
-        volume_id = row.volume_id
+        volume_id = placeholder.volume_id
         LOG.error('Volume %(volume)s has lost data: it needs source %(id)s, '
-                  'and %(host)s is lost.', {'volume': volume_id, 'id': row.id,
-                                            'host': self.host})
+                  'and %(host)s is lost.',
+                  {'volume': volume_id, 'id': placeholder.id,
+                   'host': self.host})
         records.fail(context, volume_id)
         volume = records.get(context, volume_id)
         if volume is not None:
@@ -360,7 +364,7 @@ class LostNode:
             return True
         try:
             # The backend also notices that by itself, some minutes later.
-            self._client.activate(context, there, row.id, True)
+            self._client.activate(context, there, placeholder.id, True)
         except exception.PeerError as error:
             LOG.warning('Requests for volume %(volume)s may wait for some '
                         'minutes until they fail: %(error)s.',

@@ -30,7 +30,12 @@ class Peer:
     @property
     def node(self) -> str:
         """The node's name, as its cinder-volume knows it."""
-        return self.backend_host.partition('@')[0]
+        return volume_utils.extract_host(self.backend_host, 'host')
+
+
+def backend_name(host: str) -> str:
+    """Return the backend's name of ``node@backend``, alike on all nodes."""
+    return host.partition('@')[2]
 
 
 def addresses(node: str) -> set[str]:
@@ -46,8 +51,7 @@ class Peers:
 
     def __init__(self, backend_host: str) -> None:
         """:param backend_host: ``node@backend`` of this service"""
-        self.backend_host = backend_host
-        self.backend = backend_host.partition('@')[2]
+        self.backend = backend_name(backend_host)
 
     def find(self, context: cinder_context.RequestContext,
              connector: dict[str, Any], pool: str | None) -> Peer:
@@ -84,16 +88,18 @@ class Peers:
         found = objects.ServiceList.get_all_by_binary(context.elevated(),
                                                       'cinder-volume')
         return [service for service in found
-                if service.host.partition('@')[2] == self.backend]
+                if backend_name(service.host) == self.backend]
 
     @staticmethod
     def _named(services: collections.abc.Iterable[objects.Service],
                node: str | None) -> objects.Service | None:
         return next((service for service in services
-                     if service.host.partition('@')[0] == node), None)
+                     if volume_utils.extract_host(service.host, 'host') ==
+                     node), None)
 
     @staticmethod
     def _addressed(services: collections.abc.Iterable[objects.Service],
                    address: str | None) -> objects.Service | None:
         return next((service for service in services if address in
-                     addresses(service.host.partition('@')[0])), None)
+                     addresses(volume_utils.extract_host(service.host,
+                                                         'host'))), None)

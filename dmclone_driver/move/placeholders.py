@@ -14,6 +14,7 @@ import json
 
 from cinder.db import models
 from cinder import objects
+from cinder.volume import volume_utils
 
 #: The migration status of a volume which Cinder creates to copy another
 #: volume to it.
@@ -121,7 +122,8 @@ class Placeholder:
 
         Cinder's commands change the host, but not this driver's own field.
         """
-        return (self.row.provider_id or self.row.host or '').partition('#')[0]
+        host = self.row.provider_id or self.row.host
+        return volume_utils.extract_host(host) if host else ''
 
     @property
     def provider_location(self) -> str | None:

@@ -175,7 +175,8 @@ class Preflight:
         if other.state == State.LOST:
             raise exception.DataLost(action=action, volume=volume.id,
                                      host=other.host)
-        ends = [other.host.partition('@')[0], volume.host.partition('@')[0]]
+        ends = [volume_utils.extract_host(row.host, 'host')
+                for row in (other, volume)]
         if records.prepared_move(volume):
             ends.reverse()
         raise exception.NotWhileMoving(action=action, volume=volume.id,

@@ -37,6 +37,7 @@ from cinder.db import api as db_api
 from cinder.db import models
 from cinder import exception as cinder_exception
 from cinder import objects
+from cinder.volume import volume_utils
 from oslo_config import cfg
 from oslo_db import api as oslo_db_api
 from oslo_log import log as logging
@@ -116,12 +117,12 @@ def backend_of(row: objects.Volume) -> str:
     """
     if placeholders.is_placeholder(row):
         return Placeholder(row).backend
-    return (row.host or '').partition('#')[0]
+    return volume_utils.extract_host(row.host) if row.host else ''
 
 
 def recorded_backend(row: objects.Volume) -> str | None:
     """Return the backend that has a row's logical volume, None if unknown."""
-    return row.provider_id and row.provider_id.partition('#')[0]
+    return row.provider_id and volume_utils.extract_host(row.provider_id)
 
 
 def guarding_id(row: objects.Volume) -> str:

@@ -227,41 +227,42 @@ class Recovery:
             steps.reached(Step.OPENED, names.name_id)
 
     def _set_error(self, context: cinder_context.RequestContext,
-                   clone: objects.Volume) -> None:
+                   row: objects.Volume) -> None:
         """Set a volume whose clone cannot be rebuilt to error.
 
         Its status is kept in previous_status.
 
-        :param clone: its own row, or that of a source which it still needs
+        :param row: its own row, or that of a source which it still needs
         """
-        row = self._users_row(context, clone)
-        if row is None or row.status not in (STATUS.AVAILABLE,
-                                             STATUS.IN_USE):
+        volume = self._users_volume(context, row)
+        if volume is None or volume.status not in (STATUS.AVAILABLE,
+                                                   STATUS.IN_USE):
             return
-        row.previous_status = _PREVIOUS % clone.name_id + row.status
-        row.status = STATUS.ERROR
-        row.save()
+        volume.previous_status = _PREVIOUS % row.name_id + volume.status
+        volume.status = STATUS.ERROR
+        volume.save()
         messages.tell_user(
-            row, detail=message_field.Detail.VOLUME_INVALID_STATE)
+            volume, detail=message_field.Detail.VOLUME_INVALID_STATE)
 
     @staticmethod
-    def _users_row(context: cinder_context.RequestContext,
-                   row: objects.Volume) -> objects.Volume | None:
+    def _users_volume(context: cinder_context.RequestContext,
+                      row: objects.Volume) -> objects.Volume | None:
         return (records.get(context, records.guarding_id(row))
                 if placeholders.is_placeholder(row) else row)
 
     def _clear_error(self, context: cinder_context.RequestContext,
-                     clone: objects.Volume) -> None:
+                     row: objects.Volume) -> None:
         """Restore the status of a volume whose metadata has been found."""
-        row = self._users_row(context, clone)
-        mark = _PREVIOUS % clone.name_id
-        if row is None or not (row.previous_status or '').startswith(mark):
+        volume = self._users_volume(context, row)
+        mark = _PREVIOUS % row.name_id
+        if volume is None or not (volume.previous_status or
+                                  '').startswith(mark):
             return
-        row.refresh()
-        if row.status == STATUS.ERROR:
-            row.status = row.previous_status.removeprefix(mark)
-        row.previous_status = None
-        row.save()
+        volume.refresh()
+        if volume.status == STATUS.ERROR:
+            volume.status = volume.previous_status.removeprefix(mark)
+        volume.previous_status = None
+        volume.save()
 
     def _resume_local(self, context: cinder_context.RequestContext) -> None:
         """Do the slow work that needs neither peers nor a message bus."""

@@ -53,7 +53,7 @@ class Restorer:
                 'volume %s is not in the database: take its logical volume '
                 'over with "cinder manage"') % volume_id)
         here = self._opened(volume_id)
-        self._refuse_known(context, volume, here)
+        self._refuse_known(volume, here)
         names, lv = self._next(context, volume, here)
         self._refuse_rows(context, volume, names)
         done = not do_it or self._do(context, volume, names)
@@ -77,8 +77,7 @@ class Restorer:
                 'nodes') % volume_id)
         return found
 
-    def _refuse_known(self, context: cinder_context.RequestContext,
-                      volume: objects.Volume,
+    def _refuse_known(self, volume: objects.Volume,
                       here: dict[Names, LogicalVolume]) -> None:
         """Refuse a volume that needs no restoring.
 

@@ -156,8 +156,8 @@ class Source:
     def release_soon(self, context: cinder_context.RequestContext,
                      placeholder_id: str) -> None:
         """Start the deletion of a released source; do not wait for it."""
-        self._backend.jobs.start('release ' + placeholder_id, self.release,
-                                 context, placeholder_id)
+        self._backend.jobs.start(('release source', Names(placeholder_id)),
+                                 self.release, context, placeholder_id)
 
     def release(self, context: cinder_context.RequestContext,
                 placeholder_id: str) -> None:

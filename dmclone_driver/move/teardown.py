@@ -17,6 +17,7 @@ from dmclone_driver.move import records
 from dmclone_driver.node import deletion
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node import initiator
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
@@ -119,7 +120,7 @@ class Teardown:
             'again.') % {
                 'path': names.path(),
                 'host': placeholder.backend if placeholder else '?',
-                'iqn': location.split()[1] if location else '?'})
+                'iqn': initiator.iqn_of(location) if location else '?'})
 
     def remove_devices(self, names: Names, placeholder: Placeholder | None,
                        *roles: str) -> None:

@@ -118,8 +118,8 @@ class Watcher:
             if self._outages.reads_wait(names):
                 # The suspend would wait, too, and all requests during it.
                 return CloneState.WAITING
-            self._jobs.start(names.name_id, self._completion.complete,
-                             context, names)
+            self._jobs.start(names, self._completion.complete, context,
+                             names)
             return CloneState.COMPLETE
         self._hydration.look(context, names, status)
         return (CloneState.HYDRATING if status.hydration else

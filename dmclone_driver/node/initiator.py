@@ -51,6 +51,11 @@ def properties(location: str, auth: str) -> dict[str, Any]:
             'auth_password': password}
 
 
+def iqn_of(location: str) -> str:
+    """Return the iSCSI name of a source from its provider_location."""
+    return location.split()[1]
+
+
 class Initiator:
     """iSCSI sessions to the sources of this node's destinations."""
 
@@ -163,7 +168,7 @@ class Initiator:
         :param location: provider_location; without one there is no session
         """
         if location:
-            self.log_out(location.split()[1])
+            self.log_out(iqn_of(location))
 
     @staticmethod
     def targets() -> list[str]:
@@ -228,7 +233,7 @@ class Initiator:
         self.cut(location)
         self._connector.disconnect_volume(
             properties(location, auth), None, force=True, ignore_errors=True)
-        iqn = location.split()[1]
+        iqn = iqn_of(location)
         if iqn in self.targets():
             raise cinder_exception.VolumeDriverException(message=_(
                 'Ending the iSCSI session to %s failed; see the log of '

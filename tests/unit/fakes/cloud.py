@@ -444,7 +444,7 @@ class Node:
 
     def left(self, kind):
         """Return ids of what jobs of a kind are still about."""
-        return self.jobs.left().get(kind, [])
+        return [str(key) for key in self.jobs._kinds[kind]]
 
     @property
     def preflight(self):
