@@ -69,6 +69,9 @@ class Connections:
             self._refuse_encryption(context, volume)
             peer = self._find_peer(context, volume, connector)
             if peer is None:
+                # Both would use the volume's provider_location.
+                self._home.abort_unused_move(context, volume,
+                                             connector['host'], deadline)
                 return self._connect_remote(context, volume, connector)
             if peer.backend_host == self._backend.host:
                 return self._connect_at_home(volume)

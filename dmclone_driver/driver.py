@@ -122,8 +122,6 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """
         # Before any check that can fail: guests wait for these handles.
         devices.resume_left()
-        if self.configuration.lvm_type == 'auto':
-            self.configuration.lvm_type = 'default'
         checks.check_kernel(self.configuration)
         backend = self.open_backend()
         if self._server is None:
@@ -136,6 +134,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         :returns: :class:`dmclone_driver.move.backend.Backend`
         :raises: BadConfiguration
         """
+        if self.configuration.lvm_type == 'auto':
+            # Cinder would choose "thin", and create a thin pool in any group
+            # that has none (cinder/brick/local_dev/lvm.py, LVM.__init__).
+            self.configuration.lvm_type = 'default'
         checks.check_options(self.configuration)
         checks.check_alone(self.configuration, DMCloneVolumeDriver)
         checks.check_group(self.configuration,
@@ -524,6 +526,14 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         volume.refresh()
         new_volume.refresh()
         records.exchange_owners(context, volume, new_volume)
+        # A prepared move is aborted now, and its export is not in the row.
+        new_volume.refresh()
+        lv = self._backend.logical_volume(_names(new_volume))
+        if lv is not None and lv.tagged(logical_volumes.OPENED_TAG) == (
+                new_volume.id):
+            # The tag has to name the volume that stays.
+            logical_volumes.retag(lv, logical_volumes.OPENED_TAG,
+                                  logical_volumes.OPENED_TAG + volume.id)
         # Without provider_id, which Cinder itself exchanges, once.
         return {'_name_id': new_volume.name_id,
                 'provider_location': new_volume.provider_location}

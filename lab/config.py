@@ -144,7 +144,7 @@ def cinder_control(coordination):
 def _backend(name, group, ip, choices):
     return {
         'volume_backend_name': name,
-        'volume_group': group, 'lvm_type': 'default',
+        'volume_group': group,
         'volumes_dir': '/var/lib/cinder/volumes',
         'volume_clear': 'zero', 'volume_clear_size': '64',
         'target_helper': _HELPERS[choices.target],

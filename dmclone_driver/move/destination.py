@@ -215,7 +215,9 @@ class Destination:
             answers = not lost and (
                 sealed or self._ask_to_seal(context, placeholder))
             with self._backend.lock(volume_id):
-                self.rebuild(names)
+                # With a closed gate: open() decides who may write, and tags
+                # the logical volume first.
+                self.rebuild(names, passive=True)
                 clone = names.of(HANDLE) in dmsetup.clones()
                 if clone and sysfs.is_suspended(names.of(GATE)):
                     owner = records.owner_row(context, placeholder_id)
@@ -445,7 +447,8 @@ class Destination:
             if placeholder is None:
                 # Another request has just deleted it.
                 return True
-            if placeholder.state in (State.SWITCHED, State.RELEASED):
+            if placeholder.state in (State.SWITCHED, State.RELEASED,
+                                     State.LOST):
                 return False
             if placeholder.state == State.ABORTED:
                 return self._delete_aborted(names, placeholder)

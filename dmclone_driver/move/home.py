@@ -100,7 +100,7 @@ class Home:
         :raises: MoveRefused, MoveFailed
         """
         asked_for = {record.id for record in attachments.live(volume, node)}
-        self._abort_unused_move(context, volume, node, deadline)
+        self.abort_unused_move(context, volume, node, deadline)
         try:
             description = self._preflight.check(context, volume, peer,
                                                 deadline)
@@ -216,11 +216,12 @@ class Home:
         volume.refresh()
         return True
 
-    def _abort_unused_move(self, context: cinder_context.RequestContext,
-                           volume: objects.Volume, node: str,
-                           deadline: Deadline) -> None:
+    def abort_unused_move(self, context: cinder_context.RequestContext,
+                          volume: objects.Volume, node: str,
+                          deadline: Deadline) -> None:
         """Abort a prepared move whose attachment is not complete.
 
+        :param node: the host of the attachment that is being made
         :raises: MoveRefused if the attachment is complete, or the volume has
             just moved
         """
@@ -301,8 +302,7 @@ class Home:
         :param deleting: whether the volume is deleted afterwards
         :returns: False if the move was switched over, either now because the
             destination was written, or earlier by the evidence of LVM; when
-            deleting also if the peer answers that it cannot delete the
-            destination
+            deleting also if the peer has not deleted the destination
         """
         placeholder_id = placeholder_id or records.prepared_move(volume)
         if placeholder_id is None:
@@ -312,7 +312,7 @@ class Home:
             # Cinder has copied this row from that of a moving volume.
             return True
         if placeholder is not None and placeholder.state in (
-                State.SWITCHED, State.RELEASED):
+                State.SWITCHED, State.RELEASED, State.LOST):
             # The answer to the switchover was lost. The placeholder stands
             # for the source by now.
             self.prepared.pop(volume.id, None)
@@ -323,8 +323,9 @@ class Home:
         answer = self._delete_destination(
             context, placeholder, deadline.left(DELETE_TIMEOUT)
             if deadline else DELETE_TIMEOUT)
-        if answer is Answer.FAILED and deleting:
-            # The peer may be the volume's home and need this source.
+        if answer in (Answer.FAILED, Answer.NONE) and deleting:
+            # The peer may be the volume's home and need this source, if the
+            # database has lost the switchover.
             return False
         if answer is Answer.WRITTEN:
             if records.prepared_move(volume) == placeholder_id:

@@ -139,17 +139,30 @@ class Leftovers:
 
         :param reported: whether its logical volume is already reported
         """
-        return [*self._targets(names, remove),
+        sealed = self._sealed(names)
+        return [*self._targets(names, remove, sealed),
                 *self._sessions(names, remove),
-                *self._devices(names, remove),
+                *self._devices(names, remove, sealed),
                 *self._logical_volumes(names, remove, reported)]
 
-    def _targets(self, names: Names,
-                 remove: bool) -> collections.abc.Iterator[Leftover]:
+    def _sealed(self, names: Names) -> str | None:
+        """Return why the devices of a source are kept, or None."""
+        lv = self._backend.logical_volume(names)
+        if lv is None or not lv.sealed:
+            return None
+        return _('a volume on another node may read it; if none does, run '
+                 '"lvchange --deltag %(tag)s%(move)s %(lv)s" and this command '
+                 'again') % {
+                     'tag': logical_volumes.SEALED_TAG,
+                     'move': lv.tagged(logical_volumes.SEALED_TAG),
+                     'lv': lv.full_name}
+
+    def _targets(self, names: Names, remove: bool, sealed: str | None
+                 ) -> collections.abc.Iterator[Leftover]:
         if names.target in self._backend.target.names():
-            if remove:
+            if remove and not sealed:
                 self._backend.target.unexport(names.target)
-            yield Leftover(_('target %s') % names.target)
+            yield Leftover(_('target %s') % names.target, sealed)
 
     def _sessions(self, names: Names,
                   remove: bool) -> collections.abc.Iterator[Leftover]:
@@ -163,14 +176,14 @@ class Leftovers:
                 self._backend.initiator.log_out(iqn)
             yield Leftover(_('session to %s') % iqn, kept)
 
-    def _devices(self, names: Names,
-                 remove: bool) -> collections.abc.Iterator[Leftover]:
-        """Return leftover devices; keep clones, and handles in use.
+    def _devices(self, names: Names, remove: bool, sealed: str | None
+                 ) -> collections.abc.Iterator[Leftover]:
+        """Return leftover devices; keep clones, sources, handles in use.
 
         The data of all devices but a clone is in the devices below.
         """
         local = LocalVolume(names)
-        kept = None
+        kept = sealed
         if local.is_open():
             kept = _('the handle is open')
         elif names.of(HANDLE) in dmsetup.clones():

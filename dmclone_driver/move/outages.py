@@ -103,9 +103,13 @@ class Outages:
         self.lost.discard(names)
         self._jobs.pauses.forget(names)
 
-    def reads_wait(self, names: Names) -> bool:
-        """Whether requests wait for a source whose session is lost."""
-        return names in self.lost and sysfs.in_flight(names.of(SOURCE)) > 0
+    @staticmethod
+    def reads_wait(names: Names) -> bool:
+        """Whether requests wait for a clone's source.
+
+        Its session may be lost although the kernel has not noticed yet.
+        """
+        return sysfs.in_flight(names.of(SOURCE)) > 0
 
     def _ask(self) -> None:
         """Ask for the sources of lost sessions, in the background."""

@@ -382,6 +382,11 @@ def _columns(found: placeholders.Record) -> dict[str, str]:
             'migration_status': MIGRATION_STATUS + found.volume}
 
 
+def _is_on(host: str) -> sqlalchemy.ColumnElement[bool]:
+    """Return the condition that a row's host is a pool of a backend."""
+    return models.Volume.host.startswith(host + '#', autoescape=True)
+
+
 def altered(context: cinder_context.RequestContext, host: str) -> list[str]:
     """Return the ids of rows of a backend that Cinder's commands changed.
 
@@ -390,7 +395,7 @@ def altered(context: cinder_context.RequestContext, host: str) -> list[str]:
     with db_api.main_context_manager.reader.using(context):
         volume = models.Volume
         return [row_id for row_id, in context.session.query(volume.id).filter(
-            volume.deleted.is_(False), volume.host.startswith(host),
+            volume.deleted.is_(False), _is_on(host),
             volume.migration_status.is_(None) |
             ~volume.migration_status.startswith(placeholders.COPY_STATUS),
             sqlalchemy.or_(
@@ -412,7 +417,7 @@ def prepared_on(context: cinder_context.RequestContext,
         volume = models.Volume
         return dict(context.session.query(
             volume.id, volume.replication_driver_data).filter(
-                volume.deleted.is_(False), volume.host.startswith(host),
+                volume.deleted.is_(False), _is_on(host),
                 volume.replication_driver_data != '',
                 ~volume.replication_driver_data.startswith('{')).all())
 
@@ -571,8 +576,8 @@ def abort(session: orm.Session, volume_id: str,
     """
     volume, placeholder = _lock(session, volume_id, placeholder_id)
     if placeholder is not None and (
-            placeholders.state_of(placeholder) in (State.SWITCHED,
-                                                   State.RELEASED)):
+            placeholders.state_of(placeholder) in (
+                State.SWITCHED, State.RELEASED, State.LOST)):
         return False
     _abort(session, volume, placeholder, placeholder_id)
     return True

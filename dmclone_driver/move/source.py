@@ -174,14 +174,17 @@ class Source:
     def _release(self, context: cinder_context.RequestContext,
                  placeholder_id: str) -> None:
         placeholder = records.placeholder(context, placeholder_id)
-        if placeholder is None or placeholder.backend != self._backend.host:
+        if placeholder is None:
             return
+        # Checked first: an old state of the row has the destination's host.
         if placeholder.state != State.RELEASED:
             raise cinder_exception.VolumeDriverException(message=_(
                 'by the database as this node reads it, source %(name_id)s '
                 'of volume %(volume)s is %(state)s, not released') % {
                     'name_id': placeholder.name_id, 'state': placeholder.state,
                     'volume': placeholder.volume_id})
+        if placeholder.backend != self._backend.host:
+            return
         with self._backend.lock(placeholder.volume_id):
             self._teardown.cut_loose(context, placeholder)
         # The volume may move back to this node while the source is cleared.

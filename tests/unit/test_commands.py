@@ -6,6 +6,7 @@ import subprocess
 import sys
 import uuid
 
+from cinder.brick.local_dev import lvm
 from cinder.db import api as db_api
 import ddt
 from oslo_config import cfg
@@ -16,6 +17,7 @@ from dmclone_driver.cmd import reconcile
 from dmclone_driver import driver
 from dmclone_driver.move import jobs
 from tests.unit import base
+from tests.unit.fakes import cloud
 
 
 class ProgramTestCase(base.PlainTestCase):
@@ -28,6 +30,26 @@ class ProgramTestCase(base.PlainTestCase):
               'print(program.load_driver()[0].DMCloneVolumeDriver.VERSION)')],
             check=True, capture_output=True, text=True).stdout
         self.assertEqual(driver.DMCloneVolumeDriver.VERSION, out.strip())
+
+
+class OpenBackendTestCase(base.CloudTestCase):
+
+    def test_no_thin_pool_is_created(self):
+        """Cinder creates one in each group if lvm_type stays 'auto'."""
+        cfg.CONF.set_override('lvm_type', 'auto', group=cloud.BACKEND)
+        self.addCleanup(cfg.CONF.clear_override, 'lvm_type',
+                        group=cloud.BACKEND)
+        self.patch('cinder.volume.volume_utils.supports_thin_provisioning',
+                   return_value=True)
+        self.addCleanup(lvm.LVM.reset_mock)
+        with self.cloud.on(self.b):
+            lvm.LVM.reset_mock()
+            driver.DMCloneVolumeDriver(
+                configuration=self.b.driver.configuration,
+                host=self.b.host).open_backend()
+        self.assertEqual(
+            ['default'], [call.kwargs['lvm_type'] for call in
+                          lvm.LVM.call_args_list if 'lvm_type' in call.kwargs])
 
 
 @ddt.ddt

@@ -16,6 +16,7 @@ from dmclone_driver import exception
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from tests.unit import base
@@ -319,6 +320,23 @@ class VolumesTestCase(DriverTestCase):
         self.assertEqual([Names(other.id).of('handle')],
                          list(self.a.kernel.devices))
 
+    def test_migration_of_volumes_that_have_moved(self):
+        """Neither a prepared move's export nor the old id is left."""
+        new = self.b.create(migration_status='target:' + self.volume.id)
+        self.cloud.attach(new, self.a)
+        self.cloud.attachment(new, self.a)
+        self.cloud.attach(new, self.b)
+        new = self.cloud.row(new.id)
+        self.assertIsNotNone(new.provider_location)
+        update = self.driver.update_migrated_volume(
+            self.context, self.row(), new, 'available')
+        self.assertEqual({'_name_id': new.name_id, 'provider_location': None},
+                         update)
+        with self.cloud.on(self.a):
+            lv = self.a.backend.logical_volume(Names(new.name_id))
+        self.assertEqual(self.volume.id,
+                         lv.tagged(logical_volumes.OPENED_TAG))
+
     def test_migration_keeps_the_logical_volumes_name(self):
         other = self.a.create()
         self.assertEqual({'_name_id': other.id, 'provider_location': None},
@@ -540,6 +558,37 @@ class ConnectionTestCase(DriverTestCase):
         data = self.connect(host='laptop', ip='198.51.100.1')
         self.assertEqual('iscsi', data['driver_volume_type'])
         self.assertEqual(1, len(self.cloud.rows()))
+
+    def prepare_move(self, status):
+        """Prepare a move to B, as a live migration does."""
+        self.override('dmclone_remote_attach', True)
+        self.connections._target_driver = Remote()
+        self.cloud.attachment(self.volume, self.a)
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.set_attach_status(self.volume, self.b, status)
+        self.cloud.attachment(self.volume, self.a, host='laptop')
+
+    def test_remote_attachment_during_a_migration(self):
+        """The move's export is not replaced by another."""
+        self.prepare_move('attached')
+        location = self.row().provider_location
+        error = self.assertRaises(
+            exception.MoveRefused, self.connect, host='laptop',
+            ip='198.51.100.1')
+        self.assertIn('migration', error.msg)
+        self.assertEqual(location, self.row().provider_location)
+
+    def test_remote_attachment_after_a_failed_attempt(self):
+        """Its prepared move is aborted first; nothing of it is left."""
+        self.prepare_move('attaching')
+        data = self.connect(host='laptop', ip='198.51.100.1')
+        self.assertEqual('iscsi', data['driver_volume_type'])
+        self.assertEqual(Remote.location(self.volume),
+                         self.row().provider_location)
+        self.cloud.settle()
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual({}, self.b.kernel.disks)
+        self.assertEqual({}, self.a.target.exports)
 
     def test_remote_attachment_and_one_that_fails(self):
         """Cinder asks to end the export then; a guest still uses it."""

@@ -17,6 +17,7 @@ import ddt
 
 from dmclone_driver import exception
 from dmclone_driver.move import records
+from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import Names
 from tests.unit import base
 
@@ -55,6 +56,41 @@ class RestoredTestCase(base.CloudTestCase):
         if reached == 'complete':
             self.cloud.watch(3)
             self.assertEqual('linear', self.b.kernel.get(self.path).kinds)
+
+    def opened(self):
+        """Return the id that the tag of an opened volume holds, on B."""
+        with self.cloud.on(self.b):
+            return self.b.backend.logical_volume(self.there).tagged(
+                logical_volumes.OPENED_TAG)
+
+    @ddt.data('switched', 'complete')
+    def test_peer_has_rebooted_while_prepared(self, reached):
+        """Its start builds no devices: the switchover does, with a tag."""
+        self.cloud.attachment(self.volume, self.a)
+        path = self.cloud.attach(self.volume, self.b)
+        self.there, = (Names(row.id) for row in self.cloud.placeholders())
+        self.save('prepared')
+        self.b.reboot()
+        self.b.start()
+        self.cloud.settle()
+        self.cloud.detach(self.volume, self.a)
+        self.assertTrue(self.b.kernel.write(path))
+        self.assertEqual(self.volume.id, self.opened())
+        if reached == 'complete':
+            self.cloud.watch(3)
+        self.restore('prepared')
+        self.restart('b')
+        self.assertIn('volume-' + self.there.name_id, self.b.lvm.names())
+        self.assertEqual(self.volume.id, self.opened())
+
+    def test_tag_that_was_lost(self):
+        """A start sets it before it opens the gate of a written clone."""
+        self.live('hydrating')
+        self.b.lvm.at('/dev/volumes/volume-' + self.there.name_id)[
+            'tags'].discard(logical_volumes.OPENED_TAG + self.volume.id)
+        self.assertIsNone(self.opened())
+        self.restart('b')
+        self.assertEqual(self.volume.id, self.opened())
 
     def restore(self, when):
         """Put the rows back."""
@@ -137,9 +173,9 @@ class RestoredTestCase(base.CloudTestCase):
             self.a.driver.terminate_connection(row, self.b.connector)
 
     @ddt.data(*itertools.product((None, fake_constants.GROUP_ID),
-                                 (True, False)))
+                                 ('stopped', 'rebooted', 'down')))
     @ddt.unpack
-    def test_home_that_was_never_told(self, group, rebooted):
+    def test_home_that_was_never_told(self, group, peer):
         """It was down when the guest began to write."""
         self.cloud.attachment(self.volume, self.a)
         path = self.cloud.attach(self.volume, self.b)
@@ -150,8 +186,9 @@ class RestoredTestCase(base.CloudTestCase):
         self.cloud.watch(2, hydrate=False)
         self.assertEqual(self.b.pool, self.row().host)
         self.restore('prepared')
-        (self.b.reboot if rebooted else self.b.stop)()
-        self.b.start()
+        (self.b.reboot if peer == 'rebooted' else self.b.stop)()
+        if peer != 'down':
+            self.b.start()
         self.a.start()
         row = self.row()
         if row.host == self.a.pool:

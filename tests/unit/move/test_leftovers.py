@@ -86,9 +86,23 @@ class ReconcilerTestCase(base.CloudTestCase):
         self.assertNotIn(None, found.values())
         self.assertIn(handle, self.a.kernel.devices.values())
 
-    def test_source_that_nobody_knows(self):
+    def test_sealed_source_stays(self):
+        """A running clone may still read it, whatever the rows say."""
         self.cloud.attach(self.volume, self.b)
         self.forget_all()
+        before = self.picture(self.a)
+        found = self.reconcile(self.a, remove=True)
+        self.assertEqual(before, self.picture(self.a))
+        name = Names(self.volume.id)
+        for what in ('target ' + name.target, 'device ' + name.of('export'),
+                     'device ' + name.of('handle')):
+            self.assertIn('lvchange --deltag dmclone.sealed=', found[what])
+
+    def test_source_that_nobody_knows(self):
+        """Once the operator has removed its seal."""
+        self.cloud.attach(self.volume, self.b)
+        self.forget_all()
+        self.a.lvm.at('/dev/volumes/volume-' + self.volume.id)['tags'].clear()
         found = self.reconcile(self.a, remove=True)
         self.assertIn(ONLY_COPY, found.pop(
             'logical volume volumes/volume-' + self.volume.id))

@@ -259,7 +259,11 @@ class HydrationTestCase(OutageTestCase):
         self.assertEqual('linear', self.handle.kinds)
 
     def test_complete_while_a_read_is_on_its_way(self):
+        """Its session may be lost without a sign of it yet."""
         self.handle.clone.bitmap['hydrated'] = self.handle.clone.total
         self.b.kernel.stuck[self.names.of(SOURCE)] = 1
+        self.watch()
+        self.assertEqual('clone', self.handle.kinds)
+        self.b.kernel.stuck.clear()
         self.watch()
         self.assertEqual('linear', self.handle.kinds)

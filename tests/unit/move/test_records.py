@@ -315,6 +315,15 @@ class AbortTestCase(RecordsTestCase):
         self.assertIs(False, self.abort(placeholder_id))
         self.assertEqual(before, self.raw(self.volume.id, placeholder_id))
 
+    def test_after_loss(self):
+        placeholder_id = self.begin()
+        records.switch_over(self.context, self.volume.id, placeholder_id)
+        self.assertTrue(records.lose(self.context, placeholder_id))
+        self.assertIs(False, records.abort(self.context, self.volume.id,
+                                           placeholder_id))
+        self.assertEqual(State.LOST, records.placeholder(
+            self.context, placeholder_id).state)
+
     def test_after_release(self):
         placeholder_id = self.begin()
         records.switch_over(self.context, self.volume.id, placeholder_id)
@@ -346,6 +355,25 @@ class AbortTestCase(RecordsTestCase):
         self.assertAllOrNothing(
             lambda: self.abort(placeholder_id),
             lambda: self.raw(self.volume.id, placeholder_id))
+
+
+class OfABackendTestCase(RecordsTestCase):
+    """Rows of a backend whose name another backend's begins with."""
+
+    def test_others(self):
+        self.begin()
+        admin = self.context.elevated()
+        self.assertEqual([self.volume.id],
+                         list(records.prepared_on(admin, 'node1@dmclone')))
+        for other in ('node1@dmclon', 'node_@dmclone', 'node1@dmclone2'):
+            self.assertEqual({}, records.prepared_on(admin, other))
+        row = self.read(self.volume.id)
+        row.provider_id = B
+        row.save()
+        self.assertEqual([self.volume.id],
+                         records.altered(admin, 'node1@dmclone'))
+        for other in ('node1@dmclon', 'node_@dmclone', 'node1@dmclone2'):
+            self.assertEqual([], records.altered(admin, other))
 
 
 class ReleaseTestCase(RecordsTestCase):

@@ -69,6 +69,32 @@ class ExportTestCase(SourceTestCase):
         self.assertEqual([], self.cloud.steps.log)
 
 
+class StaleReadTestCase(SourceTestCase):
+
+    def test_release_reads_an_old_row(self):
+        """The destination's host is no reason to forget the request."""
+        self.cloud.attachment(self.volume, self.a)
+        self.cloud.attach(self.volume, self.b)
+        old, = self.cloud.placeholders()
+        old = records.placeholder(self.context, old.id)
+        self.cloud.detach(self.volume, self.a)
+        real = records.placeholder
+
+        def lag(context, row_id):
+            return old if self.cloud.here is self.a and row_id == old.id else (
+                real(context, row_id))
+
+        self.b.hydrate()
+        with mock.patch.object(records, 'placeholder', new=lag):
+            with self.cloud.on(self.b):
+                self.b.look()
+            self.cloud.settle()
+        self.assertIn(self.volume.name, self.a.lvm.names())
+        self.cloud.watch(3)
+        self.assertEqual([], self.a.lvm.names())
+        self.assertEqual([], self.cloud.placeholders())
+
+
 class UnexportAgainTestCase(SourceTestCase):
 
     def setUp(self):
