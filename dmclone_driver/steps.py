@@ -2,7 +2,7 @@
 """The steps of each operation on a volume, and the flows of steps.
 
 A unit test runs each flow and compares its steps. After each step the process,
-its node or the network may fail. The page "When something dies" of the
+its node or the network may fail. The page "Failures at each step" of the
 documentation says what each failure leaves behind, and who continues.
 """
 

@@ -10,7 +10,7 @@
       the peer's deleted  delete (the peer aborts) -> unexport -> destroy
       a guest writes      the peer switches over by itself
 
-See the documentation, "When something dies".
+See the documentation, "Failures at each step".
 """
 
 # Cinder's objects do not exist before they are registered.

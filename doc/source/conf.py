@@ -10,8 +10,8 @@ extensions = [
 project = 'dmclone_driver'
 copyright = 'dmclone_driver developers'
 master_doc = 'index'
-# Of the installed package. What the theme would take on its own leaves
-# setup.cfg out of account.
+# Of the installed package. The version that the theme takes by default ignores
+# setup.cfg.
 _package = pbr_version.VersionInfo('dmclone_driver')
 release = _package.release_string()
 version = _package.version_string()
