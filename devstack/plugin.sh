@@ -1,6 +1,6 @@
 # plugin.sh - devstack plugin of dmclone_driver
 #
-# Sourced by devstack; see settings for what can be set.
+# Sourced by devstack; the variables are in devstack/settings.
 
 _XTRACE_DMCLONE=$(set +o | grep xtrace)
 set +o xtrace
@@ -14,12 +14,12 @@ function install_dmclone_packages {
     else
         install_package device-mapper iscsi-initiator-utils targetcli
     fi
-    # Before the first volume: without the target nothing can be attached.
+    # Before the first volume: a volume cannot be attached without the target.
     sudo modprobe dm-clone
 }
 
 function install_dmclone_udev_rule {
-    # Before the first device: the flags must be there when it appears.
+    # Before the first device: udev has to know the flags when it appears.
     sudo install -m 0644 \
         "$DMCLONE_DIR/etc/udev/rules.d/11-dm-dmclone.rules" \
         "$DMCLONE_UDEV_RULE"
@@ -56,7 +56,7 @@ function create_dmclone_volume_group {
 }
 
 function remove_dmclone_volume_group {
-    # remove_dmclone_volume_group NAME : only if this plugin has made it
+    # remove_dmclone_volume_group NAME : only if this plugin created it
     local vg=$1
     local file device
 
@@ -70,7 +70,7 @@ function remove_dmclone_volume_group {
     rm -f "$file"
 }
 
-# The next three are called by devstack itself, for each backend of the type
+# devstack calls the next three functions for each backend of the type
 # dmclone in CINDER_ENABLED_BACKENDS.
 
 function configure_cinder_backend_dmclone {
@@ -110,8 +110,8 @@ function cleanup_cinder_backend_dmclone {
 }
 
 function remove_dmclone_devices {
-    # What a driver that was stopped has left behind, in the order in which
-    # the devices lie on each other. A handle that is still open stays.
+    # Remove the devices that a stopped driver has left, from the topmost
+    # down. A handle that is still open is kept.
     local role uuid
     for role in export handle source gate; do
         for uuid in $(sudo dmsetup info -c --noheadings -o uuid 2> /dev/null \
@@ -124,7 +124,7 @@ function remove_dmclone_devices {
 DMCLONE_THREADS_DROPIN="/etc/systemd/system/devstack@c-vol.service.d"
 
 function configure_dmclone_threads {
-    # Beside the unit, which devstack writes anew at each start.
+    # A drop-in, since devstack rewrites the unit at each start.
     sudo rm -rf "$DMCLONE_THREADS_DROPIN"
     if [[ $DMCLONE_NATIVE_THREADS == True ]]; then
         sudo mkdir -p "$DMCLONE_THREADS_DROPIN"
@@ -144,7 +144,7 @@ if is_service_enabled c-vol; then
         setup_develop "$DMCLONE_DIR"
 
     elif [[ $1 == stack && $2 == post-config ]]; then
-        # After devstack has laid out rootwrap.d afresh.
+        # After devstack has recreated rootwrap.d.
         install_dmclone_rootwrap_filter
         configure_dmclone_threads
     fi

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real laboratory on one machine: nodes, services, ways to break them.
+"""A laboratory on one machine: nodes, services, and injected faults.
 
 Each node is a User Mode Linux kernel with disks of its own, LVM, an iSCSI
 target and initiator, and cinder-volume with the driver from this checkout.
 The control plane (MariaDB, RabbitMQ, Keystone, Glance, Cinder's API and
-scheduler) runs on the host. All of them meet in one network namespace.
+scheduler) runs on the host. All of them share one network namespace.
 
 From the command line: `tools/lab --help`. From a test::
 
@@ -21,10 +21,10 @@ From the command line: `tools/lab --help`. From a test::
     node.restart('cinder-volume')
     here.enter()                    # this thread, into the namespace
     cloud = here.cloud('demo')      # openstacksdk
-    here.check()                    # did the laboratory itself fail?
+    here.check()                    # raise if the laboratory itself failed
 
-DMCLONE_LAB_CACHE (/var/cache/dmclone-lab) holds what set-up made,
-DMCLONE_LAB_STATE (/var/lib/dmclone-lab) the laboratory that is up. With a
-DMCLONE_LAB_STATE and a DMCLONE_LAB_NAMESPACE of one's own, a second
-laboratory fits beside the first.
+DMCLONE_LAB_CACHE (/var/cache/dmclone-lab) holds the results of set-up,
+DMCLONE_LAB_STATE (/var/lib/dmclone-lab) the laboratory that is up. With
+another DMCLONE_LAB_STATE and another DMCLONE_LAB_NAMESPACE, a second
+laboratory can run at the same time.
 """

@@ -73,11 +73,11 @@ def _start(args):
 
 
 def _service_verb(args):
-    """One of stop, start-service, restart and kill, on either side."""
+    """Stop, start, restart or kill a service of a node or of the host."""
     here = lab.Lab.load()
     if args.node is None:
         if args.service in _NODE_SERVICES:
-            raise errors.LabError('%s of which node?' % args.service)
+            raise errors.LabError('%s runs on nodes: name one' % args.service)
         target, verb = here.control, args.verb.partition('-')[0]
     else:
         target, verb = here.node(args.node), args.verb.replace('-', '_')
@@ -107,7 +107,7 @@ def _add_up(verbs):
     verb.add_argument('--bare', action='store_true',
                       help='nodes only, no OpenStack')
     verb.add_argument('--nova', action='store_true',
-                      help='instances too: Nova, Placement, libvirt, QEMU')
+                      help='with instances: Nova, Placement, libvirt, QEMU')
     verb.add_argument('--nodes', type=int, choices=(1, 2, 3),
                       default=defaults.nodes)
     verb.add_argument('--kernel', choices=list(kernel.KINDS),
@@ -116,46 +116,47 @@ def _add_up(verbs):
                       default=defaults.target, help='the iSCSI target')
     verb.add_argument('--driver', choices=('dmclone', 'lvm', 'both'),
                       default=defaults.driver,
-                      help='of Cinder, for the backend dmclone; both: with '
-                      'a second backend lvm')
+                      help='Cinder driver of the backend dmclone; both: '
+                      'dmclone, and a second backend lvm')
     verb.add_argument('--mode', choices=('eventlet', 'threads'),
-                      default=defaults.mode, help='of cinder-volume')
+                      default=defaults.mode,
+                      help='threading of cinder-volume')
     verb.add_argument('--coordination', choices=('file', 'etcd'),
                       default=defaults.coordination,
-                      help="what keeps Cinder's locks: files of each host, "
-                      'or one etcd for all')
+                      help="the store of Cinder's locks: files on each "
+                      'host, or one etcd for all hosts')
     verb.add_argument('--memory', type=int, default=defaults.memory,
-                      help='MiB for each node (1024, or 2048 with --nova)')
+                      help='MiB per node (1024, or 2048 with --nova)')
     verb.set_defaults(do=_up)
 
 
 def _add_simple(verbs):
-    verb = verbs.add_parser('setup', help='install and build what is missing')
+    verb = verbs.add_parser('setup', help='install and build missing parts')
     verb.add_argument('--bare', action='store_true',
-                      help='what nodes without OpenStack need')
+                      help='only for nodes without OpenStack')
     verb.set_defaults(do=_setup)
     for name, do, text in (
             ('down', _down, 'stop everything, remove all but the logs'),
-            ('status', _status, 'what runs, and whether it is well'),
-            ('check', _check, 'fail if a node ever stood still')):
+            ('status', _status, 'show services, nodes and their health'),
+            ('check', _check, 'fail if a node has hung or crashed')):
         verbs.add_parser(name, help=text).set_defaults(do=do)
     verb = verbs.add_parser('logs', help='print where the logs are, or copy '
                             'all of them into a folder')
     verb.add_argument('folder', nargs='?')
     verb.set_defaults(do=_logs)
     verb = verbs.add_parser('exec', help='run a command on the host inside '
-                            'the network, as the cloud\'s admin')
+                            'the lab\'s network, as the cloud\'s admin')
     verb.add_argument('command', nargs=argparse.REMAINDER)
     verb.set_defaults(do=_exec)
 
 
 def _add_node(verbs):
     for name, do, text in (
-            ('cut-power', _node_verb('cut_power'), 'pull the plug'),
-            ('start', _start, 'switch on, wait until it serves'),
-            ('cut-network', _node_verb('cut_network'), 'pull the cable'),
+            ('cut-power', _node_verb('cut_power'), 'cut the power'),
+            ('start', _start, 'power on, wait until services are ready'),
+            ('cut-network', _node_verb('cut_network'), 'disconnect it'),
             ('restore-network', _node_verb('restore_network'),
-             'plug the cable in')):
+             'connect it again')):
         verb = verbs.add_parser(name, help='a node: ' + text)
         verb.add_argument('node')
         verb.set_defaults(do=do)
@@ -166,8 +167,8 @@ def _add_node(verbs):
         verb.add_argument('command', nargs=argparse.REMAINDER)
         verb.set_defaults(do=_run)
     for name in ('stop', 'start-service', 'restart', 'kill'):
-        verb = verbs.add_parser(name, help='a service of a node, or without '
-                                'node of the control plane')
+        verb = verbs.add_parser(name, help='a service of a node, or of the '
+                                'control plane if no node is given')
         verb.add_argument('service')
         verb.add_argument('node', nargs='?')
         verb.set_defaults(do=_service_verb)
@@ -175,8 +176,8 @@ def _add_node(verbs):
 
 def main():
     parser = argparse.ArgumentParser(
-        prog='tools/lab', description='Real nodes, real services: see '
-        'lab/__init__.py. Needs root; a first set-up takes minutes.')
+        prog='tools/lab', description='Nodes and OpenStack services: see '
+        'lab/__init__.py. Needs root; the first set-up takes minutes.')
     verbs = parser.add_subparsers(dest='verb', required=True, metavar='VERB')
     _add_simple(verbs)
     _add_up(verbs)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian packages: the machine's own, and single ones of other suites.
+"""Debian packages: of this machine's suite, and single ones of others.
 
-Every address comes from the machine's own configuration of apt, so that
-mirrors, proxies and keyrings of the place are honoured.
+Every address comes from this machine's apt configuration, so that its
+mirrors, proxies and keyrings are used.
 """
 
 import glob
@@ -20,7 +20,7 @@ _POLICY_KEPT = pathlib.Path('/usr/sbin/policy-rc.d.dmclone-lab-kept')
 
 
 def codename():
-    """The suite that the machine runs, bookworm for Debian 12."""
+    """Return the suite of this machine, bookworm for Debian 12."""
     for line in pathlib.Path('/etc/os-release').read_text().splitlines():
         if line.startswith('VERSION_CODENAME='):
             return line.partition('=')[2].strip().strip('"')
@@ -28,7 +28,7 @@ def codename():
 
 
 def _stanzas(text):
-    """Sources in the stanza format, as dictionaries."""
+    """Yield sources in the stanza format, as dictionaries."""
     for block in re.split(r'\n\s*\n', text):
         lines = [line for line in block.splitlines()
                  if line.strip() and not line.startswith('#')]
@@ -43,7 +43,7 @@ def _stanzas(text):
 
 
 def _one_liners(text):
-    """Sources in the one-line format, as the same dictionaries."""
+    """Yield sources in the one-line format, as the same dictionaries."""
     form = r'(deb(?:-src)?)\s+(?:\[(.*?)\]\s+)?(\S+)\s+(\S+)\s*(.*)'
     for line in text.splitlines():
         match = re.match(form, line.partition('#')[0].strip())
@@ -58,7 +58,7 @@ def _one_liners(text):
 
 
 def sources():
-    """All package sources of this machine that are switched on."""
+    """Return all enabled package sources of this machine."""
     found = []
     for path in ['/etc/apt/sources.list',
                  *sorted(glob.glob('/etc/apt/sources.list.d/*'))]:
@@ -80,7 +80,7 @@ def _line(source, suite):
 
 
 def own_lines():
-    """The lines for this machine's Debian, updates included."""
+    """Return the source lines of this machine's suite and its updates."""
     name = codename()
     lines = [_line(source, suite) for source in sources()
              for suite in source['suites'].split()
@@ -93,14 +93,14 @@ def own_lines():
 
 
 def lines_of(suite):
-    """The lines for another suite of Debian, from the same mirror."""
+    """Return the source lines of another suite, from the same mirror."""
     name = codename()
     return [_line(source, suite) for source in sources()
             if name in source['suites'].split()][:1]
 
 
 def missing(packages):
-    """Those of the packages that are not installed."""
+    """Return those of the packages that are not installed."""
     form = '${Package} ${db:Status-Status}\n'
     out = command.attempt(['dpkg-query', '-W', '-f', form, *packages])[1]
     there = {line.split()[0] for line in out.splitlines()
@@ -108,8 +108,8 @@ def missing(packages):
     return [package for package in packages if package not in there]
 
 
-def _no_daemons():
-    """Forbid packages to start their daemons, until the end."""
+def _forbid_daemons():
+    """Forbid packages to start their daemons; see _allow_daemons."""
     if _POLICY_KEPT.exists():       # an earlier run was killed
         return
     if _POLICY.exists():
@@ -118,7 +118,7 @@ def _no_daemons():
     _POLICY.chmod(0o755)
 
 
-def _daemons_again():
+def _allow_daemons():
     if _POLICY.exists() and '# dmclone-lab' in _POLICY.read_text():
         _POLICY.unlink()
     if _POLICY_KEPT.exists():
@@ -126,20 +126,20 @@ def _daemons_again():
 
 
 def install(packages):
-    """Install packages on this machine; their daemons stay off."""
+    """Install packages on this machine without starting their daemons."""
     env = dict(os.environ, DEBIAN_FRONTEND='noninteractive')
     lock = ['-o', 'DPkg::Lock::Timeout=300']
-    _no_daemons()
+    _forbid_daemons()
     try:
         command.run(['apt-get', 'update', *lock], timeout=600, env=env)
         command.run(['apt-get', 'install', '-y', '--no-install-recommends',
                      *lock, *packages], timeout=1800, env=env)
     finally:
-        _daemons_again()
+        _allow_daemons()
 
 
 def _download(packages, folder, env):
-    """Download packages; `meta:NAME` is what NAME depends on first."""
+    """Download packages; `meta:NAME` is the first dependency of NAME."""
     names = []
     for package in packages:
         kind, _, name = package.rpartition(':')
@@ -175,7 +175,7 @@ def unpack(suite, packages, folder):
 
 
 def make_root(packages, newer, tarball, log):
-    """Build the root of a small Debian as a tar file.
+    """Build the root file system of a small Debian as a tar file.
 
     :param newer: names of source packages to take from the backports
     """

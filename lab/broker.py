@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RabbitMQ, with folders, cookie and Erlang names of the laboratory's own."""
+"""RabbitMQ, with separate folders, cookie and Erlang names."""
 
 import os
 
@@ -43,7 +43,7 @@ def environment():
         RABBITMQ_PID_FILE=str(FOLDER / 'pid'),
         RABBITMQ_NODENAME='lab@localhost',
         ERL_EPMD_ADDRESS='127.0.0.1',
-        # No busy waiting: two cores carry everything.
+        # No busy waiting: the whole laboratory runs on two cores.
         RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=(
             '-kernel inet_dist_use_interface {127,0,0,1} '
             '+sbwt none +sbwtdcpu none +sbwtdio none'))
@@ -54,5 +54,5 @@ def argv():
 
 
 def epmd_argv():
-    """The name server that Erlang would else leave behind as a daemon."""
+    """Return the command of epmd, which Erlang would start as a daemon."""
     return ['epmd', '-address', '127.0.0.1']

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removing a laboratory, whole or half, even after its program crashed."""
+"""Remove a complete or partial laboratory, also after a crash."""
 
 import contextlib
 import fcntl
@@ -15,25 +15,25 @@ from lab import settings
 
 @contextlib.contextmanager
 def exclusively():
-    """Let only one command at a time build up or take down."""
+    """Allow one `up` or `down` at a time."""
     paths.STATE.mkdir(parents=True, exist_ok=True)
     with open(paths.STATE / 'lock', 'w') as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise errors.LabError('another `tools/lab up` or `down` is at '
-                                  'work')
+            raise errors.LabError('another `tools/lab up` or `down` is '
+                                  'running')
         yield
 
 
 def clean():
-    """Remove whatever of a laboratory is there but its logs, nothing else."""
+    """Remove a laboratory's processes and files, except for its logs."""
     for name in proc.names():
         proc.kill(name)
     if network.exists():
         for pid in network.pids():
-            errors.say('left alone, it was not started by the laboratory: '
-                       'process %d in its namespace' % pid)
+            errors.say('process %d in the namespace was not started by the '
+                       'laboratory and is not killed' % pid)
     network.destroy()
     shutil.rmtree(paths.NODES, ignore_errors=True)
     shutil.rmtree(paths.RUN, ignore_errors=True)

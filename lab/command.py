@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that are waited for: they end in time or raise with their text."""
+"""Run a command with a time limit; a failure raises with its output."""
 
 import subprocess
 
@@ -9,7 +9,7 @@ from lab import errors
 def attempt(argv, timeout=60, input=None, env=None, cwd=None, label=None):
     """Run a command; return (exit code, stdout, stderr).
 
-    :param label: what a message calls it, when not by its command line
+    :param label: its name in an error message, instead of the command line
     """
     argv = [str(a) for a in argv]
     try:
@@ -28,7 +28,10 @@ def attempt(argv, timeout=60, input=None, env=None, cwd=None, label=None):
 
 
 def run(argv, **kwargs):
-    """Run a command; return its stdout, raise when it fails."""
+    """Run a command; return its stdout.
+
+    :raises LabError: if it fails
+    """
     code, out, err = attempt(argv, **kwargs)
     if code:
         raise errors.LabError('exit code %d from: %s\n%s%s' % (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of all services, as dictionaries, and how they are written."""
+"""The settings of all services as dictionaries, and their INI files."""
 
 from lab import etcd
 from lab import network
@@ -18,7 +18,7 @@ DRIVERS = {
     'dmclone': 'dmclone_driver.driver.DMCloneVolumeDriver',
     'lvm': 'cinder.volume.drivers.lvm.LVMVolumeDriver',
 }
-# A node that lost its power must not swallow messages for long.
+# A node without power must not consume messages for long.
 RABBIT = {'heartbeat_timeout_threshold': '20'}
 # One key for all encrypted volumes, known to both services.
 KEY_MANAGER = {
@@ -29,7 +29,7 @@ _NODE_FILE = '/etc/cinder/cinder.conf'
 
 
 def merged(settings, changes):
-    """Settings with changes laid over them; None removes an option."""
+    """Return settings with changes applied; None removes an option."""
     result = {section: dict(options) for section, options in settings.items()}
     for section, options in changes.items():
         result.setdefault(section, {}).update(options)
@@ -49,13 +49,13 @@ def write(path, settings):
 
 
 def database(name):
-    """The section for a database of the laboratory's server."""
+    """Return the section for a database of the laboratory's server."""
     return {'connection': 'mysql+pymysql://lab:%s@%s/%s?charset=utf8' % (
         PASSWORD, network.CONTROL, name)}
 
 
 def credentials(user):
-    """The options with which a service speaks as itself."""
+    """Return the options with which a service authenticates itself."""
     return {'auth_type': 'password', 'auth_url': KEYSTONE,
             'username': user, 'password': PASSWORD,
             'user_domain_name': 'Default', 'project_name': 'service',
@@ -63,7 +63,7 @@ def credentials(user):
 
 
 def auth_token(user):
-    """The section with which a service checks its users' tokens."""
+    """Return the section with which a service checks its users' tokens."""
     return dict(credentials(user), www_authenticate_uri=KEYSTONE,
                 service_token_roles_required='True',
                 service_token_roles='service')
@@ -102,16 +102,16 @@ def glance():
 
 
 def _cinder(log_file, state_path, coordination):
-    """What Cinder's services have in common, on every host."""
+    """Return the settings of Cinder's services on every host."""
     settings = {
         'DEFAULT': {
             'debug': 'True', 'log_file': log_file, 'state_path': state_path,
-            'log_options': 'False',     # 1000 lines at every start
+            'log_options': 'False',     # it would log 1000 lines per start
             'auth_strategy': 'keystone',
             'transport_url': TRANSPORT,
             'rpc_response_timeout': '60',
             'report_interval': '5', 'service_down_time': '30',
-            # Else a start clears volumes before it serves.
+            # Otherwise a start clears volumes before the service is ready.
             'volume_service_inithost_offload': 'True',
             'default_volume_type': 'dmclone',
             'glance_api_servers': GLANCE,
@@ -153,7 +153,7 @@ def _backend(name, group, ip, choices):
 
 
 def cinder_node(name, ip, choices):
-    """Cinder's settings on a node, before a test changes them."""
+    """Return Cinder's default settings on a node."""
     settings = _cinder('/var/log/lab/cinder-volume.log', '/var/lib/cinder',
                        choices.coordination)
     both = choices.driver == 'both'
@@ -175,9 +175,9 @@ def cinder_node(name, ip, choices):
 
 
 def clouds():
-    """The file that tells clients how to reach the laboratory's cloud."""
+    """Return the text of clouds.yaml, for clients of the laboratory."""
     lines = ['clouds:']
-    # `cinder` stands for nova: a service that speaks in a user's name.
+    # `cinder` is used as Nova: a service that acts for a user.
     # `operator` is an admin in a user's project.
     for name, user, project in (
             ('admin', 'admin', 'admin'), ('demo', 'demo', 'demo'),
@@ -193,7 +193,7 @@ def clouds():
 
 
 def environment(user='admin'):
-    """The variables that make `openstack` talk to the laboratory."""
+    """Return the environment of `openstack` for the laboratory."""
     return {'OS_AUTH_URL': KEYSTONE, 'OS_USERNAME': user,
             'OS_PASSWORD': PASSWORD, 'OS_PROJECT_NAME': user,
             'OS_USER_DOMAIN_NAME': 'Default',

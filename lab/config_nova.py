@@ -19,7 +19,7 @@ def placement():
 
 
 def _nova(state_path):
-    """What Nova's services have in common, on every host."""
+    """Return the settings of Nova's services on every host."""
     return {
         'DEFAULT': {
             'debug': 'True', 'log_options': 'False',
@@ -41,7 +41,7 @@ def _nova(state_path):
 
 
 def nova_control():
-    """For the API, the conductor and the scheduler."""
+    """Return the settings of the API, the conductor and the scheduler."""
     settings = _nova(paths.STATE / 'nova')
     settings['DEFAULT'].update(host='control', osapi_compute_workers='1')
     settings['database'] = config.database('nova')
@@ -55,7 +55,7 @@ def nova_control():
 
 
 def nova_node(name, ip):
-    """For nova-compute on a node, before a test changes them."""
+    """Return the default settings of nova-compute on a node."""
     settings = _nova('/var/lib/nova')
     settings['DEFAULT'].update(
         host=name, my_ip=ip, log_file='/var/log/lab/nova-compute.log',
@@ -73,7 +73,7 @@ def nova_node(name, ip):
         'live_migration_tunnelled': 'False',
         'hw_machine_type': 'x86_64=pc', 'num_pcie_ports': '0',
         'device_detach_attempts': '8', 'device_detach_timeout': '20'}
-    # A server that boots its own kernel has no disk that Nova would know.
+    # The disk of a server with its own kernel has no format that Nova knows.
     settings['workarounds'] = {'disable_deep_image_inspection': 'True'}
     settings['vnc'] = settings['spice'] = {'enabled': 'False'}
     helper = '%s/bin/privsep-helper --config-file %s' % (
@@ -85,16 +85,16 @@ def nova_node(name, ip):
 
 
 def libvirtd(name):
-    """The text of libvirtd.conf: open to the other nodes, over TCP."""
+    """Return the text of libvirtd.conf: open to other nodes, over TCP."""
     return '\n'.join((
         'listen_tls = 0', 'listen_tcp = 1', 'auth_tcp = "none"',
         'auth_unix_rw = "none"', 'unix_sock_group = "root"',
-        # Without one of their own all nodes would look the same.
+        # Otherwise all nodes would have the same UUID.
         'host_uuid = "%s"' % uuid.uuid5(uuid.NAMESPACE_DNS, name),
         'log_outputs = "3:file:/var/log/lab/libvirtd.log"', ''))
 
 
-#: The text of qemu.conf: everything as root, no daemon beside libvirtd.
+#: The text of qemu.conf: everything as root, and no other daemon.
 QEMU = '\n'.join((
     'user = "root"', 'group = "root"', 'dynamic_ownership = 0',
     'remember_owner = 0', 'security_driver = "none"', 'namespaces = []',

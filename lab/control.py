@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control plane on the host's side: database, broker, APIs, scheduler."""
+"""The control plane on the host: database, broker, APIs, scheduler."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ GLANCE = ETC / 'glance-api.conf'
 NOVA = ETC / 'nova.conf'
 PLACEMENT = ETC / 'placement.conf'
 
-# RabbitMQ first, since it takes longest to load; all then start together.
+# RabbitMQ first, since it takes longest to start; all start in parallel.
 VOLUMES = ('epmd', 'rabbitmq', 'keystone', 'cinder-api', 'glance-api',
            'cinder-scheduler')
 INSTANCES = ('placement', 'networks', 'nova-api', 'nova-conductor',
@@ -41,9 +41,9 @@ def _environment(**more):
 
 
 def _api(module, port, *more):
-    """An API under uwsgi: one process, as many threads as may block.
+    """Return the command of an API under uwsgi: one process, 64 threads.
 
-    Each request that waits for a node takes one, of which tests stop many.
+    Each request that waits for a node takes a thread, and tests stop many.
     """
     return [paths.VENV / 'bin/uwsgi', '--http-socket',
             '%s:%d' % (network.CONTROL, port), '--module',
@@ -82,8 +82,8 @@ def _services():
                      '--config-file %s' % CINDER),
                 lambda: inside.answers(8776), _environment(**threads)),
         Service('glance-api',
-                # A node that uploads can be slower than uwsgi's 4 s a part,
-                # and Cinder's parts can be larger than its 1 MiB.
+                # A node that uploads can be slower than uwsgi's 4 s per chunk,
+                # and Cinder's chunks can be larger than uwsgi's 1 MiB.
                 _api('glance.wsgi.api', 9292, '--http-chunked-input',
                      '--chunked-input-timeout', '60', '--socket-timeout',
                      '60', '--chunked-input-limit', '67108864'),
@@ -126,13 +126,13 @@ class Control:
                 name, ' '.join(self.services)))
 
     def launch(self, name):
-        """Start a service and wait for nothing."""
+        """Start a service without waiting until it is ready."""
         service = self._service(name)
         proc.start(name, service.argv, service.log, env=service.env,
                    wrapper=network.wrapper(), cwd=paths.STATE)
 
     def wait_ready(self, name, timeout=120):
-        """Wait until a service serves."""
+        """Wait until a service is ready."""
         service = self._service(name)
 
         def ready():
@@ -156,11 +156,11 @@ class Control:
         self.start(name, timeout)
 
     def log(self, name):
-        """The whole log of a service so far."""
+        """Return the whole log of a service."""
         return self._service(name).log.read_text(errors='replace')
 
     def configure(self, coordination='file'):
-        """Write all settings and make the folders."""
+        """Create the folders, and write all settings."""
         for folder in (ETC, paths.LOGS, paths.STATE / 'locks',
                        paths.STATE / 'cinder', paths.STATE / 'nova',
                        paths.RUN):
@@ -177,7 +177,7 @@ class Control:
         broker.configure()
 
     def manage(self, program, *words):
-        """Run one of the *-manage programs; returns what it has said."""
+        """Run one of the *-manage programs; returns its output."""
         settings = {'keystone-manage': KEYSTONE, 'cinder-manage': CINDER,
                     'glance-manage': GLANCE, 'nova-manage': NOVA,
                     'placement-manage': PLACEMENT}[program]
@@ -187,13 +187,13 @@ class Control:
             env=_environment(), timeout=300, cwd=paths.STATE)
 
     def program(self, module):
-        """Run a program of ours with the environment's Python."""
+        """Run a module of the checkout with the environment's Python."""
         command.run([*network.wrapper(), paths.VENV / 'bin/python', '-m',
                      module], cwd=paths.CHECKOUT, timeout=120,
                     env=_environment())
 
     def forget(self):
-        """Remove all data."""
+        """Remove all data of the control plane."""
         for name in ('mariadb', 'rabbitmq', 'etcd', 'keystone', 'images',
                      'cinder', 'nova', 'locks', 'etc'):
             shutil.rmtree(paths.STATE / name, ignore_errors=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MariaDB, with data, socket and settings of the laboratory's own."""
+"""MariaDB, with separate data, socket and settings."""
 
 import socket
 
@@ -23,14 +23,14 @@ def configure():
         'default_time_zone': '+00:00',
         'skip_name_resolve': '1', 'max_connections': '1000',
         'character_set_server': 'utf8mb3',
-        # Its own crashes are tested; the host's are not.
+        # Survives a crash of MariaDB, which is tested, not of the host.
         'innodb_flush_log_at_trx_commit': '2',
         'innodb_buffer_pool_size': '128M', 'innodb_log_file_size': '32M',
         'performance_schema': '0'}})
 
 
 def create():
-    """Make an empty database server's files."""
+    """Create the files of an empty database server."""
     command.run(['mariadb-install-db', '--defaults-file=%s' % _FILE,
                  '--auth-root-authentication-method=normal',
                  '--skip-test-db', '--datadir=%s' % FOLDER], timeout=120)

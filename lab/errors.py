@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one exception of the laboratory, and how it says what it is doing."""
+"""The exception of the laboratory, and its progress messages."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ _BEGIN = time.monotonic()
 
 
 class LabError(Exception):
-    """Something in the laboratory did not work; the text says what."""
+    """An operation of the laboratory failed; see its text."""
 
 
 def say(text):

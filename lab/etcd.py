@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""etcd, which keeps Cinder's locks as with DevStack, if asked for."""
+"""etcd, the optional store of Cinder's locks, set up as by DevStack."""
 
 import signal
 
@@ -14,7 +14,7 @@ PORT = 2379
 ADDRESS = 'http://%s:%d' % (network.CONTROL, PORT)
 #: As DevStack writes it.
 BACKEND_URL = 'etcd3+' + ADDRESS
-#: Seconds for which a lock outlives who does not renew it: tooz's default.
+#: Seconds until a lock expires that is not renewed: tooz's default.
 LEASE = 30
 _PEERS = 'http://127.0.0.1:2380'
 
@@ -33,7 +33,7 @@ def ready():
 
 
 def pause():
-    """Let etcd answer nothing, without closing connections."""
+    """Stop etcd's process; its connections stay open."""
     proc.send('etcd', signal.SIGSTOP)
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in a server: a small Debian kernel, and a writer as userland.
+"""The guest of a server: a small Debian kernel, and a writer.
 
-The writer finds every Cinder volume of its server, by the serial number that
-Nova gives the disk, and writes numbered records to it for as long as it is
-there. See templates/guest-writer.
+The writer finds every Cinder volume of its server by the serial number that
+Nova gives the disk. It writes numbered records to the volume until the volume
+is detached. See templates/guest-writer.
 """
 
 import shutil
@@ -15,7 +15,7 @@ from lab import paths
 FOLDER = paths.CACHE / 'guest'
 KERNEL = FOLDER / 'kernel'
 INITRD = FOLDER / 'initrd'
-# Quick to boot, and nothing on the console but what the writer says.
+# For a quick boot, and a console that has only the writer's lines.
 COMMAND_LINE = ('console=ttyS0 quiet loglevel=1 no_timer_check '
                 'mitigations=off random.trust_cpu=on panic=5')
 _PACKAGES = ['meta:linux-image-cloud-amd64', 'busybox-static', 'perl-base',
@@ -30,12 +30,12 @@ _TEMPLATES = [paths.TEMPLATES / name for name in ('guest-init',
 
 
 def inputs():
-    """What the guest depends on, for the key of the cache."""
+    """Return the guest's inputs, for the key of the cache."""
     return [*_PACKAGES, *_MODULES, *(t.read_text() for t in _TEMPLATES)]
 
 
 def build(target):
-    """Make kernel and initial RAM disk in the folder target."""
+    """Build kernel and initial RAM disk in the folder target."""
     source = target / 'debian'
     apt.unpack(apt.codename(), _PACKAGES, source)
     root = target / 'root'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guest's images, uploaded to the laboratory's Glance.
+"""Upload the guest's images to the laboratory's Glance.
 
 Runs inside the namespace with the environment's Python.
 """
@@ -19,7 +19,7 @@ def main():
             container_format=kind, visibility='public', wait=True).id
     with tempfile.NamedTemporaryFile() as disk:
         disk.truncate(1 << 20)
-        # Nothing is on it: the kernel comes from outside.
+        # The disk is empty: the kernel is an image of its own.
         image.create_image(
             name='guest', filename=disk.name, disk_format='raw',
             container_format='bare', visibility='public', wait=True,

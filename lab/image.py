@@ -28,7 +28,7 @@ PACKAGES = (
 # on a slow network 12 of 24 guests crashed; with QEMU 10.0 none of 12 did.
 # A newer QEMU needs a newer libvirt.
 NEWER = ('qemu', 'seabios', 'libvirt')
-# What Debian's libvirt looks for before it reads whom it shall use instead.
+# Debian's libvirt needs this user before it reads its configured user.
 _LIBVIRT_USER = 'libvirt-qemu:x:64055:'
 _INIT = paths.TEMPLATES / 'lab-init'
 _SSHD = """\
@@ -43,7 +43,7 @@ AcceptEnv LANG
 
 
 def inputs():
-    """What the image depends on, for the key of the cache."""
+    """Return the image's inputs, for the key of the cache."""
     return [' '.join(PACKAGES), ' '.join(NEWER), _SSHD, _LIBVIRT_USER,
             _INIT.read_text(),
             *(str(kernel.modules(kind)) for kind in kernel.KINDS)]
@@ -57,14 +57,14 @@ def _write(root, name, text, mode=0o644):
 
 
 def make_key():
-    """The key for ssh to the nodes; made once for a cache."""
+    """Create the ssh key for the nodes, once per cache."""
     if not paths.SSH_KEY.exists():
         command.run(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '',
                      '-C', 'dmclone-lab', '-f', paths.SSH_KEY])
 
 
 def _fill(root):
-    """Add to a plain Debian what makes it a node of the laboratory."""
+    """Add the laboratory's files to a plain Debian."""
     make_key()
     _write(root, 'root/.ssh/authorized_keys',
            paths.SSH_KEY.with_suffix('.pub').read_text(), 0o600)
@@ -84,10 +84,10 @@ def _fill(root):
 
 
 def _prepare_libvirt(root):
-    """Make libvirt's user; lay its bindings where others can look.
+    """Create libvirt's user; link its Python bindings into a folder.
 
-    Beside all of Debian's Python they would hide what the laboratory's own
-    environment has.
+    Debian's folder of Python packages would shadow packages of the
+    laboratory's environment.
     """
     for name, rest in (('passwd', '64055::/nonexistent:/usr/sbin/nologin'),
                        ('group', '')):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python calls inside the laboratory's network namespace.
 
-A namespace belongs to a thread, so a thread of its own is enough; the rest
-of the program stays outside.
+A namespace belongs to a thread: the calls run in a separate thread, and the
+rest of the program stays outside.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ _NEWNET = 0x40000000
 
 
 def enter():
-    """Move the calling thread into the namespace, for good."""
+    """Move the calling thread into the namespace permanently."""
     with open('/run/netns/' + network.NAMESPACE) as f:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.setns(f.fileno(), _NEWNET):
@@ -52,7 +52,7 @@ def _connects(port):
 
 
 def listens(port):
-    """Whether something listens on a port of the control plane."""
+    """Return whether a port of the control plane accepts connections."""
     try:
         return call(_connects, port)
     except OSError:
@@ -69,7 +69,7 @@ def _status(port, path):
 
 
 def answers(port, path='/'):
-    """Whether an API gives any answer but an error of its own."""
+    """Return whether an API answers with a status below 500."""
     try:
         return call(_status, port, path) < 500
     except (OSError, http.client.HTTPException):

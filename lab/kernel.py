@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of the nodes: User Mode Linux, as Debian packages it.
+"""The kernels of the nodes: Debian's packages of User Mode Linux.
 
-The one of Debian unstable is twice as fast and never hung, but needs a newer
-C library than this machine has: the binary is taught to use its own.
+The kernel of Debian unstable is twice as fast and never hung, but needs a
+newer C library than this machine has: its binary is patched to use the
+library that is unpacked with it.
 """
 
 import pathlib
@@ -13,7 +14,7 @@ from lab import paths
 
 DEFAULT = 'unstable'
 KINDS = {'unstable': 'unstable', '6.1': None}
-# With unpinned kernels in one cache, 7.2 and later are all 'unstable'.
+# The version is not pinned: 7.2 and later are all called 'unstable'.
 PACKAGES = ['user-mode-linux', 'libc6']
 
 
@@ -26,18 +27,18 @@ def binary(kind):
 
 
 def modules(kind):
-    """The folder of modules, named after the kernel's version."""
+    """Return the folder of modules, named after the kernel's version."""
     return next((folder(kind) / 'usr/lib/uml/modules').iterdir())
 
 
 def build(kind, target):
-    """Fetch a kernel and make it run here, in the folder target."""
+    """Download a kernel into the folder target, and patch its binary."""
     suite = KINDS[kind] or apt.codename()
     apt.unpack(suite, PACKAGES, target)
     linux = target / 'linux'
     (target / 'usr/bin/linux.uml').rename(linux)
     loader = next(target.glob('**/ld-linux-x86-64.so.2'))
-    # The paths must hold after the folder got its final name.
+    # The final path: the folder is renamed after this function.
     library = folder(kind) / pathlib.Path(loader).parent.relative_to(target)
     command.run(['patchelf', '--set-interpreter', library / loader.name,
                  '--set-rpath', library, linux])

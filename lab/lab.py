@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The laboratory as a whole: bring it up, find it again, take it down."""
+"""The laboratory: bring it up, load it, check it."""
 
 import concurrent.futures
 import os
@@ -22,10 +22,10 @@ _MAPPINGS = 1048576
 
 
 def _allow_mappings():
-    """Let the host's kernel map every page of a node's process by itself.
+    """Raise the host's limit of mappings, since UML maps each page by itself.
 
-    That is how UML does it: past the default of 65530 mappings a process
-    on a node, such as one that reads 64 MiB, dies of a segmentation fault.
+    Above the default of 65530 mappings a process on a node, such as one that
+    reads 64 MiB, gets a segmentation fault.
     """
     limit = pathlib.Path('/proc/sys/vm/max_map_count')
     if int(limit.read_text()) < _MAPPINGS:
@@ -43,11 +43,14 @@ class Lab:
 
     @classmethod
     def load(cls):
-        """The laboratory that is up; LabError when there is none."""
+        """Return the laboratory that is up.
+
+        :raises LabError: if there is none
+        """
         settings = settings_module.Settings.load()
         if not network.exists():
-            raise errors.LabError('the laboratory is gone (a restart of the '
-                                  'machine?): run `tools/lab down`')
+            raise errors.LabError('the network namespace is gone (was the '
+                                  'machine restarted?): run `tools/lab down`')
         return cls(settings)
 
     def node(self, name):
@@ -58,19 +61,19 @@ class Lab:
                 name, ' '.join(self.nodes)))
 
     def first_services(self):
-        """The services that others need when they start."""
+        """Return the services that have to run before others start."""
         return ('mariadb', 'etcd') if self.settings.coordination == 'etcd' \
             else ('mariadb',)
 
     def control_services(self):
-        """The other services of the control plane."""
+        """Return the other services of the control plane."""
         return control.VOLUMES + (
             control.INSTANCES if self.settings.nova else ())
 
     # Clients
 
     def cloud(self, user='admin'):
-        """A connection of openstacksdk, as `admin` or as `demo`.
+        """Return a connection of openstacksdk, as `admin` or as `demo`.
 
         Works in a thread that is inside the namespace: see enter().
         """
@@ -98,7 +101,7 @@ class Lab:
             return list(cursor.fetchall())
 
     def environment(self, user='admin'):
-        """The environment for clients that run inside the namespace."""
+        """Return the environment of clients inside the namespace."""
         env = dict(os.environ, **config.environment(user))
         env['PATH'] = '%s:%s' % (paths.VENV / 'bin', env['PATH'])
         return env
@@ -112,8 +115,8 @@ class Lab:
 
     def _up(self):
         if network.exists():
-            raise errors.LabError('a laboratory is up already, or half down: '
-                                  '`tools/lab down` takes it down')
+            raise errors.LabError('a laboratory is up, or not completely '
+                                  'down: run `tools/lab down` first')
         cleaning.clean()
         _allow_mappings()
         shutil.rmtree(paths.LOGS, ignore_errors=True)
@@ -135,7 +138,7 @@ class Lab:
         errors.say('the laboratory is up')
 
     def _boot(self, n):
-        """Boot a node on fresh disks, with its services if it has any."""
+        """Boot a node on fresh disks, with its services."""
         n.machine.make_disks()
         if not self.settings.bare:
             target = 'tgtd' if self.settings.target == 'tgt' else 'lio'
@@ -147,9 +150,9 @@ class Lab:
         errors.say('%s has booted' % n.name)
         n.wait_ready()
         if not self.settings.bare:
-            errors.say('%s serves volumes' % n.name)
+            errors.say('cinder-volume on %s is ready' % n.name)
         if self.settings.nova:
-            errors.say('%s runs instances' % n.name)
+            errors.say('nova-compute on %s is ready' % n.name)
 
     def _start_control(self):
         names = self.control_services()
@@ -160,16 +163,16 @@ class Lab:
             for name in names:
                 self.control.wait_ready(name)
         except errors.LabError:
-            errors.say('the control plane failed; the nodes may go on for a '
-                       'while')
+            errors.say('the control plane failed; the boot of the nodes may '
+                       'take some more time')
             raise
         if self.settings.nova:
             self.control.program('lab.guest_images')
-        errors.say('the control plane serves')
+        errors.say('the control plane is ready')
 
     # Health
 
     def check(self):
-        """Raise when the laboratory itself failed, whatever a test says."""
+        """Raise if a node has hung or crashed by itself."""
         for n in self.nodes.values():
             n.check()

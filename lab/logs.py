@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collecting what a laboratory wrote, while it is up or after it."""
+"""Collect the logs of a laboratory that is up or was taken down."""
 
 import pathlib
 import shutil
@@ -12,7 +12,7 @@ from lab import paths
 def collect(target):
     """Copy all logs and the services' settings into a folder."""
     if not paths.LOGS.is_dir():
-        raise errors.LabError('there are no logs in %s' % paths.LOGS)
+        raise errors.LabError('no logs in %s' % paths.LOGS)
     target = pathlib.Path(target)
     shutil.copytree(paths.LOGS, target, dirs_exist_ok=True)
     for settings in paths.NODES.glob('*/share/cinder.conf'):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node seen from outside: its kernel as a process, its disks, its ticks.
-"""
+"""The host's side of a node: its kernel's process, its disks, its ticks."""
 
 import os
 import shutil
@@ -26,7 +25,7 @@ class Machine:
         self.number = number
         self.folder = paths.NODES / name
         self.share = self.folder / 'share'
-        #: Nova's folder, seen from outside: consoles can be followed here.
+        #: Nova's folder on the host, with the consoles.
         self.instances = self.folder / 'instances'
         self.logs = paths.LOGS / name
         self.console = self.logs / 'console.log'
@@ -35,7 +34,7 @@ class Machine:
         self._process = 'machine-' + name
 
     def make_disks(self):
-        """Fresh disks, all sparse."""
+        """Create empty sparse disks."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.share.mkdir(parents=True)
         self.instances.mkdir()
@@ -56,8 +55,8 @@ class Machine:
             'ubd0=%s,%s' % (self.folder / 'root.cow', image.IMAGE),
             'ubd1=%s' % (self.folder / 'data'),
             'ubd2=%s' % (self.folder / 'meta'),
-            # Without ptrace, from 6.16 on: processes start in 60 % of the
-            # time. The nodes' programs are trusted.
+            # From Linux 6.16 on this replaces ptrace: processes start in
+            # 60 % of the time. The nodes' programs are trusted.
             'seccomp=auto',
             'root=/dev/ubda', 'rw', 'init=/sbin/lab-init',
             'LAB_SHARE=%s' % self.share,
@@ -72,14 +71,14 @@ class Machine:
         self.logs.mkdir(parents=True, exist_ok=True)
         cpus = sorted(os.sched_getaffinity(0))
         with open(self.ticks, 'ab') as ticks:
-            # Unpinned, a system call costs ten times as much.
+            # On an unpinned kernel a system call takes ten times as long.
             proc.start(self._process, self._argv(ticks.fileno()),
                        self.console, wrapper=network.wrapper(),
                        pass_fds=[ticks.fileno()],
                        cpu=cpus[(self.number - 1) % len(cpus)])
 
     def power_off(self):
-        """Kill -9 all of it, as if the plug were pulled."""
+        """Kill the kernel's processes with SIGKILL, as in a power cut."""
         proc.kill(self._process)
         with open(self.ticks, 'a') as ticks:
             ticks.write('%s %.6f\n' % (ticker.OFF, time.time()))
@@ -91,7 +90,7 @@ class Machine:
         proc.must_live(self._process, self.console)
 
     def troubles(self):
-        """How this machine failed as a machine, a sentence for each."""
+        """Return one line per failure of this machine."""
         text = self.ticks.read_text(errors='replace') \
             if self.ticks.exists() else ''
         return ['%s %s' % (self.name, trouble) for trouble in

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The namespace of the laboratory: two bridges and two taps for each node.
+"""The namespace of the laboratory: two bridges, and two taps per node.
 
-Bridge `lab` carries everything that a test may cut; bridge `mgmt` carries
-ssh only, so that a node whose network is cut can still be looked at.
+Bridge `lab` carries all traffic that tests can cut; bridge `mgmt` carries ssh
+only, so that a node whose network is cut remains accessible.
 """
 
 import os
@@ -38,15 +38,15 @@ def exists():
 
 
 def wrapper():
-    """What to put before a command that shall run in the namespace.
+    """Return the prefix of a command that has to run in the namespace.
 
-    It shows the command the namespace's own /etc/hosts, too.
+    The command sees the namespace's /etc/hosts, too.
     """
     return ['ip', 'netns', 'exec', NAMESPACE]
 
 
 def quick_wrapper():
-    """The same in 2 ms, for commands that need no host names."""
+    """Return a faster prefix (2 ms), for commands without host names."""
     return ['nsenter', '--net=/run/netns/' + NAMESPACE]
 
 
@@ -62,10 +62,10 @@ def _batch(lines):
 
 
 def create(nodes):
-    """Make the namespace with its bridges and taps, all inside it."""
+    """Create the namespace with its bridges and taps."""
     if exists():
-        raise errors.LabError('the network namespace %s exists: is a '
-                              'laboratory up?' % NAMESPACE)
+        raise errors.LabError('the network namespace %s exists already: is '
+                              'a laboratory up?' % NAMESPACE)
     if not os.path.exists('/dev/net/tun'):
         raise errors.LabError('/dev/net/tun is missing: this kernel has no '
                               'tap devices, or the container hides them')
@@ -85,7 +85,7 @@ def create(nodes):
 
 
 def cut(name):
-    """Take a node's port off the bridge: as if the cable were pulled."""
+    """Remove a node's port from the bridge."""
     _batch(['link set %s nomaster' % tap(name, 'lab')])
 
 
@@ -94,7 +94,7 @@ def restore(name):
 
 
 def pids():
-    """The processes that live inside the namespace."""
+    """Return the ids of the processes inside the namespace."""
     out = command.run(['ip', 'netns', 'pids', NAMESPACE])
     return [int(pid) for pid in out.split()]
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network endpoint that Nova insists on, for servers without networks.
+"""A minimal network endpoint, which Nova needs for servers without networks.
 
-It knows no network, port or group, and says so. Networks are no part of
-this project; servers of the laboratory have none.
+It has no network, port or group. Networks are not part of this project;
+servers of the laboratory have none.
 """
 
 import json
 
 
 def application(environ, start_response):
-    """Answer any listing with an empty one, all else with 404."""
+    """Answer each listing with an empty list, other requests with 404."""
     parts = environ['PATH_INFO'].removesuffix('.json').strip('/').split('/')
     if environ['REQUEST_METHOD'] == 'GET' and len(parts) == 2:
         status, body = '200 OK', {parts[1].replace('-', '_'): []}

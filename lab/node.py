@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node as tests use it: commands, power, network, services, settings."""
+"""A node's interface for tests: commands, power, network, services."""
 
 import dataclasses
 import json
@@ -35,7 +35,7 @@ class Node:
     def run(self, text, timeout=60, check=True, input=None):
         """Run a shell command on the node and return its stdout.
 
-        A LabError with all it said follows when it fails, unless check is
+        If it fails a LabError with its output is raised, unless check is
         false. See try_run for the exit code.
         """
         if not check:
@@ -55,18 +55,18 @@ class Node:
     # Power and network
 
     def cut_power(self):
-        """Pull the plug: what no disk got is lost."""
+        """Cut the power; data that is not on a disk is lost."""
         self.machine.power_off()
         self.shell.close()
 
     def power_on(self):
-        """Press the button; wait for nothing."""
+        """Power the node on, without waiting."""
         nodefiles.write(self)
         self._write_settings()
         self.machine.power_on()
 
     def start(self, timeout=120):
-        """Switch the node on and wait until it has booted."""
+        """Power the node on and wait until it has booted."""
         self.power_on()
         self.wait_booted(timeout)
 
@@ -82,7 +82,7 @@ class Node:
                    lambda: paths.tail(self.machine.console))
 
     def cut_network(self):
-        """Pull the cable that carries all but the ssh of the laboratory."""
+        """Disconnect the network of everything except the laboratory's ssh."""
         network.cut(self.name)
 
     def restore_network(self):
@@ -94,44 +94,44 @@ class Node:
         self.run('lab-service %s %s' % (verb, name), timeout=timeout)
 
     def start_service(self, name, timeout=60):
-        """Start a service; it starts again after every boot until stopped."""
+        """Start a service, now and after every boot until it is stopped."""
         self._service('start', name, timeout)
 
     def stop(self, name, timeout=60):
-        """Stop a service as an operator would; it stays stopped."""
+        """Stop a service as an operator does; it stays stopped."""
         self._service('stop', name, timeout)
 
     def restart(self, name, timeout=90):
         self._service('restart', name, timeout)
 
     def kill(self, name, timeout=30):
-        """Kill -9 a service and everything that it started."""
+        """Kill a service and all its child processes with SIGKILL."""
         self._service('kill', name, timeout)
 
     def enable(self, *names):
-        """Let services start with the next boot."""
+        """Enable services from the next boot on."""
         folder = self.machine.share / 'enabled'
         folder.mkdir(exist_ok=True)
         for name in names:
             (folder / name).touch()
 
     def enabled(self, name):
-        """Whether a service is meant to run."""
+        """Return whether a service is enabled."""
         return (self.machine.share / 'enabled' / name).exists()
 
     def log(self, name):
-        """The whole log of a service so far, power cut or not."""
+        """Return the whole log of a service, also from before a power cut."""
         path = self.machine.logs / (name + '.log')
         if not path.exists():
             return ''
         return path.read_text(errors='replace')
 
     def driver_ready(self):
-        """Whether cinder-volume serves and says so, since its last start.
+        """Return whether cinder-volume is ready since its last start.
 
-        Its line in the list of services comes before it is ready, and one
-        from before a power cut can be fresh enough to look up: so both the
-        log and a report that is younger than the start are needed.
+        Its row in the list of services appears before it is ready, and a row
+        from before a power cut can still count as up. So both the log and a
+        report that is newer than the start are needed.
         """
         since = self._since_start('cinder-volume')
         return _READY in since and self._found(
@@ -140,7 +140,7 @@ class Node:
             % (self.name, since.split()[0]))
 
     def compute_ready(self):
-        """Whether nova-compute serves, and Nova knows its host."""
+        """Return whether nova-compute is ready, and Nova knows its host."""
         since = self._since_start('nova-compute')
         return bool(since) and self._found(
             'nova', "SELECT 1 FROM services s, nova_api.host_mappings m "
@@ -149,11 +149,11 @@ class Node:
             "s.updated_at > FROM_UNIXTIME(%s)" % (
                 self.name, since.split()[0]))
 
-    #: How to see that a service which runs is ready, too.
+    #: {service: method that returns whether it is ready}
     READY = {'cinder-volume': driver_ready, 'nova-compute': compute_ready}
 
     def _since_start(self, name):
-        """The log since a service's last start; the time comes first."""
+        """Return the log since a service's last start, from its time on."""
         _, found, since = self.log(name).rpartition(_STARTED % name)
         return since if found else ''
 
@@ -162,10 +162,10 @@ class Node:
         try:
             return bool(database.execute(query, name))
         except errors.LabError:
-            return False        # the database is down: nothing is ready
+            return False        # the database is down
 
     def wait_ready(self, timeout=180):
-        """Wait until the node serves: ssh, and its services if they run."""
+        """Wait until ssh and the node's enabled services are ready."""
         self.wait_booted(timeout)
         for name, is_ready in self.READY.items():
             if self.enabled(name):
@@ -195,30 +195,30 @@ class Node:
                      config_nova.nova_node(self.name, self.ip))
 
     def configure(self, changes):
-        """Replace this node's changes of cinder.conf; a restart reads them.
+        """Replace this node's changes of cinder.conf, for the next start.
 
-        :param changes: {'section': {'option': 'value'}}, all changes there
-            shall be: {} goes back to the laboratory's own settings
+        :param changes: {'section': {'option': 'value'}} with all changes; {}
+                restores the laboratory's settings
         """
         self._changes.write_text(json.dumps(changes))
         self._write_settings()
 
     def use_mode(self, mode):
-        """Let cinder-volume use other threads from its next start on.
+        """Set the threading of cinder-volume, for its next start.
 
         :param mode: 'eventlet' or 'threads'
         """
         self.settings = dataclasses.replace(self.settings, mode=mode)
         nodefiles.write(self)
 
-    # The laboratory's own health
+    # Health
 
     def troubles(self):
-        """How the node failed as a machine: stood still, died by itself."""
+        """Return one line per hang or crash of the node itself."""
         return self.machine.troubles()
 
     def check(self):
-        """Raise when the node itself failed, whatever a test says."""
+        """Raise if the node has hung or crashed by itself."""
         troubles = self.troubles()
         if troubles:
             raise errors.LabError('THE LABORATORY FAILED: ' +

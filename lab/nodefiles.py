@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is laid into a node's shared folder before it boots."""
+"""The files in a node's shared folder, written before it boots."""
 
 import shutil
 
@@ -11,7 +11,7 @@ _SSH = 'Host *\n  StrictHostKeyChecking no\n  LogLevel ERROR\n'
 
 
 def _host_folders():
-    """Folders of the host that the node shows at the same place."""
+    """Return the folders of the host that the node has at the same path."""
     folders = [paths.CHECKOUT, paths.VENV.resolve()]
     interpreter = paths.base_interpreter()
     if str(interpreter) not in ('/usr', '/'):
@@ -20,7 +20,7 @@ def _host_folders():
 
 
 def _driver_files(target):
-    """The driver's own files for /etc, where the checkout has them."""
+    """Copy the checkout's files for /etc, if they exist."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     etc = paths.CHECKOUT / 'etc'
@@ -34,7 +34,7 @@ def _driver_files(target):
 
 
 def write(node):
-    """Write all files of the shared folder but Cinder's settings."""
+    """Write all files of the shared folder except Cinder's settings."""
     share = node.machine.share
     (share / 'enabled').mkdir(parents=True, exist_ok=True)
     values = {'NAME': node.name, 'IP': node.ip,
@@ -57,7 +57,7 @@ def write(node):
 
 
 def _libvirt_files(target, name):
-    """What libvirt reads, and the key with which nodes copy disks."""
+    """Write libvirt's settings, and the key with which nodes copy disks."""
     texts = {'etc/libvirt/libvirtd.conf': config_nova.libvirtd(name),
              'etc/libvirt/qemu.conf': config_nova.QEMU,
              'root/.ssh/config': _SSH,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where things lie: the checkout, the cache of set-up, the state of a run."""
+"""Paths: the checkout, the cache of set-up, the state of a laboratory."""
 
 import os
 import pathlib
@@ -20,10 +20,10 @@ SSH_KEY = CACHE / 'ssh-key'
 
 
 def base_interpreter():
-    """The prefix of the interpreter that the virtual environment uses.
+    """Return the prefix of the virtual environment's interpreter.
 
-    It is /usr with Debian's own Python, which the nodes have too; any other
-    prefix (pyenv, say) has to be shown to the nodes.
+    It is /usr with Debian's Python, which the nodes have, too. Another prefix
+    (such as pyenv's) has to be mounted on the nodes.
     """
     config = VENV / 'pyvenv.cfg'
     for line in config.read_text().splitlines() if config.exists() else ():
@@ -34,7 +34,7 @@ def base_interpreter():
 
 
 def tail(path, lines=15):
-    """The last lines of a log, for error messages."""
+    """Return the last lines of a log, for error messages."""
     try:
         with open(path, 'rb') as log:
             log.seek(0, os.SEEK_END)

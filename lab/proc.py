@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that outlive the command, recorded so that only they are killed.
+"""Background processes, recorded so that only they are killed.
 
-Each is the leader of a session of its own. Its record is written by the
-process itself before it becomes the program, so that a crash of the command
-leaves nothing unknown; pid and start time together name it for ever.
+Each is the leader of its own session. It writes its record itself before it
+executes the program, so that a crash of the command leaves no unrecorded
+process. The pid and the start time identify it.
 """
 
 import contextlib
@@ -55,13 +55,13 @@ def start(name, argv, log, env=None, wrapper=(), cwd='/', pass_fds=(),
         child = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=cwd,
             env=env, pass_fds=pass_fds, preexec_fn=before_exec)
-    # Nobody waits for it: keep Popen from warning about that.
+    # It is not waited for: keep Popen from warning about that.
     child.returncode = 0
     return child.pid
 
 
 def load(name):
-    """The record of a process, None when there is none."""
+    """Return the record of a process, None if there is none."""
     try:
         return json.loads(_record(name).read_text())
     except FileNotFoundError:
@@ -69,18 +69,18 @@ def load(name):
 
 
 def names():
-    """The names of all processes that have a record."""
+    """Return the names of all processes that have a record."""
     return sorted(p.name[:-5] for p in paths.RUN.glob('*.proc'))
 
 
 def members(name):
-    """The pids of a process and of what it started, zombies left out."""
+    """Return the pids of a process's session, without zombies."""
     record = load(name)
     if not record:
         return []
     leader = _stat(record['pid'])
     if leader and leader[_PF_START] != record['start']:
-        return []       # the number belongs to somebody else now
+        return []       # the pid belongs to another process now
     found = []
     for entry in os.listdir('/proc'):
         if not entry.isdigit():
@@ -94,7 +94,7 @@ def members(name):
 
 
 def alive(name):
-    """Whether the recorded process itself runs."""
+    """Return whether the recorded process itself runs."""
     record = load(name)
     stat = _stat(record['pid']) if record else None
     return bool(stat and stat[_PF_START] == record['start']
@@ -108,7 +108,7 @@ def _signal(pids, number):
 
 
 def send(name, number):
-    """Send a signal to a process, and to all that it started."""
+    """Send a signal to all processes of a session."""
     _signal(members(name), number)
 
 
@@ -128,7 +128,7 @@ def _wait_gone(name, timeout):
 
 
 def kill(name):
-    """Kill -9 a process and all that it started, and wait for its death."""
+    """Kill all processes of a session with SIGKILL, and wait for the end."""
     if not load(name):
         return
     for _ in range(20):
@@ -137,11 +137,11 @@ def kill(name):
         if _wait_gone(name, 1):
             _record(name).unlink(missing_ok=True)
             return
-    raise errors.LabError('%s does not die, pids %s' % (name, pids))
+    raise errors.LabError('%s could not be killed, pids %s' % (name, pids))
 
 
 def stop(name, timeout=20, number=signal.SIGTERM):
-    """Ask a process to end, and kill what is left after the timeout."""
+    """Terminate a process, and kill its session after the timeout."""
     record = load(name)
     if record and alive(name):
         _signal([record['pid']], number)
@@ -153,6 +153,6 @@ def stop(name, timeout=20, number=signal.SIGTERM):
 
 
 def must_live(name, log):
-    """Raise with the end of its log when a process has died."""
+    """Raise with the end of its log if a process has died."""
     if not alive(name):
         raise errors.LabError('%s died:\n%s' % (name, paths.tail(log)))

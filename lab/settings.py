@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was chosen when the laboratory was brought up."""
+"""The options with which the laboratory was brought up."""
 
 import dataclasses
 import json
@@ -13,7 +13,7 @@ _FILE = paths.STATE / 'lab.json'
 
 @dataclasses.dataclass
 class Settings:
-    """The choices of `up`; they last until `down`."""
+    """The options of `up`, kept until `down`."""
 
     nodes: int = 2
     kernel: str = kernel.DEFAULT
@@ -22,18 +22,18 @@ class Settings:
     mode: str = 'eventlet'
     bare: bool = False
     nova: bool = False
-    #: What keeps the locks: 'file' or 'etcd'.
+    #: The store of the locks: 'file' or 'etcd'.
     coordination: str = 'file'
-    #: MiB a node; 0 for what its services need.
+    #: MiB per node; 0 for the default.
     memory: int = 0
 
     def names(self):
-        """The nodes' names, and their numbers."""
+        """Return {name: number} of the nodes."""
         return {'node%d' % n: n for n in range(1, self.nodes + 1)}
 
     @property
     def node_memory(self):
-        """The memory of a node in MiB."""
+        """Return the memory of a node in MiB."""
         return self.memory or (2048 if self.nova else 1024)
 
     def save(self):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Set-up from a fresh Debian: packages, environment, kernels, image.
+"""Set-up of a new Debian machine: packages, environment, kernels, image.
 
-Every step has a key, the hash of all that it depends on, and does nothing
-when the cache holds its result under that key.
+Each step has a key, the hash of its inputs, and does nothing if the cache has
+its result with that key.
 """
 
 import concurrent.futures
@@ -36,7 +36,7 @@ def _key(parts):
 
 
 def step(name, parts, target, build):
-    """Build the target by build(temporary) unless its key is unchanged."""
+    """Build the target with build(temporary) unless its key is unchanged."""
     stamp, key = _stamp(name), _key(parts)
     if target.exists() and stamp.exists() and stamp.read_text() == key:
         return
@@ -72,7 +72,7 @@ def _guest():
 
 
 def packages(wanted):
-    """Install those of some Debian packages that are missing."""
+    """Install the missing ones of some Debian packages."""
     absent = apt.missing(wanted)
     if absent:
         errors.say('set-up: installing ' + ' '.join(absent))
@@ -80,7 +80,7 @@ def packages(wanted):
 
 
 def _packages_for_tools():
-    """The packages that building tests' environments takes here."""
+    """Return the packages needed to build the tests' environments."""
     wanted = []
     if not shutil.which('git'):
         wanted += ['git', 'ca-certificates']
@@ -88,17 +88,17 @@ def _packages_for_tools():
         wanted += ['gcc', 'libc6-dev']
     if not importlib.util.find_spec('ensurepip'):
         wanted += ['python3-venv']
-    # Headers for the few packages without a wheel. An interpreter that does
-    # not come from the distribution brings its own.
+    # Headers for the few packages without a wheel. An interpreter that is
+    # not the distribution's includes them.
     if str(venv.interpreter()).startswith(('/usr/bin/', '/bin/')):
         wanted += ['python3-dev']
     return wanted
 
 
 def tools():
-    """Install what runs and counts tests.
+    """Install the programs that run and count tests.
 
-    Needs root only where something is missing.
+    Needs root only if something is missing.
     """
     wanted = _packages_for_tools()
     if not venv.tools_ready() or (wanted and apt.missing(wanted)):
@@ -110,7 +110,7 @@ def tools():
 
 @contextlib.contextmanager
 def _exclusively():
-    """Let only one command at a time install anything."""
+    """Allow one set-up at a time."""
     paths.CACHE.mkdir(parents=True, exist_ok=True)
     with open(paths.CACHE / 'lock', 'w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -118,9 +118,9 @@ def _exclusively():
 
 
 def run(bare=False, more=()):
-    """Set up everything, or (bare) what nodes without OpenStack need.
+    """Set up everything, or (bare) only nodes without OpenStack.
 
-    :param more: Debian packages beside the usual ones
+    :param more: additional Debian packages
     """
     if os.geteuid():
         raise errors.LabError('the laboratory has to be run as root')

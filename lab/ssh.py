@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on a node over ssh, through one connection that stays open."""
+"""Commands on a node over one persistent ssh connection."""
 
 import subprocess
 
@@ -15,14 +15,14 @@ _OPTIONS = {
     'LogLevel': 'ERROR',
     'BatchMode': 'yes',
     'ConnectTimeout': '5',
-    # Shorter ones take a busy node for a dead one.
+    # With shorter intervals a busy node would count as dead.
     'ServerAliveInterval': '5',
     'ServerAliveCountMax': '6',
 }
 
 
 class Shell:
-    """The way to run commands on one node."""
+    """Runs commands on one node."""
 
     def __init__(self, name, address):
         self.name = name
@@ -31,7 +31,7 @@ class Shell:
         self._socket = paths.RUN / ('%s.ssh' % name)
 
     def argv(self, *options):
-        """A command line for ssh to the node, without the command."""
+        """Return a command line of ssh to the node, without a command."""
         settings = dict(_OPTIONS, IdentityFile=paths.SSH_KEY,
                         ControlPath=self._socket)
         args = [a for key, value in settings.items()
@@ -40,16 +40,16 @@ class Shell:
                 *options, 'root@' + self._address]
 
     def open(self):
-        """Open the lasting connection, unless it is open."""
+        """Open the persistent connection unless it is open."""
         if proc.alive(self._master) and self._socket.exists():
             return
         self.close()
-        # Not ControlPersist: that one would hold our pipes open for ever.
+        # Not ControlPersist: its process would keep our pipes open.
         proc.start(self._master, self.argv('-M', '-N'),
                    paths.LOGS / 'ssh.log')
 
     def close(self):
-        """Forget the connection, without a word to the other side."""
+        """Kill the connection, without a message to the node."""
         proc.kill(self._master)
         self._socket.unlink(missing_ok=True)
 
@@ -60,7 +60,10 @@ class Shell:
                                label='(on %s) %s' % (self.name, text))
 
     def run(self, text, timeout=60, input=None):
-        """Run a shell command; return stdout, raise when it fails."""
+        """Run a shell command; return stdout.
+
+        :raises LabError: if it fails
+        """
         code, out, err = self.attempt(text, timeout, input)
         if code:
             raise errors.LabError('exit code %d on %s from: %s\n%s%s' % (
@@ -68,13 +71,13 @@ class Shell:
         return out
 
     def answers(self):
-        """Whether the node runs commands, asked quickly."""
+        """Return whether the node runs a command within 8 s."""
         try:
             return self.attempt('true', timeout=8)[0] == 0
         except errors.LabError:
             return False
 
     def interactive(self, words=()):
-        """Run a command, or a shell, on the caller's own terminal."""
+        """Run a command, or a shell, on the caller's terminal."""
         argv = self.argv('-t') if not words else self.argv()
         return subprocess.call([str(a) for a in [*argv, *words]])

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs, and whether it is well."""
+"""Print the services and nodes, and whether they are healthy."""
 
 from lab import errors
 from lab import proc
 
 
 def _services(node):
-    """A word for every service that is meant to run, and what is bad."""
+    """Yield (text, whether it is a failure) per enabled service."""
     for name in ('cinder-volume', 'tgtd', 'iscsid', 'libvirtd',
                  'nova-compute'):
         if not node.enabled(name):
@@ -32,7 +32,7 @@ def _node_line(node):
 
 
 def show(lab):
-    """Print a line for everything; return 1 unless all is well."""
+    """Print one line per service and node; return 1 for any failure."""
     well = True
     names = (() if lab.settings.bare else
              (*lab.first_services(), *lab.control_services()))

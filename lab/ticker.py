@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading the ticks of a node: whether it ever stood still, or died.
+"""Read the ticks of a node, to find hangs and crashes.
 
-A node writes the time every second, and `boot` with it when it begins; the
+A node writes the time every second, and `boot` with the first one. The
 laboratory writes `off` when it cuts the power.
 """
 
@@ -15,15 +15,15 @@ def _parse(text):
         try:
             yield word, float(number)
         except ValueError:
-            continue        # cut off in the middle, by a power cut
+            continue        # incomplete, because of a power cut
 
 
 def troubles(text, now, powered):
-    """What was wrong with the node that wrote these ticks.
+    """Return the hangs and crashes of the node that wrote these ticks.
 
     :param now: the time at which the text was read
     :param powered: whether the node is on at that time
-    :return: list of phrases to be read after the node's name
+    :return: list of phrases that follow the node's name
     """
     found, last = [], None
     for word, at in _parse(text):

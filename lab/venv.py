@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Virtual environments: of OpenStack for host and nodes, of tests' tools.
 
-The first is built in a folder named after its key and linked to as `venv`,
-since an environment cannot be moved and may be in use while a newer one is
-built.
+The first is built in a folder with its key in the name, and `venv` is a link
+to it, since an environment cannot be moved and may be in use while a newer
+one is built.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ from lab import paths
 _HERE = pathlib.Path(__file__).parent
 _REQUIREMENTS = _HERE / 'requirements.txt'
 _CONSTRAINTS = _HERE / 'constraints.txt'
-#: What runs tests outside of the laboratory, and counts them everywhere.
+#: Runs tests outside of the laboratory, and counts those of all sets.
 TOOLS = paths.CACHE / 'tox-venv'
 _TOOLS = ['tox>=4.28', 'stestr>=4.1', 'python-subunit>=1.4', 'testtools>=2.4']
 
 
 def interpreter():
-    """The interpreter itself, not an environment that may be active."""
+    """Return the base interpreter, not that of an active environment."""
     name = 'python%d.%d' % sys.version_info[:2]
     path = pathlib.Path(sys.base_prefix) / 'bin' / name
     return path if path.exists() else pathlib.Path(sys.executable)
@@ -38,30 +38,30 @@ def _key():
 
 
 def folder():
-    """The folder of the environment that the checkout asks for."""
+    """Return the folder of the environment that the checkout needs."""
     return paths.CACHE / ('venv-' + _key())
 
 
 def _make(target, *wanted):
-    """Build an environment with what pip is told to install."""
+    """Build an environment with some packages of pip."""
     shutil.rmtree(target, ignore_errors=True)
     command.run([interpreter(), '-m', 'venv', target], timeout=120)
     env = {key: value for key, value in os.environ.items()
            if not key.startswith('PYTHON')}
-    # Nothing is compiled here: a fresh machine has no compiler.
+    # Prefer wheels: a new machine has no compiler.
     command.run([target / 'bin/pip', 'install', '--no-input',
                  '--disable-pip-version-check', '--prefer-binary', *wanted],
                 timeout=1800, env=env)
 
 
 def tools_ready():
-    """Whether the environment of tests' tools is there."""
+    """Return whether the environment of tests' tools is current."""
     stamp = TOOLS / '.wanted'
     return stamp.exists() and stamp.read_text().split() == _TOOLS
 
 
 def ensure_tools():
-    """Build the environment of tests' tools unless it is there."""
+    """Build the environment of tests' tools unless it is current."""
     if not tools_ready():
         errors.say('set-up: installing tox')
         _make(TOOLS, *_TOOLS)
@@ -69,7 +69,7 @@ def ensure_tools():
 
 
 def ensure():
-    """Build the environment of OpenStack unless it is there."""
+    """Build the environment of OpenStack unless it exists."""
     target = folder()
     done = target / 'lab-complete'
     if not done.exists():
@@ -82,7 +82,7 @@ def ensure():
 
 
 def _prune(newest):
-    """Remove old environments, but the last ones: they may be in use."""
+    """Remove all but the last old environments, which may be in use."""
     old = sorted((p for p in paths.CACHE.glob('venv-*') if p != newest),
                  key=lambda p: p.stat().st_mtime)
     for folder_of_old in old[:-2]:
@@ -90,7 +90,7 @@ def _prune(newest):
 
 
 def _link(target):
-    """Let the plain name lead to the environment."""
+    """Point the link `venv` to the environment."""
     if paths.VENV.is_symlink() and paths.VENV.resolve() == target.resolve():
         return
     if paths.VENV.is_dir() and not paths.VENV.is_symlink():

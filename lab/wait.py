@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting with a limit, and with a message that says what was waited for."""
+"""Wait for a condition with a time limit."""
 
 import time
 
@@ -7,10 +7,11 @@ from lab import errors
 
 
 def until(fn, what, timeout, interval=0.5, log=None):
-    """Call fn until it returns something true; return that.
+    """Call fn until its result is true; return the result.
 
-    :param what: what is waited for, as it reads after 'waited for'
-    :param log: called for extra text when the time is over
+    :param what: the condition, as it reads after 'waited N s for'
+    :param log: called at a timeout for more text of the message
+    :raises LabError: at a timeout
     """
     end = time.monotonic() + timeout
     while True:
@@ -18,7 +19,7 @@ def until(fn, what, timeout, interval=0.5, log=None):
         if result:
             return result
         if time.monotonic() >= end:
-            text = 'waited %g s for %s, in vain' % (timeout, what)
+            text = 'timeout: waited %g s for %s' % (timeout, what)
             extra = log() if log else ''
             raise errors.LabError(text + ('\n%s' % extra if extra else ''))
         time.sleep(interval)

@@ -15,7 +15,7 @@ _MODULES = {'move': 'lab.bench.move',
 def main():
     parser = argparse.ArgumentParser(
         prog='tools/bench', description='Measure in the laboratory that is '
-        'up. The ratios count; the seconds are those of virtual nodes.')
+        'up. Compare ratios only: the seconds are those of virtual nodes.')
     parser.add_argument('what', choices=list(_MODULES))
     parser.add_argument('--rounds', type=int, default=4)
     arguments = parser.parse_args()

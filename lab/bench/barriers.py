@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a guest's barriers pass through handles: tools/bench barriers.
+"""Count the flushes that handles pass on: tools/bench barriers.
 
-QEMU's block layer writes 4 KiB at a time with each of the host's cache
-modes, without and with a flush after each write; the flushes that the disk
-below has completed are counted.
+QEMU's block layer writes 4 KiB at a time with each of the host's cache modes,
+without and with a flush after each write. The flushes that the disk below has
+completed are counted.
 """
 
 from lab.bench import metadata
@@ -18,7 +18,7 @@ class Bench(metadata.Bench):
         self.measure('barriers')
 
     def note(self, found):
-        """Keep the rate of writes, and how many flushes came of each."""
+        """Keep the rate of writes, and the number of flushes per write."""
         name = '%s, cache %s, %s' % (
             found['what'], found['mode'],
             'a flush each' if found['flush'] else 'no flush')
@@ -27,7 +27,7 @@ class Bench(metadata.Bench):
 
     @staticmethod
     def base_of(name):
-        """Rates are compared with those of a plain logical volume."""
+        """Return the plain logical volume's rate to compare a rate with."""
         if 'flushes a write' in name:
             return None
         return 'logical volume,' + name.partition(',')[2]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a live migration costs a guest: tools/bench live-migration.
+"""Measure a guest's live migration: tools/bench live-migration.
 
-The same guest, with a volume of this driver and with one of Cinder's own LVM
-driver over iSCSI, is migrated in turn, in one run and one laboratory
+The same guest is migrated with a volume of this driver and with a volume of
+Cinder's LVM driver over iSCSI, alternately, in one run and one laboratory
 (`tools/lab up --nova --driver both`).
 """
 
@@ -31,8 +31,8 @@ class Bench(volumes.Volumes):
         self.lab = lab.Lab.load()
         self.lab.check()
         if self.lab.settings.driver != 'both':
-            raise errors.LabError('this needs `tools/lab up --nova --driver '
-                                  'both`')
+            raise errors.LabError('this benchmark needs `tools/lab up '
+                                  '--nova --driver both`')
         for node in self.lab.nodes.values():
             node.wait_ready()
         self.user = user_module.User(self.lab)
@@ -75,7 +75,7 @@ class Bench(volumes.Volumes):
 
     @staticmethod
     def _preparation(old, server_id):
-        """Return what Nova itself measured, in seconds."""
+        """Return the time that Nova measured, in seconds."""
         def found():
             return [seconds for server, seconds in
                     PREPARED.findall(old.log('nova-compute'))

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measurements by name, told as they come, and summed up at the end."""
+"""Measurements by name, printed at once, and summarised at the end."""
 
 import statistics
 import time
 
 
 class Measurements:
-    """Seconds of what was measured several times, in order of appearance."""
+    """Repeated measurements in seconds, in the order of their first names."""
 
     def __init__(self):
         self.seconds = {}
 
     def note(self, what, seconds):
-        """Keep and tell a measurement."""
+        """Keep and print a measurement."""
         self.seconds.setdefault(what, []).append(seconds)
         print('  %-50s %8.2f s' % (what, seconds), flush=True)
 
     def timed(self, what, function, *args):
-        """Keep how long a call takes; returns what it returns."""
+        """Keep the duration of a call; returns the call's result."""
         start = time.monotonic()
         result = function(*args)
         self.note(what, time.monotonic() - start)

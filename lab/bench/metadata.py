@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the place for metadata costs: tools/bench metadata.
+"""Measure the cost of each kind of metadata: tools/bench metadata.
 
-fio writes and reads 4 KiB at a time, each synchronous and past the cache, at
-random and (writes) one beside the other: a plain logical volume, a linear
-handle, and clones with each kind of metadata whose source is on the same node
-or on another. Nothing is hydrated meanwhile, and each clone begins empty.
-The disks are those of slow_disks, but for the fast one.
+fio writes and reads 4 KiB at a time, synchronously and without the page
+cache, at random and (writes) sequentially. It uses a plain logical volume, a
+linear handle, and clones with each kind of metadata whose source is on the
+same node or on another. Hydration is off, and each clone begins empty.
+The disks are those of slow_disks, except for the fast disk.
 """
 
 import json
@@ -20,7 +20,7 @@ MIB = 2 ** 20
 
 
 def run(node, *arguments):
-    """Run lab.bench.on_node on a node; returns what it tells."""
+    """Run lab.bench.on_node on a node; returns its measurements."""
     group = slow_disks.DATA if 'metadata' in arguments else 'cinder-volumes'
     out = node.run('. /lab/node.env; cd $CHECKOUT; PYTHONDONTWRITEBYTECODE=1 '
                    'DMCLONE_TEST_GROUP=%s $VENV/bin/python -W ignore '
@@ -41,7 +41,7 @@ class Bench:
         self.results = ratios.Ratios()
 
     def round(self):
-        """Measure everything once, in turn."""
+        """Measure everything once, alternately."""
         self.node.stop('cinder-volume')
         try:
             self._round()
@@ -63,32 +63,32 @@ class Bench:
             self.other_node.run('lvremove --yes %s/%s' % names)
 
     def disks(self):
-        """Have the disks that are measured."""
+        """Return a context with the disks that are measured."""
         return slow_disks.on(self.node)
 
     def measure(self, *arguments):
-        """Run measurements on the node and note what they print."""
+        """Run measurements on the node and keep their results."""
         for found in run(self.node, *arguments):
             self.note(found)
 
     def note(self, found):
-        """Keep one of them."""
+        """Keep one measurement."""
         self.results.note(self.name(found), found['iops'])
 
     @staticmethod
     def name(found):
-        """Return what a measurement is called."""
+        """Return the name of a measurement."""
         return ', '.join(filter(None, (found['rw'], found['what'],
                                        found['store'])))
 
     @staticmethod
     def base_of(name):
-        """A measurement is compared with a plain logical volume."""
+        """Return the plain logical volume to compare a measurement with."""
         return name.partition(',')[0] + ', logical volume'
 
     def report(self):
-        """Print medians and ratios, and keep them for a plot."""
+        """Print medians and ratios, and save them for a plot."""
         self.results.report(self.base_of)
         path = 'bench-%s.json' % self.WHAT
         self.results.save(path, self.base_of)
-        print('kept in %s: see `tox -e plots`' % path)
+        print('saved in %s: see `tox -e plots`' % path)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same where a flush costs next to nothing: tools/bench metadata-fast.
+"""Measure metadata on disks with cheap flushes: tools/bench metadata-fast.
 
-A part of what :mod:`lab.bench.metadata` measures, on the nodes' own disks.
+Runs a part of :mod:`lab.bench.metadata` on the nodes' own disks.
 """
 
 import contextlib
@@ -15,5 +15,5 @@ class Bench(metadata.Bench):
     WHAT = 'metadata-fast'
 
     def disks(self):
-        """Use those that are there."""
+        """Return an empty context: the nodes' own disks are used."""
         return contextlib.nullcontext()

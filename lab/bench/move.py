@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a move takes: tools/bench move.
+"""Measure the duration of a move: tools/bench move.
 
-Volumes of two sizes and both settings of hydration are measured in turn, in
-one run, so that what slows the machine down slows all of them. What counts
-are the ratios; the seconds are those of a virtual laboratory, where starting
-a process costs about ten times what it does on a real machine.
+Volumes of two sizes and both settings of hydration are measured alternately
+in one run, so that a slow machine slows all of them. Only the ratios are
+meaningful: in the laboratory starting a process takes about ten times as long
+as on a real machine.
 """
 
 import time
@@ -18,7 +18,7 @@ SMALL, LARGE = 1, 100
 
 
 class Bench(volumes.Volumes):
-    """Moves of volumes at rest."""
+    """Moves of idle volumes."""
 
     def __init__(self):
         self.lab = lab.Lab.load()
@@ -58,9 +58,9 @@ class Bench(volumes.Volumes):
         self.first_write()
 
     def first_write(self):
-        """Measure what a migrated guest's first write waits for.
+        """Measure a migrated guest's first write.
 
-        The old attachment is still there: the peer commits by itself.
+        The old attachment still exists: the peer switches over by itself.
         """
         volume_id = self.user.create_volume(SMALL)['id']
         home, instance = self.home(volume_id), user_module.uuid4()
@@ -83,7 +83,7 @@ class Bench(volumes.Volumes):
         self.nothing_left()
 
     def hydration(self, volume_id, node, attachment, defaults):
-        """Measure the copy of a volume at rest."""
+        """Measure the hydration of an idle volume."""
         what = 'hydration of 1 GiB, %s' % (
             'defaults' if defaults else "the kernel's 1/1")
         path = user_module.path(attachment)
@@ -107,7 +107,7 @@ class Bench(volumes.Volumes):
         return tuple(int(count) for count in words[6].split('/'))
 
     def report(self):
-        """Print medians, spreads and the ratios that matter."""
+        """Print medians, spreads and ratios."""
         self.results.report((
             ('attach away, 100 GiB', 'attach away, 1 GiB'),
             ('attach away, 1 GiB', 'attach at home, 1 GiB'),

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the disk benchmarks run on a node; it prints a line of JSON each.
+"""Run a disk benchmark on a node, and print a line of JSON per result.
 
 usage: python -m lab.bench.on_node metadata|metadata-fast [SOURCE ...]
        python -m lab.bench.on_node barriers
        python -m lab.bench.on_node ram KIND | give-back KIND
        python -m lab.bench.on_node mix PATH
 
-A SOURCE is the disk by which the node sees a volume of another node; "ram"
-makes a logical volume in memory, and "mix" reads and writes a disk.
+A SOURCE is the imported disk of a volume on another node; "ram" creates a
+logical volume in memory, and "mix" reads and writes a disk.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ from lab.bench import slow_disks
 from lab.common import clones
 
 SIZE = 2048 * clones.MIB
-# Each measurement finds its own part of a clone empty.
+# Each measurement uses a part of the clone that is not hydrated yet.
 PART = SIZE // 4
-# On which a node's volume group lies.
+# The disk of a node's volume group.
 DISK = 'ubdb'
 SECONDS = 3
-# MiB, of volumes in memory.
+# MiB per volume in memory.
 RAM = 256
 #: {what: (kind, options)}
 STORES = {
@@ -43,8 +43,8 @@ STORES = {
 
 
 def fio(path, *options):
-    """Run fio for some seconds; returns its report of the one job."""
-    # To fio a colon is the end of a file's name.
+    """Run fio for some seconds; returns the report of its job."""
+    # fio takes a colon for the end of a file name.
     name = path.replace(':', r'\:')
     out = clones.run('fio', '--name=bench', '--filename=' + name,
                      '--ioengine=psync', '--direct=1', '--bs=4k',
@@ -54,32 +54,32 @@ def fio(path, *options):
 
 
 def tell(**what):
-    """Print a measurement for who has asked for it."""
+    """Print a measurement as JSON."""
     print(json.dumps(what), flush=True)
 
 
 class Bench(clones.Clones):
-    """Measurements, each of which removes what it has made."""
+    """Measurements, each of which removes the devices that it creates."""
 
     def __init__(self):
         self.prepare()
 
     @contextlib.contextmanager
     def step(self):
-        """Remove at the end what is made within."""
+        """Remove at the end the devices created within."""
         with contextlib.ExitStack() as made:
             self.addCleanup = made.callback
             yield
 
     def use_any(self, kind, memory=32, **options):
-        """Have metadata of a kind, with as much memory in MiB."""
+        """Use metadata of a kind, with the given memory in MiB."""
         self.use(kind, dmclone_volatile_metadata=True,
                  dmclone_metadata_memory=memory, **options)
 
-    # What a clone's metadata costs
+    # Cost of a clone's metadata
 
     def metadata_costs(self, *sources, stores=tuple(STORES)):
-        """Measure places for metadata once, in turn."""
+        """Measure each kind of metadata once."""
         with self.step():
             names, lv = self.logical_volume(SIZE)
             self._measure_random('logical volume', '', lv.path)
@@ -94,7 +94,7 @@ class Bench(clones.Clones):
                         self._measure_clone(store, where, source, region)
 
     def metadata_costs_of_some(self, *sources):
-        """Measure some of them."""
+        """Measure two kinds of metadata."""
         self.metadata_costs(*sources, stores=('disk of the data', 'zram'))
 
     def _measure_clone(self, store, where, source, region):
@@ -121,10 +121,10 @@ class Bench(clones.Clones):
             tell(what=what, store=store, rw=rw,
                  iops=report[rw.removeprefix('rand')]['iops'])
 
-    # Whether barriers pass through
+    # Flushes
 
     def barriers(self):
-        """Let QEMU write with each cache mode; count the disk's flushes."""
+        """Write with QEMU in each cache mode; count the disk's flushes."""
         with self.step():
             source = self._local_source()
             names, lv = self.linear_volume(SIZE)
@@ -148,7 +148,7 @@ class Bench(clones.Clones):
 
     @staticmethod
     def _flushes():
-        """Return how many flushes the disk of the data has completed.
+        """Return the number of flushes that the data disk has completed.
 
         The 16th field of the kernel's admin-guide/iostats.rst.
         """
@@ -158,7 +158,7 @@ class Bench(clones.Clones):
     # Volumes in memory
 
     def ram(self, kind):
-        """Make a logical volume in memory; tells its path."""
+        """Create a logical volume in memory, and print its path."""
         self.use_any(STORES[kind][0], RAM)
         group = self.metadata.group_name
         clones.run('lvcreate', '--yes', '--wipesignatures', 'n', '--extents',
@@ -166,14 +166,14 @@ class Bench(clones.Clones):
         tell(path='/dev/%s/bench' % group)
 
     def give_back(self, kind):
-        """Remove it, and give the memory back."""
+        """Remove the logical volume of ram(), and free the memory."""
         self.use_any(STORES[kind][0], RAM)
         clones.run('lvremove', '--yes', self.metadata.group_name + '/bench')
         self.metadata.give_back()
 
     @staticmethod
     def mix(path):
-        """Read four fifths and write one, at random for four fifths."""
+        """Run 80 % reads and 20 % writes, 80 % of them at random."""
         for depth in (1, 16):
             report = fio(path, '--rw=randrw', '--rwmixread=80',
                          '--percentage_random=80', '--ioengine=libaio',

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw what a benchmark has kept: tox -e plots -- RESULTS.json FIGURE.
+"""Plot the results of a benchmark: tox -e plots -- RESULTS.json FIGURE.
 
-Makes FIGURE.png and FIGURE.svg, with a bar for the median of each ratio and a
-line from the least to the most, and FIGURE.csv, a table of the same.
+Writes FIGURE.png and FIGURE.svg, with a bar per median of a ratio and a line
+from the least to the most, and FIGURE.csv, a table of the same.
 """
 
 import csv
@@ -45,7 +45,7 @@ def draw(rows):
 
 def main():
     source, target = sys.argv[1:]
-    # Text that stays text, and files that stay the same.
+    # Keep text as text, and make the files reproducible.
     pyplot.rcParams.update({'svg.fonttype': 'none', 'svg.hashsalt': 'dmclone'})
     with open(source) as stream:
         rows = json.load(stream)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes in memory, here and over iSCSI: tools/bench ramdisk.
+"""Measure volumes in memory, local and over iSCSI: tools/bench ramdisk.
 
-fio reads and writes 4 KiB in a mix of 80 % reads, 80 % of them at random, on
-logical volumes whose group lies on the laboratory's disk, on brd, on zram and
-on a loop device over tmpfs; on the node itself and on the other one.
+fio reads and writes 4 KiB in a mix of 80 % reads, 80 % of them at random. It
+uses logical volumes whose group is on the laboratory's disk, on brd, on zram
+and on a loop device over tmpfs, on the same node and on the other node.
 """
 
 import contextlib
@@ -55,6 +55,6 @@ class Bench(metadata.Bench):
 
     @staticmethod
     def base_of(name):
-        """Memory is compared with the disk, at the same place."""
+        """Return the disk's measurement on the same node to compare with."""
         way, depth, kind, rest = name.split(', ')
         return ', '.join((way, depth, DISK, rest))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measurements of several interleaved rounds, as ratios to one of them.
+"""Measurements of several interleaved rounds, as ratios to a base.
 
 A name is "way, what" or "way, what: unit", such as "randread, clone, zram".
 """
@@ -9,16 +9,16 @@ import statistics
 
 
 class Ratios:
-    """What was measured, in order of appearance; {name: [value, ...]}.
+    """Measurements by name, in the order of their first values.
 
-    A value's ratio is to the base's of the same round.
+    A value is divided by the base's value of the same round.
     """
 
     def __init__(self):
         self.values = {}
 
     def note(self, name, value):
-        """Keep and tell a measurement."""
+        """Keep and print a measurement."""
         self.values.setdefault(name, []).append(value)
         print('  %-66s %10.1f' % (name, value), flush=True)
 
@@ -29,7 +29,7 @@ class Ratios:
         return statistics.median(ratios), min(ratios), max(ratios)
 
     def report(self, base_of):
-        """Print a line for each name.
+        """Print one line per name.
 
         :param base_of: function of a name that returns its base, or None
         """
@@ -41,7 +41,7 @@ class Ratios:
                                          ratio))
 
     def save(self, path, base_of):
-        """Write what a plot needs."""
+        """Write the results for plot.py."""
         rows = [{'name': name, 'values': values, 'ratio': self.of(
             name, base_of(name)) if base_of(name) else None}
             for name, values in self.values.items()]
@@ -50,14 +50,14 @@ class Ratios:
 
 
 def parts(name):
-    """Return (way and unit, what) of a name."""
+    """Split a name into (way and unit, what)."""
     way, _, rest = name.partition(', ')
     what, _, unit = rest.partition(': ')
     return '%s, %s' % (way, unit) if unit else way, what
 
 
 def table(rows):
-    """Return the lines of a table: a column for each way, a row for what.
+    """Return the lines of a table: one column per way, one row per "what".
 
     :param rows: as :meth:`Ratios.save` writes them
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk of one node that another node reads, as a move's source."""
+"""A disk of one node that another node imports, as a move's source."""
 
 import contextlib
 import shlex
@@ -11,7 +11,7 @@ _IQN = 'iqn.2026-01.org.openstack.lab:bench'
 
 @contextlib.contextmanager
 def served(server, path, client):
-    """Serve a device of one node over iSCSI; gives its path on the other."""
+    """Serve a device over iSCSI; yields its path on the other node."""
     portal = server.ip + ':3260'
     node = 'iscsiadm -m node -T %s -p %s ' % (_IQN, portal)
     server.run('set -e; t="tgtadm --lld iscsi --mode"; '

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volume groups on disks whose flushes cost something.
+"""Volume groups on disks with slow flushes.
 
-A flush of a node's own disk is one of a file on the host, which takes next to
-nothing. Here each waits for the kernel's next tick, up to 10 ms, as with a
-disk that turns.
+A flush of a node's own disk is a flush of a file on the host, which takes
+almost no time. Here each flush waits for the kernel's next tick, up to 10 ms,
+as on a rotating disk.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ done
 
 @contextlib.contextmanager
 def on(node):
-    """Have both groups on a node for a while."""
+    """Create both groups on a node, and remove them at the end."""
     try:
         node.run(_MAKE)
         yield

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clones on the kernel of a node, made by the driver's code as root.
+"""Clones on the kernel of a node, created by the driver's code as root.
 
-The volume group is the laboratory's; whoever makes a logical volume there
-removes it.
+The volume group is the laboratory's; each user removes the logical volumes
+that it creates there.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ objects.register_all()
 
 
 def run(*command):
-    """Run a program and return what it prints."""
+    """Run a program and return its output."""
     return subprocess.run(command, check=True, capture_output=True,
                           text=True).stdout
 
@@ -56,30 +56,30 @@ class Configuration(types.SimpleNamespace):
 
 
 class Clones:
-    """What tests and benchmarks make on a node.
+    """Volumes and devices that tests and benchmarks create on a node.
 
     Needs the method `addCleanup` of unittest's test cases.
     """
 
     def prepare(self):
-        """Run as root what the driver leaves to its privileged daemon."""
+        """Run the privileged functions in this process, as root."""
         privsep.dmclone_context.set_client_mode(False)
         self.use(lvm_metadata.LogicalVolumeMetadata)
 
     def use(self, kind, **options):
-        """Have metadata of a kind, as a start of the service does."""
+        """Use metadata of a kind, as at a start of the service."""
         from oslo_concurrency import processutils
         self.metadata = kind(Configuration(**options), processutils.execute)
         self.metadata.check()
 
     @staticmethod
     def left():
-        """Return the names of clones and logical volumes that are there."""
+        """Return the names of the existing devices and logical volumes."""
         return [*(name for name in dmsetup.devices() if 'dmclone' in name),
                 *(lv.name for lv in logical_volumes.find_all(GROUP))]
 
     def logical_volume(self, size=8 * MIB, content=None):
-        """Make a logical volume; returns (Names, LogicalVolume)."""
+        """Create a logical volume; returns (Names, LogicalVolume)."""
         names = Names(str(uuid.uuid4()))
         run('lvcreate', '--yes', '--wipesignatures', 'n', '--size',
             '%db' % size, '--name', names.volume, GROUP)
@@ -91,7 +91,7 @@ class Clones:
         return names, lv
 
     def linear_volume(self, size=8 * MIB, content=None):
-        """Make a volume that is in one place; see logical_volume."""
+        """Create a volume with a linear handle; see logical_volume."""
         names, lv = self.logical_volume(size, content)
         LocalVolume(names).ensure_linear(lv)
         self.addCleanup(LocalVolume(names).remove, EXPORT, HANDLE)
@@ -99,7 +99,7 @@ class Clones:
 
     def clone(self, source, passive=True, size=8 * MIB, region=128,
               content=None):
-        """Make a clone of a device; returns (Names, LogicalVolume)."""
+        """Create a clone of a device; returns (Names, LogicalVolume)."""
         names, lv = self.logical_volume(size, content)
         self.metadata.create(names, size, region)
         self.addCleanup(self.metadata.remove, names)
@@ -109,20 +109,20 @@ class Clones:
         return names, lv
 
     def raw(self, table):
-        """Make a device of the test's own; returns its path."""
+        """Create a device for the test; returns its path."""
         name = 'test-%s' % uuid.uuid4()
         run('dmsetup', 'create', name, '--table', table)
         self.addCleanup(run, 'dmsetup', 'remove', name)
         return '/dev/mapper/' + name
 
     def build(self, names, lv, source, passive=True):
-        """Build, or build again, the devices of a clone."""
+        """Build or rebuild the devices of a clone."""
         path, region = self.metadata.find(names)
         LocalVolume(names).build_clone(lv, path, region, TUNING, disk=source,
                                        passive=passive)
 
     def exported_source(self, size=8 * MIB, seed=1):
-        """Make a volume as a source is seen; returns (Names, path, data)."""
+        """Create an exported volume; returns (Names, path, data)."""
         data = pattern(size, seed)
         names, lv = self.linear_volume(size, data)
         LocalVolume(names).ensure_export(size)
@@ -130,14 +130,14 @@ class Clones:
 
 
 def swap(path, table):
-    """Give a device another table; what waited for it goes on there."""
+    """Replace a device's table; pending requests go to the new table."""
     run('dmsetup', 'suspend', path)
     run('dmsetup', 'load', path, '--table', table)
     run('dmsetup', 'resume', path)
 
 
 def wait_until(function, what, seconds=60):
-    """Call a function until it returns something true; return that."""
+    """Call a function until its result is true; return the result."""
     deadline = time.monotonic() + seconds
     while True:
         found = function()
@@ -149,7 +149,7 @@ def wait_until(function, what, seconds=60):
 
 
 def pattern(size, seed):
-    """Return bytes that differ everywhere."""
+    """Return data whose blocks of 4 KiB all differ."""
     out, block = bytearray(), 0
     while len(out) < size:
         digest = hashlib.sha256(b'%d %d' % (seed, block)).digest()
@@ -165,7 +165,7 @@ def _buffer(data):
 
 
 def write(path, offset, data, durably=True):
-    """Write past the page cache; without a flush if not durably."""
+    """Write without the page cache; flush if durably."""
     fd = os.open(path, os.O_RDWR | os.O_DIRECT)
     try:
         done = 0
@@ -180,7 +180,7 @@ def write(path, offset, data, durably=True):
 
 
 def read(path, offset, length):
-    """Read past the page cache."""
+    """Read without the page cache."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
     try:
         out = b''
@@ -194,12 +194,12 @@ def read(path, offset, length):
 
 
 class Background(threading.Thread):
-    """A write that may have to wait."""
+    """A write in a thread, which may have to wait."""
 
     def __init__(self, path, offset, data):
         super().__init__(daemon=True)
         self._arguments = (path, offset, data)
-        #: What the kernel said, if it did not work.
+        #: The error of the write, None if it succeeded.
         self.error = None
         self.start()
 
@@ -210,6 +210,6 @@ class Background(threading.Thread):
             self.error = error
 
     def waits(self, seconds=0.5):
-        """Whether it has not ended within some seconds."""
+        """Return whether the write is still pending after some seconds."""
         self.join(seconds)
         return self.is_alive()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the writers in a server say on its console, and when.
+"""Lines that the writers in a server print on its console, with times.
 
-A console is a file on the server's node that can be followed from outside
-(see lab/templates/guest-writer for what is in it). When a server moves
-to another node, it goes on in a file there.
+A console is a file on the server's node that the host can read (its format is
+in lab/templates/guest-writer). After a migration the console continues in a
+file on the new node.
 """
 
 import dataclasses
@@ -16,13 +16,13 @@ from lab import wait
 
 _LINE = re.compile(r'lab: (?P<serial>\S+) (?P<said>.+)')
 _CRASH = re.compile(r'Kernel panic|BUG: |Oops: ')
-# How often to look, in seconds: how exact the times are.
+# Seconds between two reads of the file: the precision of the times.
 _INTERVAL = 0.005
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """Something that a writer said; ``at`` is in seconds, monotonic."""
+    """A line of a writer; ``at`` is in seconds, monotonic."""
 
     at: float
     node: str
@@ -31,7 +31,7 @@ class Line:
 
     @property
     def record(self):
-        """The number of the record that became durable, or None."""
+        """The number of the durable record, None for other lines."""
         return int(self.said) if self.said.isdigit() else None
 
 
@@ -44,7 +44,7 @@ class Console:
         self._read = dict.fromkeys(self._files, 0)
         self._rest = dict.fromkeys(self._files, '')
         self.lines = []
-        #: What the guest's kernel said when it crashed, if it did.
+        #: The kernel's line about a crash of the guest, None without a crash.
         self.crash = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True)
@@ -63,7 +63,7 @@ class Console:
     def _look(self, name):
         try:
             size = self._files[name].stat().st_size
-            if size < self._read[name]:     # the server came back to it
+            if size < self._read[name]:     # the server has returned
                 self._read[name], self._rest[name] = 0, ''
             if size == self._read[name]:
                 return
@@ -85,36 +85,36 @@ class Console:
                 self.lines.append(Line(now, name, *found.groups()))
 
     def of(self, volume_id, since=0):
-        """Return what was said about a volume after a time."""
+        """Return the lines about a volume after a time."""
         # The disk's serial number has 20 characters.
         return [line for line in list(self.lines)
                 if line.serial == volume_id[:20] and line.at > since]
 
     def acknowledged(self, volume_id, since=0, node=None):
-        """Return the lines that say that a record is durable."""
+        """Return the lines about durable records."""
         return [line for line in self.of(volume_id, since)
                 if line.record is not None and node in (None, line.node)]
 
     def complaints(self, volume_id):
-        """Return what was said beside that a record is durable."""
+        """Return the lines about failed writes."""
         return [line.said for line in self.of(volume_id)
                 if line.record is None and not line.said.startswith('starts')]
 
     def last(self, volume_id):
-        """Return the newest durable record's number, 0 without any."""
+        """Return the number of the newest durable record, 0 if none."""
         return max((line.record for line in self.acknowledged(volume_id)),
                    default=0)
 
     def wait_writing(self, volume_id, node=None, timeout=120):
         """Wait until a writer has made three more records durable.
 
-        :param node: the name of the node where that has to be seen
+        :param node: the name of the node whose console is read, None for any
         """
         since = time.monotonic()
 
         def writes():
             if self.crash:
-                # As with QEMU 7.2, see lab/image.py.
+                # QEMU 7.2 caused this, see lab/image.py.
                 raise errors.LabError("the guest's kernel has crashed, not "
                                       'its volume: ' + self.crash)
             return len(self.acknowledged(volume_id, since, node)) >= 3
@@ -122,13 +122,13 @@ class Console:
         wait.until(
             writes, 'the guest to write to %s on %s' % (
                 volume_id, node or 'any node'),
-            timeout, 0.05, log=lambda: 'its last words: %s' % [
+            timeout, 0.05, log=lambda: 'its last lines: %s' % [
                 line.said for line in self.of(volume_id)[-3:]])
 
     def gap(self, volume_id, since):
         """Return the longest time between two acknowledged records.
 
-        :param since: the time from which on to look
+        :param since: start of the interval
         :returns: (seconds, the time when it began)
         """
         times = [since] + [line.at for line in

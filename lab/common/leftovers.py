@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must not be there when all volumes are gone, or beside them."""
+"""Leftovers on nodes and in the database, with and without volumes."""
 
 import re
 
-# One command, so that a look costs one round trip to a node. Each line that
-# it prints is one thing too many.
+# One command, so that a check costs one round trip to a node. Each line that
+# it prints is a leftover if there are no volumes.
 _NODE = r"""
 dmsetup ls 2>/dev/null | grep -v 'No devices' | sed 's/^/mapping /'
 lvs --noheadings -o vg_name,lv_name,lv_tags 2>/dev/null | sed 's/^ */volume /'
@@ -41,13 +41,13 @@ def volumes(node):
 
 
 def metadata(node):
-    """Return the name of the metadata of a node's one clone."""
+    """Return the name of the metadata of a node's only clone."""
     name, = [name for name in volumes(node) if 'metadata' in name]
     return name
 
 
 def find(lab):
-    """Return a line for each thing that is left anywhere."""
+    """Return one line per leftover on any node or in the database."""
     found = []
     for node in lab.nodes.values():
         lines = node.run(_NODE).splitlines()
@@ -58,9 +58,9 @@ def find(lab):
 
 
 def beside_volumes(lab):
-    """Return a line for each thing that volumes at rest do not have.
+    """Return one line per leftover that does not belong to an idle volume.
 
-    They may be attached where they live.
+    The volumes may be attached on their homes.
     """
     expected = []
     for volume_id, name_id, host in lab.sql(

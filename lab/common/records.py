@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparing a volume with what a guest's writer has written to it.
+"""Compare a volume with the records of a guest's writer.
 
-Runs on a node, as a program: the original data, which lay on the volume
-before the guest wrote, comes on stdin. See lab/templates/guest-writer.
+Runs on a node, as a program. It reads the volume's data from before the
+guest's first write on stdin. See lab/templates/guest-writer.
 """
 
 import re
@@ -21,10 +21,10 @@ def record(serial, number):
 def number_of(block, serial, slot):
     """Return the number of the record in a slot, None if it holds none.
 
-    :raises ValueError: if it holds something like a record that is none
+    :raises ValueError: if it holds a damaged or misplaced record
     """
     found = _RECORD.match(block)
-    # A fresh volume can show what was there long ago, of others too.
+    # A new volume can contain old records, also those of other volumes.
     if not found or found[1] != serial.encode():
         return None
     number = int(found[2])
@@ -34,21 +34,21 @@ def number_of(block, serial, slot):
 
 
 def missing(acknowledged, slot, number):
-    """Whether a slot holds less than was acknowledged.
+    """Return whether an acknowledged record is missing from its slot.
 
     :param acknowledged: number of the newest durable record
-    :param number: of the record that is there, None if none is
+    :param number: of the record in the slot, None if there is none
     """
-    # The newest one up to `acknowledged` that belongs into the slot.
+    # The newest record of this slot up to `acknowledged`.
     expected = acknowledged - (acknowledged - slot) % SLOTS
     return expected > 0 and (number is None or number < expected)
 
 
 def compare(disk, original, serial, acknowledged):
-    """Yield a sentence for all that is wrong with a disk.
+    """Yield one sentence per difference of a disk.
 
     :param disk: file with the volume
-    :param original: file with what was there before; may be shorter
+    :param original: file with the data from before; may be shorter
     """
     numbers = []
     for slot in range(SLOTS):
@@ -59,12 +59,12 @@ def compare(disk, original, serial, acknowledged):
             yield str(error)
             continue
         if missing(acknowledged, slot, number):
-            yield 'slot %d holds record %s, %d were acknowledged' % (
+            yield 'slot %d holds record %s, record %d was acknowledged' % (
                 slot, number, acknowledged)
         if number is not None:
             numbers.append(number)
     newest = max(numbers, default=0)
-    # One can be under way, and the last words of a cut off console be lost.
+    # A write can be in flight, and the last lines of a console can be lost.
     if acknowledged and newest < acknowledged:
         yield 'the newest record is %d' % newest
     yield from _compare_rest(disk, original)
@@ -78,7 +78,7 @@ def _compare_rest(disk, original):
         found = disk.read(len(expected))
         if found != expected and not (place in slots and
                                       _RECORD.match(found)):
-            yield 'byte %d ff. is not what it was' % place
+            yield 'the block at byte %d has changed' % place
         place += len(expected)
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user and an operator ask of Nova."""
+"""Requests of a user and of an operator to Nova."""
 
 from lab.common import user as user_module
 from lab import wait
 
 MICROVERSION = '2.96'
-# What a server can be before it is as expected; not ERROR.
+# The states before an expected state; not ERROR.
 _ON_THE_WAY = ('BUILD', 'MIGRATING', 'RESIZE', 'VERIFY_RESIZE', 'ACTIVE',
                'REVERT_RESIZE', 'REBUILD', 'SHELVED', 'SHELVED_OFFLOADED',
                'SHUTOFF')
@@ -16,7 +16,7 @@ class Servers:
 
     def __init__(self, lab):
         self._compute = lab.cloud('operator').compute
-        #: Of each server, the migrations before the newest one asked for.
+        #: {server id: ids of the migrations before the latest request}
         self._earlier = {}
         self._image = lab.cloud('admin').image.find_image('guest')
         self._flavors = {flavor['name']: flavor['id'] for flavor in
@@ -29,7 +29,7 @@ class Servers:
             microversion=MICROVERSION))
 
     def boot_properties(self):
-        """Return what a volume has to say so that a server boots from it."""
+        """Return the image properties that make a volume bootable."""
         properties = dict(self._image.properties or {},
                           kernel_id=self._image.kernel_id,
                           ramdisk_id=self._image.ramdisk_id,
@@ -38,7 +38,7 @@ class Servers:
                 if isinstance(value, str)}
 
     def show(self, server_id):
-        """Return what the API shows of a server."""
+        """Return a server as the API shows it."""
         return self.request('GET', '/servers/' + server_id)['server']
 
     def all(self):
@@ -66,9 +66,9 @@ class Servers:
         return server_id
 
     def settled(self, server_id, *expected, timeout=120):
-        """Wait until a server is in a state, and nothing is done to it.
+        """Wait until a server is in a state and has no task.
 
-        :raises AssertionError: if it ends in error, and is not expected to
+        :raises AssertionError: if it is in error, and that is not expected
         """
         def there():
             server = self.show(server_id)
@@ -91,7 +91,7 @@ class Servers:
             self.delete(server_id)
 
     def action(self, server_id, name, arguments=None):
-        """Ask for something to be done to a server."""
+        """Send a server action."""
         self.request('POST', '/servers/%s/action' % server_id,
                      {name: arguments})
 
@@ -102,31 +102,31 @@ class Servers:
     # Volumes
 
     def attach(self, server_id, volume_id):
-        """Ask for a volume to be attached."""
+        """Request that a volume be attached."""
         self.request('POST', '/servers/%s/os-volume_attachments' % server_id,
                      {'volumeAttachment': {'volumeId': volume_id}})
 
     def detach(self, server_id, volume_id):
-        """Ask for a volume to be detached."""
+        """Request that a volume be detached."""
         self.request('DELETE', '/servers/%s/os-volume_attachments/%s' % (
             server_id, volume_id))
 
     # Moves
 
     def live_migrate(self, server_id, node):
-        """Ask for a live migration to a node."""
+        """Request a live migration to a node."""
         self._earlier[server_id] = [each['id'] for each in
                                     self.migrations(server_id)]
         self.action(server_id, 'os-migrateLive', {
             'host': node.name, 'block_migration': 'auto'})
 
     def resize(self, server_id):
-        """Ask for a resize, for which Nova chooses another node."""
+        """Request a resize; Nova chooses another node for it."""
         self.action(server_id, 'resize',
                     {'flavorRef': self._flavors['guest.larger']})
 
     def force_down(self, node, down):
-        """Tell Nova that a node's nova-compute is dead, or is not."""
+        """Set whether Nova takes a node's nova-compute for down."""
         service, = [each for each in self.request(
             'GET', '/os-services?binary=nova-compute')['services']
             if each['host'] == node.name]
@@ -140,13 +140,13 @@ class Servers:
         return sorted(found, key=lambda each: each['id'], reverse=True)
 
     def migration(self, server_id):
-        """Return the migration asked for last, None if it has no record."""
+        """Return the latest requested migration, None without a record."""
         earlier = self._earlier.get(server_id, ())
         return next((each for each in self.migrations(server_id)
                      if each['id'] not in earlier), None)
 
     def copied(self, server_id, migration_id):
-        """Return how many bytes of memory a live migration has copied."""
+        """Return the bytes of memory that a live migration has copied."""
         return self.request('GET', '/servers/%s/migrations/%s' % (
             server_id, migration_id))['migration']['memory_processed_bytes']
 

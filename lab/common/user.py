@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user, or nova in a user's name, asks of Cinder."""
+"""Requests of a user, or of Nova for a user, to Cinder."""
 
 import uuid
 
@@ -11,7 +11,7 @@ BUSY = ('creating', 'downloading', 'uploading', 'attaching', 'detaching',
 
 
 class ApiError(Exception):
-    """An answer other than success; ``status`` and the text that came."""
+    """An error of an API, with its ``status`` and ``text``."""
 
     def __init__(self, response):
         super().__init__('%s %s: %s' % (
@@ -21,20 +21,20 @@ class ApiError(Exception):
 
 
 def answer(response):
-    """Return an answer's JSON, None if empty; raise ApiError for errors."""
+    """Return a response's JSON, None if empty; raise ApiError for errors."""
     if response.status_code >= 400:
         raise ApiError(response)
     return response.json() if response.content else None
 
 
 class User:
-    """A project's view of the block storage service, nova beside it."""
+    """A project's view of the block storage service, with Nova's requests."""
 
     def __init__(self, lab, name='demo'):
         self.cloud = lab.cloud(name)
         self._session = self.cloud.block_storage
         self._admin = lab.cloud('operator').block_storage
-        # Cinder lets nobody but a service end an attachment in use.
+        # Cinder lets only a service delete an attachment in use.
         self._service = lab.cloud('cinder').session.get_token()
 
     def request(self, method, path, body=None, **kwargs):
@@ -43,7 +43,7 @@ class User:
         return self._send(self._session, method, path, body, **kwargs)
 
     def as_admin(self, method, path, body=None):
-        """The same as the operator, in the user's project."""
+        """Send a request as the operator, in the user's project."""
         return self._send(self._admin, method, path, body,
                           microversion=MICROVERSION)
 
@@ -53,14 +53,14 @@ class User:
             headers={'X-Service-Token': self._service}, **kwargs))
 
     def make_bootable(self, volume_id, properties):
-        """Let servers boot from a volume as from an image."""
+        """Make a volume bootable, with an image's properties."""
         path = '/volumes/%s/action' % volume_id
         self.request('POST', path, {'os-set_bootable': {'bootable': True}})
         self.request('POST', path, {
             'os-set_image_metadata': {'metadata': properties}})
 
     def encrypted_type(self, name):
-        """Make a volume type with LUKS, unless it is there."""
+        """Create a volume type with LUKS unless it exists."""
         types = self.as_admin('GET', '/types')['volume_types']
         if name in (each['name'] for each in types):
             return
@@ -73,17 +73,17 @@ class User:
                            'key_size': 256}})
 
     def volume(self, volume_id):
-        """Return what the API shows of a volume."""
+        """Return a volume as the API shows it."""
         return self.request('GET', '/volumes/' + volume_id)['volume']
 
     def create_volume(self, size=1, **attributes):
-        """Create a volume and wait until it can be used."""
+        """Create a volume and wait until it is available."""
         body = {'volume': dict(attributes, size=size)}
         volume = self.request('POST', '/volumes', body)['volume']
         return self.settled(volume['id'], 'available')
 
     def settled(self, volume_id, *expected, timeout=60):
-        """Wait until nothing is being done to a volume.
+        """Wait until a volume has left the transient states.
 
         :raises AssertionError: if it ends in none of the expected states
         """
@@ -94,7 +94,7 @@ class User:
         return volume
 
     def unless_busy(self, volume_id):
-        """Return a volume, or None while something is being done to it."""
+        """Return a volume, or None while it is in a transient state."""
         volume = self.volume(volume_id)
         return None if volume['status'] in BUSY else volume
 
@@ -115,7 +115,7 @@ class User:
         wait.until(gone, 'volume %s to be deleted' % volume_id, timeout)
 
     def connector(self, node, **changes):
-        """Return the connector that nova on a node would send."""
+        """Return the connector that Nova on a node would send."""
         return dict({'host': node.name, 'ip': node.ip,
                      'initiator': initiator(node),
                      'platform': 'x86_64', 'os_type': 'linux',
@@ -136,9 +136,9 @@ class User:
                             body)['attachment']
 
     def attach(self, volume_id, node, instance=None, complete=True):
-        """Attach a volume as nova does, in one request.
+        """Attach a volume as Nova does, in one request.
 
-        :param complete: say that the node is ready for the guest
+        :param complete: complete the attachment, too
         :returns: the attachment, with the path in its connection_info
         """
         body = {'attachment': {'volume_uuid': volume_id,
@@ -150,7 +150,7 @@ class User:
         return attachment
 
     def complete(self, attachment_id):
-        """Say that the guest has its device."""
+        """Complete an attachment: the guest has its device."""
         self.request('POST', '/attachments/%s/action' % attachment_id,
                      {'os-complete': None})
 
@@ -159,7 +159,7 @@ class User:
         self.request('DELETE', '/attachments/' + attachment_id)
 
     def detach_all(self, volume_id):
-        """Delete whatever attachments a volume has."""
+        """Delete all attachments of a volume."""
         for attachment in self.attachments(volume_id):
             self.detach(attachment['id'])
 
@@ -169,13 +169,13 @@ class User:
             'attachments']
 
     def messages(self, volume_id):
-        """Return the messages that a user finds about a volume."""
+        """Return the user messages about a volume."""
         return self.request('GET', '/messages?resource_uuid=' + volume_id)[
             'messages']
 
 
 def uuid4():
-    """Return a fresh id, for example of an instance."""
+    """Return a new id, for example of an instance."""
     return str(uuid.uuid4())
 
 

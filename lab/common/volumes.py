@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes of the laboratory: their places, their data, their end."""
+"""Volumes of the laboratory: their nodes, their data, their deletion."""
 
 import concurrent.futures
 import contextlib
@@ -10,19 +10,19 @@ from lab.common import user as user_module
 from lab import network
 from lab import wait
 
-# How much of a volume, in MiB from its start, tests fill and compare. All of
-# it is compared once, in the main job's own test.
+# MiB at the start of a volume that tests fill and compare. A whole volume is
+# compared in test_move.MoveTest.test_attach_away.
 DATA = 64
 
 
 class Volumes:
-    """What tests and benchmarks do with volumes.
+    """Volume operations of tests and benchmarks.
 
     Needs the attributes `lab`, the laboratory that is up, and `user`, a
     user of its cloud.
     """
 
-    #: Seconds until a volume is deleted, or all that was left is gone.
+    #: Seconds until a volume is deleted, or until all leftovers are gone.
     TO_END = 60
 
     def clean_up(self):
@@ -36,25 +36,25 @@ class Volumes:
         self.nothing_left()
 
     def end_volume(self, volume_id, timeout=None):
-        """Detach a volume from wherever it is, and delete it."""
+        """Delete all attachments of a volume, and the volume."""
         try:
             self.user.detach_all(volume_id)
             self.user.delete_volume(volume_id, timeout or self.TO_END)
         except user_module.ApiError as error:
-            # Its deletion has just come to its end.
+            # An earlier deletion has just ended.
             if error.status != 404:
                 raise
 
     def nothing_left(self, timeout=None):
-        """Wait until nothing is left on any node or in the database."""
+        """Wait until there is no leftover on any node or in the database."""
         wait.until(lambda: not leftovers.find(self.lab),
-                   'everything to be gone', timeout or self.TO_END,
+                   'all leftovers to be gone', timeout or self.TO_END,
                    log=lambda: '\n'.join(leftovers.find(self.lab)))
 
-    # Where things are
+    # Nodes and placeholders
 
     def home(self, volume_id):
-        """Return the node that the database says a volume lives on."""
+        """Return the home of a volume, as the database has it."""
         row, = self.lab.sql("SELECT host FROM volumes WHERE id = '%s'"
                             % volume_id)
         return self.lab.node(row[0].partition('@')[0])
@@ -70,7 +70,7 @@ class Volumes:
     # Data
 
     def fill(self, node, path, mib=DATA, seed='first'):
-        """Write data that repeats nowhere over the start of a device."""
+        """Write random data without repetitions to the start of a device."""
         node.run('openssl enc -aes-128-ctr -nosalt -pbkdf2 -pass pass:%s '
                  '-in /dev/zero 2>/dev/null | head -c %dM | '
                  'dd of=%s bs=1M iflag=fullblock oflag=direct conv=fsync '
@@ -83,7 +83,7 @@ class Volumes:
                  'status=none' % (seed, path, mib))
 
     def checksum(self, node, path, mib=DATA, timeout=120):
-        """Return the checksum of a device's start, past the page cache."""
+        """Return the checksum of a device's start, read without the cache."""
         return node.run('set -o pipefail; dd if=%s bs=1M count=%d '
                         'iflag=direct status=none | sha256sum' % (path, mib),
                         timeout=timeout).split()[0]
@@ -110,7 +110,7 @@ class Volumes:
 
     @contextlib.contextmanager
     def attached(self, volume_id, node):
-        """Attach a volume for a while; gives its path on the node."""
+        """Attach a volume, and detach it at the end; yields its path."""
         attachment = self.user.attach(volume_id, node)
         try:
             yield user_module.path(attachment)
@@ -119,7 +119,10 @@ class Volumes:
             self.user.settled(volume_id, 'available')
 
     def at_once(self, functions, at_most):
-        """Call functions, some at a time; raises what the first raises."""
+        """Call functions in parallel; raises the first error.
+
+        :param at_most: number of functions that run at a time
+        """
         with concurrent.futures.ThreadPoolExecutor(
                 at_most, initializer=self.lab.enter) as pool:
             for job in [pool.submit(function) for function in functions]:
@@ -132,7 +135,7 @@ class Volumes:
 
     @contextlib.contextmanager
     def slow_network(self, node, mbit=40):
-        """Slow down what a node receives, and so its hydration."""
+        """Limit the rate at which a node receives, and so its hydration."""
         device = ['dev', network.tap(node.name, 'lab'), 'root']
         subprocess.run(['tc', 'qdisc', 'replace', *device, 'tbf', 'rate',
                         '%dmbit' % mbit, 'burst', '256kb', 'latency',

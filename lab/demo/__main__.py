@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's command line: finds or starts a laboratory for the story.
+"""The demo's command line: uses or starts a laboratory, and runs the demo.
 
-Runs with nothing but the system's own Python; the story itself runs in the
-laboratory's environment and network.
+Needs only the system's Python; the demo itself runs in the laboratory's
+environment and network.
 """
 
 import argparse
@@ -22,10 +22,10 @@ _LAB = [sys.executable, '-P', '-m', 'lab']
 
 
 class Programs:
-    """The programs that the demo runs, one after the other.
+    """Runs programs one after the other.
 
-    Each has a session of its own, so that Ctrl-C reaches this program alone.
-    It tells the one that runs, waits for it, and cleans up.
+    Each program has its own session, so that Ctrl-C reaches only this process.
+    This process then signals the program, waits for it, and cleans up.
     """
 
     def __init__(self):
@@ -33,7 +33,7 @@ class Programs:
         self._interrupted = False
 
     def listen(self):
-        """Take signals from now on."""
+        """Install the signal handlers."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
 
@@ -51,8 +51,8 @@ class Programs:
     def run(self, argv, stop=signal.SIGTERM, **kwargs):
         """Run a program and return its exit code.
 
-        :param stop: the signal that asks it to end
-        :raises KeyboardInterrupt: if this program was asked to end
+        :param stop: the signal that terminates the program
+        :raises KeyboardInterrupt: if this process received a signal
         """
         process = subprocess.Popen(argv, start_new_session=True,
                                    stdin=subprocess.DEVNULL, **kwargs)
@@ -68,7 +68,7 @@ class Programs:
 
 
 def _wait_gone(group, timeout=5):
-    """Wait for what a program had started itself to end, too."""
+    """Wait until all processes of a process group have ended."""
     end = time.monotonic() + timeout
     while time.monotonic() < end:
         try:
@@ -78,12 +78,12 @@ def _wait_gone(group, timeout=5):
         time.sleep(0.05)
 
 
-def _must_be_well():
-    """Raise unless the laboratory that is up can be used."""
+def _check_status():
+    """Refuse a laboratory that is up but not healthy."""
     done = subprocess.run([*_LAB, 'status'], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True)
     if done.returncode:
-        raise errors.LabError('a laboratory is up, but it is not well; '
+        raise errors.LabError('a laboratory is up, but not healthy; '
                               '`tools/lab down` takes it down:\n%s'
                               % done.stdout.rstrip())
 
@@ -98,9 +98,9 @@ def _tell_story(programs, live, arguments):
 
 
 def _in_own_lab(programs, live, keep):
-    """Bring a laboratory up for the story, and down again."""
+    """Bring a laboratory up for the demo, and take it down at the end."""
     up = ['up', '--nova'] if live else ['up']
-    errors.say('no laboratory is up: this is `tools/lab %s`' % ' '.join(up))
+    errors.say('no laboratory is up: running `tools/lab %s`' % ' '.join(up))
     try:
         if programs.run([*_LAB, *up]):
             return 1
@@ -114,25 +114,25 @@ def _in_own_lab(programs, live, keep):
 
 
 def _run(programs, live, keep):
-    # The setup takes minutes the first time; somebody may bring a laboratory
-    # up meanwhile, which is then not ours to take down.
+    # The first set-up takes minutes. A laboratory that another user brings up
+    # meanwhile is not taken down at the end.
     if not network.exists() and programs.run([*_LAB, 'setup']):
         return 1
     if not network.exists():
         return _in_own_lab(programs, live, keep)
     errors.say('using the laboratory that is up')
-    _must_be_well()
+    _check_status()
     return _tell_story(programs, live, [])
 
 
 def main():
     parser = argparse.ArgumentParser(
-        prog='tools/demo', description='A volume moves from one node to '
-        'another while it is used, on real kernels and with the real Cinder. '
+        prog='tools/demo', description='Move a volume from one node to '
+        'another while it is in use, with real kernels and Cinder. '
         'Takes a few minutes, the first set-up some more. Needs root.',
-        epilog='A laboratory that is up is used, and left up.')
+        epilog='If a laboratory is up it is used, and left up.')
     parser.add_argument('--live-migration', action='store_true',
-                        help='tell the story of a live migration instead')
+                        help='demonstrate a live migration instead')
     parser.add_argument('--keep', action='store_true',
                         help='leave the laboratory up at the end')
     args = parser.parse_args()
@@ -148,8 +148,8 @@ def main():
     except KeyboardInterrupt:
         print('demo: interrupted', file=sys.stderr)
         return 130
-    errors.say('the demo has ended %s' % ('well' if not code else
-                                          'WITH AN ERROR, see above'))
+    errors.say('the demo has %s' % ('succeeded' if not code else
+                                    'FAILED, see above'))
     return code
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A progress bar: in place on a terminal, a line now and then elsewhere."""
+"""A progress bar on a terminal, progress lines in other output."""
 
 import collections
 import math
@@ -8,12 +8,12 @@ import time
 MIB = 1024 * 1024
 _WIDTH = 26
 _WINDOW = 5         # seconds over which the rate is measured
-_PAUSE = 5          # seconds between two lines where nothing is redrawn
-_STILL = MIB / 20   # bytes a second that are no progress
+_PAUSE = 5          # seconds between two lines in other output
+_STILL = MIB / 20   # bytes per second below which a copy is stalled
 
 
 class Bar:
-    """How much has arrived, how fast, and how long the rest will take."""
+    """The amount of copied data, the rate, and the remaining time."""
 
     def __init__(self, screen, total):
         self._screen = screen
@@ -23,7 +23,7 @@ class Bar:
         self._last = None
 
     def _rate(self, now, done):
-        """Bytes a second over the last seconds, None at the start."""
+        """Return the current bytes per second, None at the start."""
         self._samples.append((now, done))
         while self._samples[0][0] < now - _WINDOW and \
                 len(self._samples) > 2:
@@ -41,14 +41,14 @@ class Bar:
             rest = '%6.1f MiB/s  %d s left' % (
                 rate / MIB, math.ceil((self._total - done) / rate))
         else:
-            rest = '   stands still'
+            rest = '   stalled'
         text = '  [%s%s] %3d %% %5d of %d MiB %s' % (
             '#' * filled, '.' * (_WIDTH - filled), 100 * done // self._total,
             done // MIB, self._total // MIB, rest)
         return text.rstrip()
 
     def show(self, done):
-        """Show that so many bytes have arrived."""
+        """Show the number of bytes that are copied."""
         now = time.monotonic()
         self._last = self._text(done, self._rate(now, done))
         if self._screen.tty:
@@ -62,7 +62,7 @@ class Bar:
         self._last = None
 
     def rest(self):
-        """Leave the last state standing, for other lines to follow."""
+        """End the bar with its last state, before other lines."""
         if self._last is None:
             return
         if self._screen.tty:
@@ -73,5 +73,5 @@ class Bar:
 
     @property
     def interval(self):
-        """Seconds between two looks."""
+        """The seconds between two updates."""
         return 0.5 if self._screen.tty else 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data of a run's own, and its checksum as computed without any volume."""
+"""Random data of a run, and its checksums computed without a volume."""
 
 import hashlib
 import os
@@ -13,10 +13,10 @@ _WORDS = 'written-on-the-second-node'
 
 
 class Data:
-    """A cipher's stream: repeats nowhere, and is another in each run.
+    """A cipher's stream, without repetitions and different in each run.
 
-    :param mib: how much
-    :param later: where one MiB is overwritten later, in MiB
+    :param mib: size in MiB
+    :param later: offset in MiB of the one MiB that is overwritten later
     """
 
     def __init__(self, mib, later):
@@ -24,25 +24,25 @@ class Data:
         self._key = os.urandom(16)
 
     def write(self, path):
-        """The command that writes all of it to a device."""
+        """Return the command that writes the data to a device."""
         return ('openssl enc -aes-128-ctr -K %s -iv %032d -in /dev/zero '
                 '2>/dev/null | head -c %dM | dd of=%s bs=1M iflag=fullblock '
                 'oflag=direct conv=fsync status=none'
                 % (self._key.hex(), 0, self.mib, path))
 
     def overwrite(self, path):
-        """The command that overwrites the one MiB, durably."""
+        """Return the command that overwrites one MiB, with a flush."""
         return ('yes %s | head -c 1M | dd of=%s bs=1M seek=%d '
                 'iflag=fullblock oflag=direct conv=notrunc,fsync status=none'
                 % (_WORDS, path, self.later))
 
     @staticmethod
     def read(path):
-        """The command that computes a device's checksum, past all caches."""
+        """Return the command for a device's checksum, without caches."""
         return 'dd if=%s bs=1M iflag=direct status=none | sha256sum' % path
 
     def checksums(self):
-        """What the checksum has to be, before and after overwrite()."""
+        """Return the expected checksums before and after overwrite()."""
         stream = Cipher(algorithms.AES(self._key),
                         modes.CTR(bytes(16))).encryptor()
         before, after = hashlib.sha256(), hashlib.sha256()

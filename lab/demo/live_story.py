@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The story of a live migration: a volume follows a guest that writes.
+"""The demo of a live migration: a volume follows a guest that writes.
 
-Runs inside the laboratory's network, with its environment's Python. All that
-it says was measured or seen in this run; what is not as it must be ends it.
+Runs inside the laboratory's network, with its environment's Python. All
+printed facts were observed in this run; an unexpected one ends the demo.
 """
 
 import sys
@@ -21,7 +21,7 @@ _CHECK = ('cd %s && %s -m lab.common.records %s %s %d < /dev/null')
 
 
 class LiveStory(story.Story):
-    """One server, its volume, and their way."""
+    """A server and its volume, and their live migration."""
 
     nova = True
     move = 'live migration'
@@ -31,7 +31,7 @@ class LiveStory(story.Story):
         self.servers = servers_module.Servers(lab)
 
     def tell(self):
-        """Tell all of it."""
+        """Run all chapters."""
         self.introduce()
         self.create()
         self.boot()
@@ -68,7 +68,7 @@ class LiveStory(story.Story):
 
     def migrate(self):
         self.screen.title('3. Live-migrate it to %s' % self.away.name)
-        self.say('The guest goes on writing, all the way through.')
+        self.say('The guest continues to write during the migration.')
         self.screen.command('$', 'openstack server migrate --live-migration '
                             '--host %s %s' % (self.away.name,
                                               self.server_id))
@@ -94,7 +94,7 @@ class LiveStory(story.Story):
                            first.at - self.moved_at, ''))
         self.times.append(('longest gap between two writes', gap, ''))
         self.say('The guest runs on %s. Its first record there was number '
-                 '%d; between no two records passed more than %.1f s.' % (
+                 '%d; the longest gap between two records was %.1f s.' % (
                      self.away.name, first.record, gap))
         self.expected_home(self.away)
         attachment, = self.user.attachments(self.volume_id)
@@ -102,13 +102,13 @@ class LiveStory(story.Story):
         placeholder, = leftovers.placeholders(self.lab, self.volume_id)
         self.names = names_module.Names(placeholder)
         self.path = self.names.path()
-        self.say('Its volume is a dm-clone on %s: what the guest writes goes '
-                 'to the disk there, what is not here yet is read from %s.'
+        self.say('Its volume is a dm-clone on %s: writes go to the disk '
+                 'there, blocks that are not copied yet are read from %s.'
                  % (self.away.name, self.home.name))
         self.show(self.away, 'dmsetup status --noflush ' + self.path)
 
     def hydrate(self):
-        self.screen.title('4. The rest follows, behind the running guest')
+        self.screen.title('4. Hydration while the guest runs')
         self.bar = bar_module.Bar(self.screen, story.GIB * story.MIB)
         begin = time.monotonic()
         self.watch(lambda: time.monotonic() > begin + 180)
@@ -125,8 +125,8 @@ class LiveStory(story.Story):
 
     def check(self):
         self.console.wait_writing(self.volume_id, self.away.name)
-        self.say('The guest goes on. Now the server is deleted, and the '
-                 'volume compared with what the guest was told is durable.')
+        self.say('The guest continues. Now the server is deleted, and the '
+                 'volume is compared with the acknowledged records.')
         with self.timed('delete the server'):
             self.servers.delete(self.server_id)
             self.user.settled(self.volume_id, 'available')
@@ -135,17 +135,17 @@ class LiveStory(story.Story):
         self.shell(self.away, _CHECK % (
             paths.CHECKOUT, paths.VENV / 'bin/python', self.path,
             self.volume_id[:20], last))
-        story.expect('what the guest complained of', [],
+        story.expect('the list of failed writes of the guest', [],
                      self.console.complaints(self.volume_id))
-        self.say('All %d records that were acknowledged are there, and none '
-                 'is wrong. The guest has seen no error.' % last)
+        self.say('All %d acknowledged records are there, and none is wrong. '
+                 'The guest has seen no error.' % last)
 
-    # Looks
+    # Checks
 
     def expected_home(self, node):
-        """Say where the volume lives; it has to be that node."""
+        """Check and print the home of the volume."""
         story.expect('the home of the volume', node.name, self.where().name)
-        self.say('Cinder says that the volume lives on %s.' % node.name)
+        self.say('In Cinder the home of the volume is %s.' % node.name)
 
     def tidy(self):
         """Delete the server and the volume."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The story: a volume follows its user from one node to another.
+"""The demo: a volume follows its user from one node to another.
 
-Runs inside the laboratory's network, with its environment's Python. All that
-it says was measured or seen in this run; what is not as it must be ends it.
+Runs inside the laboratory's network, with its environment's Python. All
+printed facts were observed in this run; an unexpected one ends the demo.
 """
 
 import concurrent.futures
@@ -29,27 +29,27 @@ from lab import wait
 
 GIB = 1024
 MIB = data_module.MIB
-_LATER = 1000       # MiB: near the end, where the copy arrives last
-_TIMEOUT = 180      # seconds for anything that reads or writes all of it
+_LATER = 1000       # MiB: near the end, which is copied last
+_TIMEOUT = 180      # seconds to read or write the whole volume
 
 
 class Wrong(Exception):
-    """Something is not as promised; the text says what."""
+    """An observation differs from the expected one; see its text."""
 
 
 def expect(what, expected, found):
-    """Raise unless both are the same."""
+    """Raise Wrong unless both values are equal."""
     if expected != found:
         raise Wrong('%s differs: expected %s, found %s' % (
             what, expected, found))
 
 
 class Story:
-    """One volume and its way."""
+    """A volume and its move."""
 
     #: Whether it needs instances.
     nova = False
-    #: What brings the volume to the other node.
+    #: The operation that moves the volume to the other node.
     move = 'attach away'
 
     def __init__(self, lab, screen):
@@ -62,7 +62,7 @@ class Story:
         self.times = []
 
     def tell(self):
-        """Tell all of it."""
+        """Run all chapters."""
         self.introduce()
         self.create()
         self.attach_at_home()
@@ -80,17 +80,17 @@ class Story:
     # The chapters
 
     def introduce(self):
-        self.screen.title('The main job of dmclone_driver')
+        self.screen.title('A move with dmclone_driver')
         kernels = {n.run('uname -r').strip() for n in self.nodes}
-        self.say('The stage: %s, virtual machines with a real kernel (%s) '
+        self.say('The nodes: %s, virtual machines with a real kernel (%s) '
                  'and a disk each. Cinder %s runs with this driver on each, '
                  'and there is no shared storage.' % (
                      ' and '.join(n.name for n in self.nodes),
                      ', '.join(kernels), metadata.version('cinder')))
         self.before = set(leftovers.find(self.lab))
         if self.before:
-            self.say('The laboratory holds %d things of others already; '
-                     'they are left alone.' % len(self.before))
+            self.say('The laboratory already has %d volumes, devices or rows '
+                     'of others; they are not touched.' % len(self.before))
         self.expected = self.data.checksums()
 
     @property
@@ -111,12 +111,12 @@ class Story:
 
     def attach_at_home(self):
         self.screen.title('2. Use it on %s' % self.home.name)
-        self.say('An instance starts on %s; nova asks Cinder to attach the '
+        self.say('An instance starts on %s; Nova asks Cinder to attach the '
                  'volume there.' % self.home.name)
         with self.timed('attach at home'):
             self.attach(self.home)
         self.home_names = self.names
-        self.say('It is a local disk: no export, no network.')
+        self.say('It is a local disk, without export and network.')
 
     def write(self):
         self.say('The instance writes %d MiB of random data.' % GIB)
@@ -124,10 +124,10 @@ class Story:
             self.shell(self.home, self.data.write(self.path))
         with self.timed('checksum 1 GiB at home', GIB):
             self.read(self.home, self.expected[0])
-        self.say('The checksum is what this program computed for that data.')
+        self.say('The checksum is the one that this program computed.')
 
     def detach_at_home(self):
-        self.say('The instance stops, and nova detaches the volume.')
+        self.say('The instance stops, and Nova detaches the volume.')
         with self.timed('detach'):
             self.detach()
 
@@ -143,54 +143,54 @@ class Story:
                        'iflag=direct status=none' % self.path)
         usable = time.monotonic() - self.moved_at
         self.say('The volume is usable on %s after %.1f seconds, %.1f of '
-                 'them for Cinder\'s answer. None of its data had to be '
-                 'copied for that, however large it is.' % (
+                 'them for Cinder\'s answer. No data had to be copied for '
+                 'that, whatever the size of the volume.' % (
                      self.away.name, usable, answered - self.moved_at))
         if self.where() is not self.away:
             raise Wrong('the volume\'s home is still %s' % self.home.name)
-        self.say('Cinder now says that %s is its home.' % self.away.name)
+        self.say('In Cinder its home is now %s.' % self.away.name)
 
     def show_clone(self):
-        self.say('What the instance got is a dm-clone: new blocks go to a '
-                 'fresh logical volume on %s, blocks that are not here yet '
+        self.say('The instance\'s disk is a dm-clone: writes go to a new '
+                 'logical volume on %s, blocks that are not copied yet '
                  'are read from %s.' % (self.away.name, self.home.name))
         for verb in ('table', 'status --noflush'):
             self.show(self.away, 'dmsetup %s %s' % (verb, self.path))
-        self.say('%s exports its copy to %s alone, read-only (1 is yes):' % (
+        self.say('%s exports its copy to %s only, read-only (1 is yes):' % (
             self.home.name, self.away.name))
         shown = self.show(self.home, 'blockdev --getro %s' %
                           self.home_names.path(names_module.EXPORT))
         status = self.clone()
-        if status:      # else the copy is complete, and the export gone
+        if status:      # otherwise the clone is complete, the export removed
             expect('"read-only" of the export', '1', shown.strip())
         self.bar = bar_module.Bar(self.screen, GIB * MIB)
 
     def use_while_it_hydrates(self):
-        self.screen.title('4. Use it while the rest follows (hydration)')
+        self.screen.title('4. Use it during the hydration')
         self.say('The instance reads everything and computes the checksum. '
-                 'dm-clone copies only in the moments when nobody else uses '
-                 'the volume: the bar hardly moves until that is done.')
+                 'dm-clone copies only while the volume is idle: the bar '
+                 'hardly moves until the instance has read everything.')
         first = self.here()
         with self.timed('checksum 1 GiB away, while it hydrates', GIB):
             self.read(self.away, self.expected[0], meanwhile=self.watch)
         self.say('The same checksum as on %s. %s when the reading began, '
                  '%s when it ended.' % (self.home.name, first, self.here()))
-        self.say('The instance writes: one MiB at %d MiB, near the end, '
-                 'where the copy arrives last.' % _LATER)
+        self.say('The instance writes one MiB at %d MiB, near the end, '
+                 'which is copied last.' % _LATER)
         with self.timed('write 1 MiB away, durably'):
             self.shell(self.away, self.data.overwrite(self.path))
-        self.say('It went to %s\'s own disk, and stays: the copy passes '
-                 'over what was written here.' % self.away.name)
+        self.say('It was written to %s\'s disk. The hydration does not '
+                 'overwrite it.' % self.away.name)
 
     def hydrate(self):
-        self.say('Now the volume rests, and the copy goes on by itself:')
+        self.say('Now the volume is idle, and the hydration continues:')
         begin = time.monotonic()
         mib = GIB - self.bytes_here() / MIB
         self.watch(lambda: time.monotonic() > begin + _TIMEOUT)
         seconds = time.monotonic() - begin
         if self.bytes_here() < GIB * MIB:
             raise Wrong('the hydration did not end within %d s' % _TIMEOUT)
-        self.times.append(('hydration of the last %d MiB, at rest' % mib,
+        self.times.append(('hydration of the last %d MiB, idle' % mib,
                            seconds, rate(mib, seconds)))
         self.since_move('attach away, until all is hydrated')
         wait.until(lambda: not self.clone(), 'the clone to become linear',
@@ -203,7 +203,7 @@ class Story:
 
     def prove_source_gone(self):
         self.screen.title('5. Nothing is left on %s' % self.home.name)
-        self.say('%s logs out and says that it needs the source no more; %s '
+        self.say('%s logs out and releases the source; %s '
                  'wipes and deletes it.' % (self.away.name, self.home.name))
         self.until_none(self.surplus)
         self.since_move(self.move + ', until the source is gone')
@@ -218,15 +218,15 @@ class Story:
         for text in ('lvs --noheadings -o lv_name,lv_size', 'dmsetup ls',
                      'iscsiadm -m session'):
             self.show(self.away, text)
-        self.say('All that the nodes and Cinder\'s database hold of it:')
+        self.say('What the nodes and Cinder\'s database have of the volume:')
         self.screen.output('\n'.join(self.ours()))
 
     def check_complete(self):
-        self.say('And the data, from %s\'s own disk alone, with the MiB '
-                 'written meanwhile:' % self.away.name)
+        self.say('The data, from %s\'s disk only, with the MiB that was '
+                 'written during the hydration:' % self.away.name)
         with self.timed('checksum 1 GiB, complete', GIB):
             self.read(self.away, self.expected[1])
-        self.say('Again what this program computed.')
+        self.say('Again it is the checksum that this program computed.')
 
     def delete(self):
         self.screen.title('6. Delete it')
@@ -236,20 +236,20 @@ class Story:
             self.user.wait_gone(self.volume_id)
         self.until_none(self.ours)
         self.lab.check()
-        self.say('Looked for on all nodes and in the database: logical '
+        self.say('All nodes and the database were checked for logical '
                  'volumes, mappings, iSCSI targets, sessions and disks, '
-                 'loop devices, files, rows. Nothing of it is left.')
+                 'loop devices, files and rows. There is no leftover.')
 
     def summarise(self):
-        self.screen.title('What took how long in this run')
+        self.screen.title('Durations in this run')
         self.screen.table(self.times)
-        self.screen.table([('the whole story', time.monotonic() -
+        self.screen.table([('the whole demo', time.monotonic() -
                             self.screen.begin, '')])
 
-    # What users and operators do
+    # Requests of users and operators
 
     def client(self, *arguments):
-        """Run the command line client as the user, and show it."""
+        """Run and print a command of the client, as the user."""
         argv = ['openstack', 'volume', *arguments]
         self.screen.command('$', ' '.join(argv))
         done = subprocess.run(argv, env=self.lab.environment('demo'),
@@ -258,18 +258,18 @@ class Story:
             raise Wrong('%s: %s' % (' '.join(argv), done.stderr.strip()))
 
     def ids(self):
-        """The ids of the user's volumes with the story's name."""
+        """Return the ids of the user's volumes with the demo's name."""
         found = self.user.request('GET', '/volumes?name=' + self.name)
         return [volume['id'] for volume in found['volumes']]
 
     def where(self):
-        """The node that Cinder says the volume lives on."""
+        """Return the home of the volume, as Cinder has it."""
         volume = self.operator.volume(self.volume_id)
         host = volume['os-vol-host-attr:host']
         return self.lab.node(host.partition('@')[0])
 
     def attach(self, node):
-        """Attach the volume as nova does, and show what came back."""
+        """Attach the volume as Nova does, and print the device path."""
         self.screen.command('nova>', 'POST /v3/attachments: this volume, '
                             'for an instance on %s' % node.name)
         self.attachment = self.user.attach(self.volume_id, node)
@@ -278,7 +278,7 @@ class Story:
         self.screen.output('path: ' + self.path)
 
     def detach(self):
-        """Detach the volume as nova does."""
+        """Detach the volume as Nova does."""
         self.screen.command('nova>', 'DELETE /v3/attachments/' +
                             self.attachment['id'])
         self.user.detach(self.attachment['id'])
@@ -287,21 +287,22 @@ class Story:
     # Commands on nodes
 
     def shell(self, node, text):
-        """Run a command that has to work on a node, and show it."""
+        """Print and run a command on a node; it has to succeed."""
         self.screen.command(node.name + '#', text)
         return node.run(text, timeout=_TIMEOUT)
 
     def show(self, node, text):
-        """Show a command on a node with whatever it says."""
+        """Print and run a command on a node, and print its output."""
         self.screen.command(node.name + '#', text)
         _, out, err = node.try_run(text)
         self.screen.output(out or err)
         return out
 
     def read(self, node, expected, meanwhile=None):
-        """Check the checksum of all of the volume on a node.
+        """Check the checksum of the whole volume on a node.
 
-        :param meanwhile: called with a function that tells the end of it
+        :param meanwhile: called meanwhile with a function that returns whether
+            the command has ended
         """
         text = self.data.read(self.path)
         self.screen.command(node.name + '#', text)
@@ -316,28 +317,28 @@ class Story:
     # Progress
 
     def clone(self):
-        """The status of the clone, None when it has become linear."""
+        """Return the status of the clone, None when it is linear."""
         text = self.away.run('dmsetup status --noflush ' + self.path)
         if text.split()[2] != 'clone':
             return None
         status = status_module.clone(text)
         if not status.healthy:
-            raise Wrong('the clone is in trouble: ' + text)
+            raise Wrong('the clone is not healthy: ' + text)
         return status
 
     def bytes_here(self):
-        """How many bytes need the source no more."""
+        """Return the number of hydrated bytes."""
         status = self.clone()
         if not status:
             return GIB * MIB
         return status.hydrated * status.region * table.SECTOR
 
     def here(self):
-        """How much needs the source no more, for the reader."""
-        return '%d of %d MiB were here' % (self.bytes_here() / MIB, GIB)
+        """Return the hydrated amount as text."""
+        return '%d of %d MiB were hydrated' % (self.bytes_here() / MIB, GIB)
 
     def watch(self, enough):
-        """Show the progress until all is here, or until enough()."""
+        """Show the progress until the clone is complete, or enough()."""
         while True:
             done = self.bytes_here()
             self.bar.show(done)
@@ -346,15 +347,15 @@ class Story:
             time.sleep(self.bar.interval)
         self.bar.rest()
 
-    # What there is
+    # Objects on nodes and in the database
 
     def ours(self):
-        """All that came into the laboratory since the beginning."""
+        """Return the lines of leftovers.find() that were not there before."""
         return [line for line in leftovers.find(self.lab)
                 if line not in self.before]
 
     def surplus(self):
-        """What is there besides the volume at its new home."""
+        """Return the lines that are not the volume's at its new home."""
         wanted = (
             '%s: mapping %s\t' % (self.away.name,
                                   self.names.of(names_module.HANDLE)),
@@ -368,15 +369,15 @@ class Story:
 
     @staticmethod
     def until_none(find):
-        """Wait until what must go is gone; a look is work for the nodes."""
+        """Wait until a list is empty; checks are rare since they cost time."""
         wait.until(lambda: not find(), 'these things to be gone', 60, 2,
                    log=lambda: '\n'.join(find()))
 
-    # Times
+    # Durations
 
     @contextlib.contextmanager
     def timed(self, what, mib=None):
-        """Note how long something took, and how fast it was."""
+        """Record and print the duration and the rate of a block."""
         begin = time.monotonic()
         yield
         seconds = time.monotonic() - begin
@@ -385,13 +386,13 @@ class Story:
         self.say('-> %.1f s%s' % (seconds, speed and ', ' + speed))
 
     def since_move(self, what):
-        """Note how long something took since the attach away."""
+        """Record the time since the move began."""
         self.times.append((what, time.monotonic() - self.moved_at, ''))
 
-    # The end, if it comes early
+    # Cleaning up after a failure
 
     def tidy(self):
-        """Delete the volume, wherever the story broke off."""
+        """Delete the volume after a failure of the demo."""
         for volume_id in self.ids():
             self.say('Deleting the volume, once the last command on it has '
                      'ended.')
@@ -403,7 +404,7 @@ class Story:
             self.until_none(self.ours)
 
     def is_open(self):
-        """Whether a command on a node still uses the volume."""
+        """Return whether a command on a node still uses the volume."""
         counts = [n.run('dmsetup info -c --noheadings -o open %s '
                         '2>/dev/null || true' % self.path).strip()
                   for n in self.nodes if hasattr(self, 'path')]
@@ -411,24 +412,24 @@ class Story:
 
 
 def rate(mib, seconds):
-    """MiB a second, as text."""
+    """Return MiB per second, as text."""
     return '%.0f MiB/s' % (mib / seconds) if mib else ''
 
 
 def _load(kind):
-    """The laboratory, if a kind of story can be told there."""
+    """Return the laboratory, if it is suitable for a kind of demo."""
     lab = lab_module.Lab.load()
     settings = lab.settings
     if (settings.bare or settings.driver == 'lvm' or settings.nodes < 2 or
             kind.nova > settings.nova):
         raise errors.LabError('the laboratory that is up lacks this driver, '
-                              'a second node or instances; `tools/lab down` '
-                              'takes it down')
+                              'a second node or instances; take it down with '
+                              '`tools/lab down`')
     return lab
 
 
 def _attempt(story, chapter):
-    """Run a part of the story; returns the exit code."""
+    """Run a part of the demo; returns the exit code."""
     try:
         chapter()
         return 0
@@ -443,7 +444,7 @@ def _attempt(story, chapter):
 
 
 def main(kind=Story):
-    """Tell a kind of story; returns the exit code."""
+    """Run a kind of demo; returns the exit code."""
     try:
         lab = _load(kind)
     except errors.LabError as e:

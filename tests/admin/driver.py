@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The crash tests' driver, whose copies can be held up as well.
+"""The crash tests' driver, with hydrations that can be stopped, too.
 
-A volume with a file ``VOLUME.dry`` in the folder of tests/crash/stops.py
-starts to copy and gets nothing from its source, until that is resumed.
+If there is a file ``VOLUME.dry`` in the folder of tests/crash/stops.py, the
+hydration of the volume begins, but its source is suspended, and gives no data
+until it is resumed.
 """
 
 from dmclone_driver.move import hydration
@@ -33,7 +34,7 @@ def _connect_source(volume, disk, length, connect=LocalVolume.connect_source):
 
 LocalVolume.start_hydration = _start_hydration
 LocalVolume.connect_source = _connect_source
-# The source of what makes no progress would be connected anew.
+# Otherwise the source of a stalled clone would be connected again.
 hydration.STALLED = 3600
-# A source that is suspended would be resumed.
+# Otherwise a suspended source would be resumed.
 outages.Outages.look = lambda self: 3600

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the services of nodes say of trouble while a test runs."""
+"""Errors in the logs of the services while a test runs."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from lab import wait
 
 
 class Logs:
-    """The lines about trouble since a test has begun."""
+    """The lines with some levels since the beginning of a test."""
 
     def __init__(self, test, levels=('ERROR',)):
         self._levels = [' %s ' % level for level in levels]
@@ -25,18 +25,18 @@ class Logs:
             self._files.append(log)
 
     def read(self):
-        """Read on."""
+        """Read new lines."""
         for log in self._files:
             self.lines += [line.strip() for line in log if any(
                 level in line for level in self._levels)]
 
     def said(self, *ids, since=0):
-        """Return the first line that names one of some ids, or ''."""
+        """Return the first line with one of some ids, or ''."""
         return next((line for line in self.lines[since:]
                      if any(each in line for each in ids)), '')
 
     def wait_for(self, seconds, condition):
-        """Read on until something is true, or for some time."""
+        """Read new lines until a condition is true, or for some time."""
         def met():
             self.read()
             return condition()

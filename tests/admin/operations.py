@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an administrator, or a user, can ask of Cinder for a volume's row.
+"""Operations of an administrator, or a user, on a volume's row.
 
-Each operation asks, tells later whether Cinder has done it, and puts right
-what it has done, as whoever has asked would.
+Each operation sends a request, checks later whether Cinder has done it, and
+undoes its effects, as its user would.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ import functools
 from lab.common import user as user_module
 from tests.admin import types
 
-#: The reflex of an operator whose command is refused by a row's state.
+#: The reset by an operator whose command is refused because of a row's state.
 RESET = {'status': 'available', 'attach_status': 'detached',
          'migration_status': 'none'}
 STATUSES = ('available', 'error', 'in-use', 'creating', 'deleting',
@@ -19,11 +19,11 @@ STATUSES = ('available', 'error', 'in-use', 'creating', 'deleting',
 
 
 class Refused(Exception):
-    """Something else than the API has refused a request."""
+    """A program, not the API, has refused a request."""
 
 
 def asked_at_once(request):
-    """Return whether a request has done all when it has been answered."""
+    """Return whether a request that ends with its answer is done."""
     return request.answered
 
 
@@ -32,15 +32,15 @@ class Operation:
     """One row of the table."""
 
     name: str
-    #: Called with a Request; raises an ApiError if the API refuses it.
+    #: Sends a Request; raises an ApiError if the API refuses it.
     ask: object
-    #: Called with it; whether it has been done.
+    #: Returns whether a Request has been done.
     done: object = asked_at_once
-    #: Called with it when all is settled.
+    #: Undoes the effects of a Request that has ended.
     put_right: object = lambda request: None
-    #: The row's state is reset before, since it is refused in others.
+    #: Whether the row's state is reset first, since others are refused.
     after_reset: bool = False
-    #: What is refused is not tried again after a reset: it is one.
+    #: Whether it is not repeated after a reset, since it is a reset itself.
     once: bool = False
 
 
@@ -52,18 +52,18 @@ class Request:
     row: str
     volume: object
     test: object
-    #: The row's state was reset, since the API had refused it before.
+    #: Whether the row's state was reset after a refusal by the API.
     reset: bool = False
     asked: bool = False
     answered: bool = False
-    #: What the API has said instead.
+    #: The error of the API.
     refusal: str = None
-    #: What came of it, as the table shows it; None until that is known.
+    #: The outcome in the table; None until it is known.
     outcome: str = None
     reason: str = ''
-    #: How many lines about trouble were in the logs when it was asked.
+    #: The number of log lines with errors when it was sent.
     since: int = 0
-    #: Ids of what was made on the way, {kind: id}.
+    #: Ids of created objects, {kind: id}.
     made: dict = dataclasses.field(default_factory=dict)
 
     @property
@@ -72,12 +72,12 @@ class Request:
 
     @property
     def ids(self):
-        """Ids that a log line about it may name."""
+        """Return the ids that a log line about the request may have."""
         return [self.target, *self.made.values()]
 
     @property
     def target(self):
-        """The id of the row that it is about."""
+        """Return the id of the request's row."""
         return (self.volume.volume_id if self.row == 'V' else
                 self.volume.placeholder_id)
 
@@ -133,7 +133,7 @@ def _attachments(request):
 
 
 def _detach(request):
-    """Delete that of the home, if there is one, as Nova does."""
+    """Delete the home's attachment, if there is one, as Nova does."""
     for each in request.test.attachments(request.volume)[:1]:
         request.admin('DELETE', '/attachments/' + each['id'])
 
@@ -245,7 +245,7 @@ def _is_migrated(request):
 
 
 def _manage(request):
-    """Have Cinder take a row's logical volume for one that is not its own."""
+    """Manage a row's logical volume as if Cinder did not know it."""
     name_id, host = request.place()
     request.made['volume'] = _take_over(request, name_id, host)
 
@@ -273,7 +273,7 @@ def _unmanage(request):
 
 
 def _manage_again(request):
-    """Take back what was given away; the volume has another id then."""
+    """Manage an unmanaged volume again; it gets another id."""
     if request.row == 'V' and _is_gone(request):
         request.volume.volume_id = request.test.user.settled(_take_over(
             request, request.made['name_id'], request.made['host']),
@@ -309,12 +309,12 @@ _ALL = (
     Operation('manage the logical volume', _manage, _is_managed,
               _delete_managed))
 OPERATIONS = {operation.name: operation for operation in _ALL}
-#: For all rows of a host at once, so it is asked by a test of its own.
+#: Changes all rows of a host at once, so it has a separate test.
 UPDATE_HOST = Operation('cinder-manage volume update_host', ask=None)
 
 _RESETS = [name for name in OPERATIONS if name.startswith('reset-state')]
-#: What each volume is asked for, one after the other; the last of a volume
-#: may have to wait until the state is over.
+#: The requests for each volume, one after the other. The last one of a volume
+#: may have to wait until the volume leaves its state.
 CHAINS = (
     [*(('V', name) for name in _RESETS), ('V', 'delete')],
     [*(('P', name) for name in _RESETS), ('V', 'force-delete')],

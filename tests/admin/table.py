@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print what has become of each command, by the state of the move.
+"""Print a table of the outcomes of commands per state of the move.
 
 usage: python3 -m tests.admin.table FOLDER
 """
@@ -22,7 +22,7 @@ def _cell(found):
 def lines(outcomes):
     """Return the lines of the table.
 
-    :param outcomes: list of what test_commands.py has written down
+    :param outcomes: list of the outcomes that test_commands.py has saved
     """
     found = {(each['operation'], each['row'], each['state']): each
              for each in outcomes}
@@ -35,8 +35,8 @@ def lines(outcomes):
         yield ' | '.join([operation.ljust(width), row, *(
             _cell(found.get((operation, row, state))).ljust(11)
             for state in STATES)])
-    yield ('%d cells; V: the volume, P: its placeholder; *: after the state '
-           'of the row was reset, since the API had refused it' % len(found))
+    yield ('%d cells; V: the volume, P: its placeholder; *: after a reset of '
+           'the state of the row, since the API had refused it' % len(found))
 
 
 def main():

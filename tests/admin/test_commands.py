@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cinder's own commands, on the rows of volumes that are moving.
+"""Cinder's own commands on the rows of volumes that are moving.
 
-Each is refused with a reason, or done and right; afterwards all converges.
+Each is refused with a reason, or done correctly; then all volumes converge.
 """
 
 import concurrent.futures
@@ -25,19 +25,19 @@ from tests.crash import base
 from tests.crash import cases
 from tests.crash import stops
 
-#: Where the outcomes go, one file for each state.
+#: The folder of the outcomes, with one file per state.
 OUTCOMES = pathlib.Path(os.environ.get('DMCLONE_ADMIN_OUTCOMES') or
                         paths.STATE / 'admin-outcomes')
-#: Volumes that are prepared at a time.
+#: Maximum of volumes that are prepared at a time.
 AT_ONCE = 2
-#: Seconds until volumes are in a state; until a request has come to its end,
-#: and one that may have to wait for the end of the state; and afterwards,
-#: when all converges.
+#: Seconds until volumes are in a state, until a request has ended, until a
+#: request ends that may have to wait for the end of the state, and until all
+#: volumes have converged.
 TO_PREPARE, TO_ANSWER, TO_SEE, TO_CONVERGE = 120, 120, 15, 300
-#: Seconds until a host is put back: Cinder asks for capacities each minute.
+#: Seconds until a host is corrected: Cinder requests capacities each minute.
 TO_PUT_BACK = 120
 STATES = ('prepared', 'gate closed', 'hydrating', 'complete')
-#: Where the volumes that hold their lock meanwhile are stopped.
+#: The steps for the states in which the volume's lock is held.
 STEPS = {'gate closed': Step.OPENING, 'complete': Step.COMPLETE}
 BUSY = (*user_module.BUSY, 'retyping', 'managing', 'unmanaging')
 MIGRATES = ('starting', 'migrating', 'completing')
@@ -45,33 +45,33 @@ MIGRATES = ('starting', 'migrating', 'completing')
 
 @dataclasses.dataclass(eq=False)
 class Volume:
-    """A volume in a state, and what is asked for."""
+    """A volume in a state, and its requests."""
 
     name: str
     state: str
     requests: list = dataclasses.field(default_factory=list)
     volume_id: str = None
     placeholder_id: str = None
-    #: The id by which its data is known.
+    #: The id on which its data depends.
     seed: str = None
-    #: The attachment at the home.
+    #: The attachment on the home.
     first: str = None
     instance: str = dataclasses.field(default_factory=user_module.uuid4)
-    #: What was asked for last has been put right.
+    #: Whether the effects of the last request have been undone.
     undone: bool = False
-    #: What is wrong; None when all is well.
-    wrong: str = 'not looked at'
+    #: The defect; None if there is none.
+    wrong: str = 'not checked'
 
     @property
     def deleted(self):
-        """Whether its deletion was asked for, and done."""
+        """Return whether a deletion of the volume was done."""
         return any(request.row == 'V' and request.outcome == 'done' and
                    'delete' in request.operation.name
                    for request in self.requests)
 
 
 class CommandsTest(base.StoppingTest):
-    """All states, one after the other."""
+    """All commands in each state of a move."""
 
     OPTIONS = hold.OPTIONS
 
@@ -101,7 +101,7 @@ class CommandsTest(base.StoppingTest):
         self.ask_all('complete')
 
     def ask_all(self, state):
-        """Give all commands to volumes in a state, and let all converge."""
+        """Send all commands to volumes in a state; check the volumes."""
         volumes = [Volume('%s %d' % (state, number), state)
                    for number in range(len(operations.CHAINS))]
         for volume, chain in zip(volumes, operations.CHAINS):
@@ -115,7 +115,7 @@ class CommandsTest(base.StoppingTest):
                 2 * TO_ANSWER, lambda: all(volume.requests[-1].asked
                                            for volume in volumes))
             self.logs.wait_for(TO_SEE, lambda: all(
-                # A list: each has to be seen.
+                # A list, since each request has to be checked.
                 [self.see(volume.requests[-1])  # noqa: C419
                  for volume in volumes]))
             self.go_on()
@@ -123,7 +123,7 @@ class CommandsTest(base.StoppingTest):
                 job.result()
 
     def test_update_host(self):
-        """It changes all rows of a host; each is put back while it waits."""
+        """It changes all rows of a host; the driver corrects each row."""
         volumes = [Volume(state, state) for state in STATES]
         for volume in volumes:
             volume.requests = [operations.Request(
@@ -150,7 +150,7 @@ class CommandsTest(base.StoppingTest):
 
     @contextlib.contextmanager
     def brought_there(self, name, volumes):
-        """Have volumes in their states for a while; then all converges."""
+        """Bring volumes to their states; check the volumes at the end."""
         originals = self.bring_there(volumes)
         try:
             with concurrent.futures.ThreadPoolExecutor(
@@ -176,7 +176,7 @@ class CommandsTest(base.StoppingTest):
     # Before
 
     def bring_there(self, volumes):
-        """Bring volumes to states; returns the checksums of their parts."""
+        """Bring volumes to their states; returns their checksums."""
         self.create(volumes)
         for volume in volumes:
             volume.seed = volume.volume_id
@@ -184,7 +184,7 @@ class CommandsTest(base.StoppingTest):
         self.at_once([functools.partial(self.attach_twice, volume)
                       for volume in volumes], AT_ONCE)
         moving = [volume for volume in volumes if volume.state != 'prepared']
-        # Each waits until the peer has opened its gate, or does not answer.
+        # A request ends when the peer has opened its gate, or at a timeout.
         self.at_once([functools.partial(self.let_go, volume.first)
                       for volume in moving], len(volumes))
         wait.until(lambda: all(map(self.is_there, moving)),
@@ -200,7 +200,7 @@ class CommandsTest(base.StoppingTest):
         return originals
 
     def attach_twice(self, volume):
-        """Prepare a move, and say where it is to be stopped."""
+        """Prepare a move, and set the step at which it stops."""
         volume.first = self.user.attach(volume.volume_id, self.home,
                                         volume.instance)['id']
         self.user.attach(volume.volume_id, self.peer, volume.instance)
@@ -212,22 +212,22 @@ class CommandsTest(base.StoppingTest):
             stops.hold_up(base.FOLDER, volume.volume_id)
 
     def let_go(self, attachment_id):
-        """Delete an attachment, however long the peer is waited for."""
+        """Delete an attachment; a timeout of the API is ignored."""
         try:
             self.user.detach(attachment_id)
         except user_module.ApiError as error:
-            # The API has given up; the home goes on.
+            # The API does not wait any longer; the home continues.
             if error.status != 500:
                 raise
 
     def is_there(self, volume):
-        """Whether a volume is in its state."""
+        """Return whether a volume is in its state."""
         if volume.state in STEPS:
             return stops.stopped(base.FOLDER, volume.volume_id)
         return hold.is_held(self, volume.placeholder_id)
 
     def write(self, node, volumes):
-        """Have guests write a block, which waits where the gate is closed."""
+        """Write a block as guests; it waits if the gate is closed."""
         names = dict(self.lab.sql("SELECT id, COALESCE(_name_id, id) FROM "
                                   "volumes WHERE deleted = 0"))
         node.run('\n'.join(cases.WRITE.format(
@@ -238,7 +238,7 @@ class CommandsTest(base.StoppingTest):
     # The requests
 
     def ask_for_all_of(self, volume):
-        """Ask for one after the other; the last may be left to wait."""
+        """Send the requests in order; the last one may remain pending."""
         for request in volume.requests:
             request.since = len(self.logs.lines)
             last = request is volume.requests[-1]
@@ -255,13 +255,13 @@ class CommandsTest(base.StoppingTest):
                 request.outcome, request.reason = 'FAILED', repr(error)
 
     def ask(self, request):
-        """Ask; where the state of the row is in the way, reset that first."""
+        """Send a request; if it is refused, reset the row and repeat it."""
         if not request.operation.after_reset:
             self.ask_once(request)
         if not (request.answered or request.operation.once):
             request.action(**{'os-reset_status': operations.RESET})
             self.ask_once(request)
-            # Only now a refusal is its outcome.
+            # From now on a refusal is the outcome.
             request.reset = True
 
     def ask_once(self, request):
@@ -274,7 +274,10 @@ class CommandsTest(base.StoppingTest):
             request.refusal = str(error)
 
     def see(self, request):
-        """Find out what has become of a request, unless that is known."""
+        """Determine the outcome of a request, unless it is known.
+
+        :returns: whether it is known
+        """
         if request.outcome:
             return True
         if not request.answered:
@@ -289,17 +292,17 @@ class CommandsTest(base.StoppingTest):
         return bool(request.outcome)
 
     def is_busy(self, request):
-        """Whether Cinder is at work on the row."""
+        """Return whether the row is in a transient state."""
         found = request.columns('status', 'migration_status')
         return found and (found[0] in BUSY or found[1] in MIGRATES)
 
     def attachments(self, volume):
-        """Return a volume's attachments, that of the home first."""
+        """Return a volume's attachments, the home's first."""
         return sorted(self.user.attachments(volume.volume_id),
                       key=lambda each: each['id'] != volume.first)
 
     def reset_right(self, volume):
-        """Reset a volume's state to what it is, as an operator would."""
+        """Reset a volume's state to the right one, as an operator would."""
         right = 'in-use' if self.attachments(volume) else 'available'
         if self.user.volume(volume.volume_id)['status'] != right:
             self.user.as_admin(
@@ -309,7 +312,7 @@ class CommandsTest(base.StoppingTest):
     # Afterwards
 
     def converge(self, volumes, originals):
-        """Put right what was asked for, and look at all data."""
+        """Undo the effects of the requests, and check all data."""
         def converged():
             for volume in volumes:
                 if volume.wrong:
@@ -327,7 +330,7 @@ class CommandsTest(base.StoppingTest):
                                                                   right)
 
     def go_further(self, volume):
-        """Do the next thing for a volume; returns what is missing yet."""
+        """Do the next step for a volume; returns what is still missing."""
         last = volume.requests[-1]
         try:
             if not self.see(last):
@@ -349,7 +352,7 @@ class CommandsTest(base.StoppingTest):
             return repr(error)
 
     def write_down(self, name, volumes):
-        """Keep the outcomes for the table, and the reasons."""
+        """Save the outcomes for the table, and the reasons."""
         (OUTCOMES / (name + '.json')).write_text(json.dumps([{
             'operation': request.operation.name, 'row': request.row,
             'state': volume.state, 'outcome': request.outcome,

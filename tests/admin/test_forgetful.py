@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database that forgets does not make a node forget.
+"""A restored database does not make nodes lose data.
 
-The rows of volumes are put back to what they were before, as a restored
-backup does, or a fail-over that loses the last transactions. Whatever is done
-then, what a guest has written stays; with the newest rows all goes on.
+The rows of volumes are restored to older ones, as by a backup, or by a
+fail-over that loses the last transactions. The guests' data is kept, whatever
+is done then. With the newest rows all moves continue.
 """
 
 import dataclasses
@@ -18,24 +18,24 @@ from tests.crash import base
 from tests.crash import cases
 from tests.crash import stops
 
-#: When the rows were saved, and how far things are when they come back.
+#: When the rows were saved, and the states in which they are restored.
 BEFORE, PREPARED, SWITCHED = 'before', 'prepared', 'switched'
 HYDRATING, COMPLETE = 'hydrating', 'complete'
-#: Seconds until the services have looked at all that they look after.
+#: Seconds until the services have checked all their objects.
 A_LOOK = 70
-#: Seconds until all has converged with the newest rows.
+#: Seconds until all volumes have converged with the newest rows.
 TO_CONVERGE = 180
 
 
 @dataclasses.dataclass(eq=False)
 class Life:
-    """A volume whose rows are put back."""
+    """A volume whose rows are restored."""
 
     saved: str
     reality: str
     volume_id: str = None
     placeholder_id: str = None
-    #: The attachment at the old home.
+    #: The attachment on the old home.
     first: str = None
     instance: str = dataclasses.field(default_factory=user_module.uuid4)
     #: {when: rows}
@@ -47,12 +47,12 @@ class Life:
 
     @property
     def forgotten(self):
-        """Whether the database does not know any more that it has moved."""
+        """Return whether the restored rows are from before the move."""
         return self.saved != SWITCHED
 
 
 class ForgetfulTest(base.StoppingTest):
-    """The database is behind, and a node may be new to it all."""
+    """The database has older rows, and a node may have rebooted."""
 
     OPTIONS = hold.OPTIONS
 
@@ -84,7 +84,7 @@ class ForgetfulTest(base.StoppingTest):
             rebooted.wait_ready()
         forgotten = [life for life in lives if life.forgotten]
         for life in forgotten:
-            with self.subTest(life.name, step='the old guest comes back'):
+            with self.subTest(life.name, step='the old guest is started'):
                 self.start_old_guest(life)
         self.restart()
         self.assert_kept(lives, 'after a start')
@@ -105,7 +105,7 @@ class ForgetfulTest(base.StoppingTest):
     # Before
 
     def move(self, lives):
-        """Move volumes; returns the checksums of what they held before."""
+        """Move volumes; returns their checksums from before."""
         self.create(lives)
         originals = self.fill(lives)
         for life in lives:
@@ -127,7 +127,7 @@ class ForgetfulTest(base.StoppingTest):
                 id=life.volume_id, path=Names(life.placeholder_id).path(),
                 at=cases.GUEST_BLOCK, folder=stops.ON_NODE))
         wait.until(lambda: all(stops.durable(base.FOLDER, life.volume_id)
-                               for life in lives), 'the guests', 30)
+                               for life in lives), 'the guests to write', 30)
         for life in lives:
             if life.reality == COMPLETE:
                 hold.let_go(self, life)
@@ -142,10 +142,10 @@ class ForgetfulTest(base.StoppingTest):
         for life in lives:
             life.backups[when] = backup.take(life.volume_id)
 
-    # What is done to a node whose database is behind
+    # Requests with older rows
 
     def start_old_guest(self, life):
-        """Have Nova, which has forgotten too, start the guest again."""
+        """Start the guest on the old home, as Nova with old rows does."""
         code, _, said = self.home.try_run(
             'dd if=/dev/zero of=%s bs=4096 count=1 oflag=direct '
             'conv=nocreat,notrunc,fsync' % Names(life.volume_id).path())
@@ -161,9 +161,9 @@ class ForgetfulTest(base.StoppingTest):
             node.wait_ready()
 
     def delete(self, life):
-        """Have a user, who does not understand, give the volume up.
+        """Detach and delete a volume as a user.
 
-        The new attachment goes first: the move is taken back.
+        The new attachment is deleted first, which aborts the move.
         """
         for attachment in sorted(
                 self.user.attachments(life.volume_id),
@@ -176,7 +176,7 @@ class ForgetfulTest(base.StoppingTest):
             "status = 'deleting'" % life.volume_id), 'the deletion', 60)
 
     def assert_kept(self, lives, when):
-        """What a guest has written is on the new home's disk."""
+        """Check that the guests' data is on the new home's disk."""
         for life in lives:
             with self.subTest(life.name, step=when):
                 _, middle, _ = parts = self.parts_of(
@@ -199,7 +199,7 @@ class ForgetfulTest(base.StoppingTest):
     # Afterwards
 
     def remember(self, lives):
-        """Put the newest rows back, as an operator would who has them."""
+        """Restore the newest rows, as an operator with a backup does."""
         for node in (self.home, self.peer):
             node.stop('cinder-volume')
         for life in lives:
@@ -213,7 +213,7 @@ class ForgetfulTest(base.StoppingTest):
         hold.resume_all(self.peer)
 
     def assert_right(self, lives):
-        """All is complete on the new home, with the right data."""
+        """Check that all volumes are complete, with the right data."""
         def wrong():
             states = self.states()
             return [(life.name, states.get(life.volume_id)) for life in lives

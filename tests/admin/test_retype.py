@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A retype that waits in the queue of a home which the volume leaves.
+"""A retype that waits in the queue of a home while the volume moves.
 
-Cinder saves the host that its scheduler has answered, whatever has become of
-the volume meanwhile (VolumeManager.retype in cinder/volume/manager.py).
+Cinder saves the host that its scheduler has chosen, even if the volume has
+moved meanwhile (VolumeManager.retype in cinder/volume/manager.py).
 """
 
 from lab import wait
 from tests.admin import types
 from tests.scenarios.lib import base
 
-#: Seconds until what Cinder has saved is taken back: it asks for a backend's
+#: Seconds until the saved host is corrected: Cinder requests a backend's
 #: capacities each minute.
 TO_TAKE_BACK = 120
 
 
 class RetypeTest(base.TwoAttachmentsTest):
-    """The volume stays where its data is, and can be used there."""
+    """The volume's host is corrected, and the volume can be used."""
 
     def test_types_that_differ(self):
         self.retype(types.OTHER)
@@ -43,7 +43,7 @@ class RetypeTest(base.TwoAttachmentsTest):
         self.assertEqual(name, self.user.volume(self.volume_id)[
             'volume_type'])
         wait.until(lambda: self.home(self.volume_id) is self.new,
-                   'the host to be taken back', TO_TAKE_BACK)
+                   'the host to be corrected', TO_TAKE_BACK)
         self.assertEqual(expected, self.checksum(self.new, self.new_path))
         self.write(self.new, self.new_path, 30, 'new')
         self.user.detach(self.first['id'])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volume types to change to."""
+"""Volume types for retypes."""
 
 EQUAL, OTHER = 'dmclone.equal', 'dmclone.other'
 _SPECS = {EQUAL: {'volume_backend_name': 'dmclone'},
@@ -7,7 +7,7 @@ _SPECS = {EQUAL: {'volume_backend_name': 'dmclone'},
 
 
 def make(user):
-    """Make the types, unless they are there."""
+    """Create the types unless they exist."""
     there = {each['name'] for each in
              user.as_admin('GET', '/types')['volume_types']}
     for name in _SPECS.keys() - there:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A test with many small volumes that stop at steps of the driver."""
+"""Base of tests with many small volumes that stop at steps of flows."""
 
 import json
 import os
@@ -12,17 +12,17 @@ from tests.crash import cases
 from tests.crash import stops
 from tests.scenarios.lib import base
 
-#: On the host; the nodes see it as stops.ON_NODE.
+#: On the host; mounted on the nodes as stops.ON_NODE.
 FOLDER = paths.STATE / 'crash'
-#: Seconds until a move whose user has gone is taken back: longer than
-#: volumes are stopped, so that the cut itself is what is seen.
+#: Seconds until a move without an attachment is aborted. It is longer than
+#: volumes are stopped, so that only the injected fault has an effect.
 TO_PREPARE = 150
 OPTIONS = {'volume_driver': 'tests.crash.driver.StoppingDriver',
            'dmclone_prepare_timeout': str(TO_PREPARE),
-           # A deletion would clear more than there is.
+           # A deletion would clear the nominal size, which is larger.
            'volume_clear_size': str(stops.MIB)}
 
-# Writes to each volume, and says which of them refuses that.
+# Write to each volume, and print those that refuse the write.
 _USE = r"""
 use() { dd if=/dev/zero of=$1 bs=4096 count=1 oflag=direct \
     conv=nocreat,notrunc,fsync status=none || echo $1; }
@@ -32,9 +32,9 @@ _ON_NODE = '%s/bin/python %s/tests/crash/on_node.py {0} %d %d' % (
 
 
 class StoppingTest(base.SetupTest):
-    """A home and a peer with the driver that stops volumes."""
+    """A test with a home and a peer, with the driver that stops volumes."""
 
-    #: Of the backend on both.
+    #: Options of the backend on both nodes.
     OPTIONS = OPTIONS
 
     def setUp(self):
@@ -49,12 +49,12 @@ class StoppingTest(base.SetupTest):
         stopping = self.configured(self.OPTIONS, self.home, self.peer)
         stopping.__enter__()
         self.addCleanup(stopping.__exit__, None, None, None)
-        # After a failure, too, with the driver that knows their size.
+        # Also after a failure, with the driver that created the volumes.
         self.addCleanup(self.clean_up)
         self.addCleanup(stops.go_on, FOLDER)
 
     def create(self, all_cases):
-        """Give each case a volume on the home, where the flow begins."""
+        """Create a volume on the home for each case."""
         service = ("UPDATE services SET disabled = %%d WHERE host LIKE "
                    "'%%%%@dmclone' AND host != '%s@dmclone'" % self.home.name)
         self.lab.sql(service % 1)
@@ -69,14 +69,14 @@ class StoppingTest(base.SetupTest):
             self.lab.sql(service % 0)
 
     def fill(self, all_cases):
-        """Fill the volumes where they are; returns their parts' checksums."""
+        """Fill the volumes on the home; returns their parts' checksums."""
         self.home.run(_ON_NODE.format('fill'), timeout=180, input=''.join(
             '%s %s\n' % (case.volume_id, Names(case.volume_id).path())
             for case in all_cases))
         return self.parts()
 
     def parts(self):
-        """Return {volume id: checksums of its parts}, where it lives."""
+        """Return {volume id: checksums of its parts}, read on the homes."""
         found = {}
         for node, paths_of in self.paths():
             found.update(self.parts_on(node, paths_of))
@@ -97,7 +97,7 @@ class StoppingTest(base.SetupTest):
         return found
 
     def paths(self):
-        """Return pairs of a node and {volume id: path} of what lives there."""
+        """Return pairs of a node and {volume id: path} of its volumes."""
         rows = self.lab.sql(
             "SELECT id, COALESCE(_name_id, id), host FROM volumes "
             "WHERE deleted = 0 AND "
@@ -107,15 +107,15 @@ class StoppingTest(base.SetupTest):
                 for node in (self.home, self.peer)]
 
     def at_rest(self):
-        """Volumes can be used, and have nothing that they do not need."""
+        """Check that all volumes are writable, and without leftovers."""
         with self.subTest('all volumes can be written'):
             self.assertEqual('', ''.join(
                 node.run(_USE + '\n'.join(
                     'use ' + path for path in paths_of.values()), timeout=180)
                 for node, paths_of in self.paths()))
-        with self.subTest('there is nothing beside volumes'):
+        with self.subTest('there are no leftovers'):
             wait.until(lambda: not leftovers.beside_volumes(self.lab),
-                       'volumes to be at rest', TO_PREPARE, log=lambda:
+                       'leftovers to be gone', TO_PREPARE, log=lambda:
                        '\n'.join(leftovers.beside_volumes(self.lab)))
 
     def states(self):
@@ -131,7 +131,7 @@ class StoppingTest(base.SetupTest):
         return found
 
     def compare_parts(self, originals, now, written, acknowledged):
-        """Compare what lies before, in and after the guest's block."""
+        """Compare the parts before, in and after the guest's block."""
         self.assertEqual((originals[0], originals[2]), (now[0], now[2]))
         self.assertIn(now[1], [written] if acknowledged else
                       [originals[1], written])

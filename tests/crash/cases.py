@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A volume for each step of each flow, and what is done to it.
+"""One volume per step of each flow, and the actions on it.
 
-``before`` brings it to where the flow begins; ``act`` begins the flow, and is
-cut off in it; ``afterwards`` does what Nova, or the user, would do when all
-is back, and is repeated until it succeeds.
+``before`` brings it to the beginning of the flow. ``act`` begins the flow, and
+is interrupted. ``afterwards`` does what Nova or the user does after the fault,
+and is repeated until it succeeds.
 """
 
 import dataclasses
@@ -18,12 +18,12 @@ from lab import errors
 from lab import wait
 from tests.crash import stops
 
-#: Where a guest writes one block, in blocks of 4 KiB.
+#: The offset of the guest's block, in blocks of 4 KiB.
 GUEST_BLOCK = 2048
-# Seconds until Cinder is taken to have given up: it looks the same while it
-# waits for its turn behind others.
+# Seconds until Cinder counts as having given up: a request that waits behind
+# others looks the same.
 _PATIENCE = 120
-# In the background: it may have to wait at a gate.
+# In the background, since it may have to wait at a gate.
 WRITE = (
     '(yes {id} | head -c 4096 | dd of={path} bs=4096 seek={at} count=1 '
     'iflag=fullblock oflag=direct conv=nocreat,notrunc,fsync && '
@@ -41,7 +41,7 @@ class Stage(enum.IntEnum):
 
 @dataclasses.dataclass(eq=False)
 class Case:
-    """A volume that is stopped at a step."""
+    """A volume that stops at a step."""
 
     user: user_module.User
     home: object
@@ -49,40 +49,40 @@ class Case:
     side: str
     step: object
     volume_id: str = None
-    #: What was asked for before the cut has succeeded.
+    #: Whether the request from before the fault has succeeded.
     answered: bool = False
-    #: All that Nova and the user do has been done.
+    #: Whether all requests of Nova and the user have ended.
     over: bool = False
-    #: An operator has had to help Cinder, not this driver.
+    #: Whether a state that Cinder left was reset by hand.
     by_hand: bool = False
-    #: A guest has begun to write its block.
+    #: Whether a guest has begun to write its block.
     wrote: bool = False
-    #: Seconds from the cut until all was well again.
+    #: Seconds from the fault until the volume had converged.
     took: float = None
-    #: It was cut off at its step, and nothing was wrong afterwards.
+    #: Whether it was interrupted at its step, and then had no defect.
     proven: bool = False
     instance: str = dataclasses.field(default_factory=user_module.uuid4)
-    #: Attachments that were answered, {node: id}.
+    #: Successful attachments, {node: id}.
     attachments: dict = dataclasses.field(default_factory=dict)
 
-    #: Whether the volume is gone in the end.
+    #: Whether the volume is deleted in the end.
     GOES = False
 
     def before(self):
-        """Bring the volume to where the flow begins."""
+        """Bring the volume to the beginning of the flow."""
 
     def act(self):
-        """Begin the flow; raises an ApiError if it is cut off."""
+        """Begin the flow; raises an ApiError if it is interrupted."""
         raise NotImplementedError
 
     def afterwards(self):
-        """End what is half done; raises an ApiError to be called again."""
+        """Complete or undo the flow; raises an ApiError to be repeated."""
 
     def check(self):
-        """Look at more than a volume's data; raises an AssertionError."""
+        """Check more than the volume's data; raises an AssertionError."""
 
     def leave(self):
-        """Delete the volume when all has been looked at."""
+        """Delete the volume after the checks."""
         if self.GOES:
             return
         self.user.detach_all(self.volume_id)
@@ -90,17 +90,17 @@ class Case:
 
     @property
     def prepares(self):
-        """Whether the home waits for the peer's answer meanwhile."""
+        """Return whether the home waits for the peer's answer at the step."""
         return (self.FLOW in (AttachAway.FLOW, LiveMigration.FLOW) and
                 (self.side, self.step) in steps.PREPARE)
 
     @property
     def stage(self):
-        """When its turn is, so that none waits for one that is stopped.
+        """Return the stage, so that no volume waits for a stopped one.
 
-        Those that wait for a preparation have little time, those that copy
-        still less. Where the peer's watcher switches over by itself it is the
-        watcher that is stopped: whatever needs it has to be at its step
+        Volumes in a preparation have little time, volumes that hydrate still
+        less. If the peer's watcher switches over by itself the watcher is
+        stopped: volumes that need the watcher have to be at their steps
         before.
         """
         if self.FLOW == LiveMigration.FLOW and self.step is Step.SWITCHED:
@@ -115,7 +115,7 @@ class Case:
 
     @property
     def node(self):
-        """The node that does the step."""
+        """Return the node that does the step."""
         return self.home if self.side == steps.HOME else self.peer
 
     def attach(self, node):
@@ -125,9 +125,9 @@ class Case:
         return user_module.path(attachment)
 
     def detach(self, node):
-        """Detach the volume from a node, unless it is.
+        """Delete the volume's attachment on a node, if there is one.
 
-        An attachment whose request had no answer is on no other node.
+        An attachment whose request had no answer counts as one on this node.
         """
         elsewhere = {attachment for other, attachment in
                      self.attachments.items() if other is not node}
@@ -136,10 +136,9 @@ class Case:
                 self.user.detach(attachment['id'])
 
     def _reset_status(self, status, *left):
-        """Do by hand what Cinder leaves to operators.
+        """Reset a state that only operators end.
 
-        :param left: the states in which Cinder has left it, and not this
-            driver
+        :param left: the states that Cinder, not this driver, may have left
         """
         found = self.user.volume(self.volume_id)['status']
         assert found in left, found
@@ -149,7 +148,7 @@ class Case:
             {'os-reset_status': {'status': status}})
 
     def write(self, path):
-        """Have a guest write a block, which may have to wait."""
+        """Write the guest's block, which may have to wait."""
         self.peer.run(WRITE.format(
             id=self.volume_id, path=path, at=GUEST_BLOCK,
             folder=stops.ON_NODE))
@@ -226,7 +225,7 @@ class Deletion(Case):
         self.user.request('DELETE', '/volumes/' + self.volume_id)
 
     def afterwards(self):
-        """Delete it again if Cinder does not go on by itself."""
+        """Delete the volume again if Cinder does not continue by itself."""
         try:
             self.user.wait_gone(self.volume_id, _PATIENCE)
         except (AssertionError, errors.LabError):
@@ -237,11 +236,11 @@ class Deletion(Case):
 
 class DeletionOfClone(Deletion):
     FLOW = 'deletion of a clone'
-    #: The deletion has begun before anything could be copied.
+    #: Whether the deletion began before anything was copied.
     was_clone = False
 
     def before(self):
-        """Make a clone that does not copy, since its source is open.
+        """Create a clone that does not hydrate, since its source is open.
 
         Then only a write on the peer moves the volume.
         """
@@ -256,7 +255,7 @@ class DeletionOfClone(Deletion):
         self.detach(self.peer)
 
     def act(self):
-        """Delete the volume; then the source is closed, so that it can go."""
+        """Delete the volume; then close the source, which can be deleted."""
         name_id = self._name_id()
         super().act()
         wait.until(lambda: self._deletion_has_begun(name_id), 'the deletion',
@@ -282,7 +281,7 @@ class Extension(Case):
                           {'os-extend': {'new_size': 2}})
 
     def afterwards(self):
-        """End the state in which Cinder leaves it to an operator."""
+        """Reset a state that only operators end, and extend again."""
         try:
             self.user.settled(self.volume_id, 'available', timeout=_PATIENCE)
         except (AssertionError, errors.LabError):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is cut off, and how it comes back."""
+"""The faults: processes, nodes and networks that fail and come back."""
 
 import contextlib
 import time
 
-# Seconds that something is away, long enough for the others to notice.
+# Seconds of an outage, long enough to be noticed.
 AWAY = 5
 NETWORK_AWAY = 60
 
@@ -29,7 +29,7 @@ def _without_power(node):
 
 @contextlib.contextmanager
 def _apart(node, other):
-    """Two nodes do not reach each other; both reach the control plane."""
+    """Cut the network between two nodes, not to the control plane."""
     for one, two in ((node, other), (other, node)):
         one.run('ip route add blackhole %s/32' % two.ip)
     yield
@@ -54,8 +54,8 @@ def _without_service(lab, name):
     lab.control.start(name)
 
 
-#: Each is called with the laboratory, the home and the peer. It cuts when it
-#: is entered; all goes on without what was cut; then that comes back.
+#: {fault: function of the laboratory, the home and the peer}. The fault begins
+#: when the context is entered, and ends when it is left.
 CUTS = {
     'home killed': lambda lab, home, peer: _killed(home),
     'peer killed': lambda lab, home, peer: _killed(peer),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver, but it can be stopped at each step; see tests/crash/stops.py.
+"""The driver, with volumes that stop at steps; see tests/crash/stops.py.
 
-Only in that, and in the size of volumes, is it not the real one.
+It differs from the driver only in that, and in the size of volumes.
 """
 
 import functools
@@ -19,7 +19,7 @@ from tests.crash import stops
 
 @functools.cache
 def volume_of(row_id):
-    """Return the id of the volume that a row, or its placeholder, is for."""
+    """Return the id of a volume, or of a placeholder's volume."""
     context = cinder_context.get_admin_context(read_deleted='yes')
     row = records.get(context, row_id)
     name = (row is not None and row.display_name) or ''
@@ -38,12 +38,12 @@ def _reached(step, row_id, say=steps.reached):
 
 
 steps.reached = _reached
-# A volume is stopped for longer than Cinder's API waits.
+# A volume stops for longer than Cinder's API waits.
 deadline.MARGIN = -120
 
 
 class StoppingDriver(driver.DMCloneVolumeDriver):
-    """Volumes that stop where they are told to."""
+    """The driver whose volumes stop at the chosen steps."""
 
     def _sizestr(self, size_in_g):
         return '%dm' % (stops.MIB * int(size_in_g))

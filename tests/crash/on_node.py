@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fills volumes, or prints checksums of their parts, in one process.
+"""Fill volumes, or print checksums of their parts, in one process.
 
 usage: on_node.py fill|parts SIZE AT < lines of "NAME PATH"
 
-Starting a process costs a node more than reading a volume.
+On a node starting a process takes longer than reading a volume.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ _BLOCK = 4096
 
 
 def fill(name, path, size):
-    """Write data that repeats nowhere, and that no other name has."""
+    """Write random data that depends on the name."""
     buffer = mmap.mmap(-1, size)
     buffer.write(random.Random(name).randbytes(size))
     fd = os.open(path, os.O_WRONLY | os.O_DIRECT)
@@ -28,9 +28,9 @@ def fill(name, path, size):
 
 
 def parts(path, size, at):
-    """Return the checksums of what lies before, in, and after a block.
+    """Return the checksums of the parts before, in, and after a block.
 
-    None if there is no such device: its volume is being deleted.
+    The list is empty if there is no such device: the volume is being deleted.
     """
     buffer = mmap.mmap(-1, size)
     try:

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a test tells the driver where to stop.
+"""Files by which tests tell the driver where volumes have to stop.
 
-The folder is one of the host that all nodes mount. The names of its files
-say everything::
+The files are in a folder of the host that all nodes mount. Only their names
+have a meaning::
 
-    VOLUME.STEP.NODE    stop the volume when that node has done that step
-    VOLUME.stopped      it has: nobody does anything more for the volume
-    VOLUME.durable      what its guest has written is on the disk
-    VOLUME.dry          nothing comes from its source (tests/admin/driver.py)
+        VOLUME.STEP.NODE    stop the volume when the node has done the step
+        VOLUME.stopped      the volume has stopped: no flow continues for it
+        VOLUME.durable      the guest's write to the volume is on the disk
+        VOLUME.dry          its source gives no data (tests/admin/driver.py)
 """
 
 import os
 import pathlib
 
-#: MiB of a volume that stand for each GiB, so that a copy takes a moment.
+#: MiB per GiB of a volume's nominal size, so that a copy is fast.
 MIB = 16
-#: Where the nodes see it.
+#: The folder's path on the nodes.
 ON_NODE = pathlib.Path('/run/crash')
 
 
@@ -24,50 +24,53 @@ def _order(volume_id, step, node):
 
 
 def stop_at(folder, volume_id, step, node):
-    """Have a volume stopped at a step."""
+    """Set the step at which a volume stops."""
     (folder / _order(volume_id, step, node)).touch()
 
 
 def anybody_told(folder):
-    """Whether any volume has to stop anywhere."""
+    """Return whether any volume has orders; VOLUME.durable is none."""
     return folder.exists() and any(not name.endswith('.durable')
                                    for name in os.listdir(folder))
 
 
 def stop_if_told(folder, volume_id, step, node):
-    """Say that a volume has come to a step; returns whether it is stopped."""
+    """Stop a volume if it has to stop at this step.
+
+    :returns: whether the volume is stopped
+    """
     if _order(volume_id, step, node) in os.listdir(folder):
         (folder / (volume_id + '.stopped')).touch()
     return stopped(folder, volume_id)
 
 
 def stopped(folder, volume_id):
-    """Whether a volume has come to the step where it has to stop."""
+    """Return whether a volume has stopped at its step."""
     return volume_id + '.stopped' in os.listdir(folder)
 
 
 def go_on(folder):
-    """Let all volumes go on, wherever they are."""
+    """Let all volumes continue."""
     for name in os.listdir(folder):
         if not name.endswith('.durable'):
             (folder / name).unlink()
 
 
 def durable(folder, volume_id):
-    """Whether what a volume's guest has written is on the disk."""
+    """Return whether the write of a volume's guest is on the disk."""
     return volume_id + '.durable' in os.listdir(folder)
 
 
 def hold_up(folder, volume_id):
-    """Have a volume's copy held up as soon as it begins."""
+    """Stop a volume's hydration as soon as it begins."""
     (folder / (volume_id + '.dry')).touch()
 
 
 def dry(folder, volume_id):
-    """Whether a volume's copy is to be held up."""
+    """Return whether a volume's hydration has to be stopped."""
     return (folder / (volume_id + '.dry')).exists()
 
 
 def let_go(folder, volume_id):
-    """Let a volume that is held up be copied."""
+    """Let a volume's hydration continue."""
     (folder / (volume_id + '.dry')).unlink(missing_ok=True)

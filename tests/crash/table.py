@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print the matrix: steps by cuts, in seconds from the cut to the end.
+"""Print the matrix of steps and faults, with seconds to converge.
 
 usage: python3 -m tests.crash.table FOLDER
 """
@@ -30,8 +30,8 @@ def lines(times):
         yield ' | '.join([name.ljust(width)] + [
             _cell(by_case.get(name)).rjust(len(cut))
             for cut, by_case in times.items()])
-    yield ('%d cells; seconds from the cut until all was well; *: an operator '
-           'reset the state that Cinder had left' % sum(
+    yield ('%d cells; seconds from the fault until the volume had converged; '
+           '*: an operator reset the state that Cinder had left' % sum(
                map(len, times.values())))
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each step of each flow, cut off in each way, on real nodes.
+"""Faults of each kind at each step of each flow, on real nodes.
 
-A reboot takes a minute whatever it hits, so each kind of cut hits a volume at
-each step at once.
+A reboot takes a minute. So a fault is injected once per kind, with one volume
+stopped at each step.
 """
 
 import concurrent.futures
@@ -24,27 +24,27 @@ from tests.crash import cases
 from tests.crash import cuts
 from tests.crash import stops
 
-#: Where the times go, one file for each kind of cut.
+#: The folder of the results, with one file per kind of fault.
 TIMES = pathlib.Path(os.environ.get('DMCLONE_CRASH_TIMES') or
                      paths.STATE / 'crash-times')
 
-#: Flows that are begun at a time.
+#: Maximum of flows that begin at a time.
 AT_ONCE = 4
-#: Seconds that volumes have to come to their steps.
+#: Seconds until volumes have to be at their steps.
 TO_STOP = 120
-#: Mbit/s that the peer receives while some volumes are copied.
+#: Mbit/s that the peer receives while some volumes hydrate.
 SLOW = 2
-#: Seconds from a cut until all is well again: a minute without network, the
-#: pauses that have grown by then, and the time of a preparation that nobody
-#: answers.
+#: Seconds from a fault until all volumes have to converge: a minute without
+#: network, the pauses between retries at that time, and the timeout of a
+#: preparation without an answer.
 TO_CONVERGE = 420
-#: What cuts Cinder off from what it needs to go on by itself: an operator
-#: may have to help a deletion then, as with each of its drivers.
+#: The faults after which Cinder cannot continue by itself: an operator may
+#: have to reset a volume that is being deleted, as with other drivers.
 CINDER_STUMBLES = ('home off the network', 'rabbitmq', 'mariadb')
 
 
 class MatrixTest(base.StoppingTest):
-    """Everything converges, and no data is lost."""
+    """All volumes converge, and no data is lost."""
 
     def setUp(self):
         super().setUp()
@@ -76,7 +76,7 @@ class MatrixTest(base.StoppingTest):
         self.cut('mariadb')
 
     def cut(self, kind):
-        """Cut off a volume at each step, then expect all to be well."""
+        """Inject a fault with one volume at each step; check all volumes."""
         all_cases = cases.all_of(self.user, self.home, self.peer)
         self.create(all_cases)
         originals = self.fill(all_cases)
@@ -101,13 +101,13 @@ class MatrixTest(base.StoppingTest):
         finally:
             self.write_down(kind, all_cases)
         self.at_once((case.leave for case in all_cases), AT_ONCE)
-        # Before a start of the services could end what was forgotten.
+        # Before a start of the services, which could remove leftovers.
         self.nothing_left(base.TO_PREPARE)
 
     def stop(self, all_cases, pool, slow):
         """Begin all flows, and wait until each volume is at its step.
 
-        :param slow: exit stack of the time in which volumes are copied
+        :param slow: exit stack for the time in which volumes hydrate
         """
         for case in all_cases:
             stops.stop_at(base.FOLDER, case.volume_id, case.step,
@@ -129,7 +129,7 @@ class MatrixTest(base.StoppingTest):
             self.assertLess(time.monotonic() - preparing, base.TO_PREPARE)
 
     def begin(self, some_cases, pool):
-        """Begin flows, some at a time, and wait until they have stopped."""
+        """Begin flows, some at a time, and wait until they are stopped."""
         begun = []
 
         def on_their_way():
@@ -147,11 +147,11 @@ class MatrixTest(base.StoppingTest):
                 self.say(case, error)
 
     def is_at_its_step(self, case):
-        """Whether a volume is where it is to be cut off.
+        """Return whether a volume is at its step, and not beyond.
 
-        Whoever copies has to be at it still, what a guest has written to a
-        volume that was complete has to be on the disk, and a clone that is
-        deleted must not have been complete.
+        A hydration must not have ended. The guest's write to a complete volume
+        has to be on the disk. A clone that is deleted must not have been
+        complete.
         """
         if not stops.stopped(base.FOLDER, case.volume_id):
             return False
@@ -165,12 +165,12 @@ class MatrixTest(base.StoppingTest):
                 stops.durable(base.FOLDER, case.volume_id))
 
     def name_ids(self):
-        """Return {volume id: id that its logical volume is named after}."""
+        """Return {volume id: name id}."""
         return dict(self.lab.sql("SELECT id, COALESCE(_name_id, id) FROM "
                                  "volumes WHERE deleted = 0"))
 
     def go_through(self, case):
-        """Live through a case as Nova and its user do."""
+        """Run a case as Nova and the user do."""
         try:
             case.act()
             case.answered = True
@@ -187,16 +187,16 @@ class MatrixTest(base.StoppingTest):
                 time.sleep(5)
 
     def say(self, case, *words):
-        """Keep what explains a failure."""
+        """Log details that explain a failure."""
         with open(TIMES / (self.id().rpartition('.')[2] + '.log'), 'a') as f:
             print('%.1f' % time.monotonic(), case.name, case.volume_id,
                   *words, file=f)
 
     def converge(self, kind, all_cases, begun):
-        """Wait until each volume is in one place, and write down when.
+        """Wait until each volume is in one place, and record the times.
 
-        What a guest has begun to write has to be acknowledged, unless the
-        guest has died.
+        A write that the guest has begun has to be acknowledged, unless the
+        guest's node was off.
         """
         def converged():
             states = self.states()
@@ -224,13 +224,13 @@ class MatrixTest(base.StoppingTest):
                 rows[0][1] in ('available', 'in-use'))
 
     def compare(self, kind, all_cases, originals):
-        """All is well, and what was acknowledged is there, and all else."""
+        """Check that each case converged, and that all data is there."""
         acknowledged = {case for case in all_cases if
                         stops.durable(base.FOLDER, case.volume_id)}
         now = self.parts()
         for case in all_cases:
             with self.subTest(case.name):
-                # Until nothing has been found.
+                # False until all checks have passed.
                 cut_off, case.proven = case.proven, False
                 self.assertIsNotNone(case.took, 'has not converged')
                 if not isinstance(case, cases.Extension):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""etcd keeps the locks, and is away in the middle of a move.
+"""Failures of etcd, which keeps the locks, in the middle of moves.
 
-What a lock was taken for is done, and answered as done, whatever becomes of
-the lock; without etcd nothing begins, and guests do not notice.
+An operation that holds its lock completes and reports success, even if the
+lock is lost. Without etcd no operation begins, and guests are not affected.
 """
 
 import base64
@@ -22,12 +22,12 @@ from lab import wait
 from tests.crash import stops
 from tests.scenarios.lib import base
 
-#: On the host; the nodes see it as stops.ON_NODE.
+#: On the host; mounted on the nodes as stops.ON_NODE.
 FOLDER = paths.STATE / 'crash'
-#: What lets a volume stop at a step, and makes it small.
+#: The driver that stops volumes at steps, with small volumes.
 OPTIONS = {'volume_driver': 'tests.crash.driver.StoppingDriver',
            'volume_clear_size': str(stops.MIB)}
-#: Seconds that a request may take, as long as Nova waits by default.
+#: Maximum of seconds of a request: Nova's default timeout.
 PATIENCE = 60
 _PREFIX = b'/tooz/locks'
 _CUT_OFF = ('nft add table inet cut && nft add chain inet cut out '
@@ -40,7 +40,7 @@ def _base64(text):
 
 
 def locks():
-    """Return the names of the driver's locks that are held."""
+    """Return the names of the held locks of the driver."""
     answer = requests.post(etcd.ADDRESS + '/v3/kv/range', timeout=10, json={
         'key': _base64(_PREFIX), 'range_end': _base64(_PREFIX[:-1] + b't'),
         'keys_only': True})
@@ -49,11 +49,12 @@ def locks():
     return [name for name in names if 'dmclone-' in name]
 
 
-# What happens while volumes are stopped. They go on where it yields.
+# The faults. They begin while volumes are stopped; the volumes continue where
+# the context manager yields.
 
 @contextlib.contextmanager
 def _killed(control, home):
-    """No lock can be released, for longer than a lease."""
+    """Kill etcd for longer than a lease: locks cannot be released."""
     control.kill('etcd')
     yield
     time.sleep(etcd.LEASE + 5)
@@ -62,14 +63,14 @@ def _killed(control, home):
 
 @contextlib.contextmanager
 def _restarted(control, home):
-    """The locks are still held."""
+    """Restart etcd: the locks are still held."""
     control.restart('etcd')
     yield
 
 
 @contextlib.contextmanager
 def _emptied(control, home):
-    """All locks are lost."""
+    """Restart etcd without data: all locks are lost."""
     control.kill('etcd')
     shutil.rmtree(etcd.FOLDER)
     control.start('etcd')
@@ -78,7 +79,7 @@ def _emptied(control, home):
 
 @contextlib.contextmanager
 def _paused(control, home):
-    """etcd answers nothing, for longer than a lease."""
+    """Stop etcd's process for longer than a lease: it does not answer."""
     etcd.pause()
     try:
         yield
@@ -89,11 +90,11 @@ def _paused(control, home):
 
 @contextlib.contextmanager
 def _cut_off(control, home):
-    """The home's leases run out while all others reach etcd."""
+    """Cut the home off etcd: the home's leases expire."""
     before = len(locks())
     home.run(_CUT_OFF)
     try:
-        wait.until(lambda: len(locks()) < before, 'a lease to run out',
+        wait.until(lambda: len(locks()) < before, 'a lease to expire',
                    etcd.LEASE + 10)
         yield
     finally:
@@ -101,7 +102,7 @@ def _cut_off(control, home):
 
 
 class EtcdTest(base.SetupTest):
-    """Afterwards no lock is held."""
+    """A test that checks at its end that no lock is held."""
 
     def setUp(self):
         super().setUp()
@@ -113,7 +114,7 @@ class EtcdTest(base.SetupTest):
 
 
 class AttachTest(EtcdTest):
-    """A volume is attached away, and etcd is away in the middle."""
+    """A volume is attached away, and etcd fails in the middle."""
 
     def setUp(self):
         super().setUp()
@@ -127,7 +128,7 @@ class AttachTest(EtcdTest):
         stopping = self.configured(OPTIONS, *nodes)
         stopping.__enter__()
         self.addCleanup(stopping.__exit__, None, None, None)
-        # While volumes are still small.
+        # While the driver still creates small volumes.
         self.addCleanup(self.clean_up)
         self.addCleanup(stops.go_on, FOLDER)
 
@@ -147,7 +148,7 @@ class AttachTest(EtcdTest):
         self.check(_cut_off, Step.SWITCHED)
 
     def check(self, outage, *steps):
-        """A volume for each step is attached away, and back again."""
+        """Attach one volume per step away, and back again."""
         volumes = [self.filled_volume(stops.MIB) for _ in steps]
         with concurrent.futures.ThreadPoolExecutor(
                 len(steps), initializer=self.lab.enter) as pool:
@@ -166,14 +167,14 @@ class AttachTest(EtcdTest):
             self.compare_and_return(*volume, attachment)
 
     def attach_away(self, volume_id, home, step):
-        """Attach a volume that stops; returns the attachment."""
+        """Attach a volume, which stops at a step; returns the attachment."""
         peer = self.other(home)
         stops.stop_at(FOLDER, volume_id, step,
                       (home if step is Step.SWITCHED else peer).name)
         return user_module.User(self.lab).attach(volume_id, peer)
 
     def compare_and_return(self, volume_id, home, before, attachment):
-        """The volume has moved, and moves again."""
+        """Check that the volume has moved, and move it back."""
         peer, path = self.other(home), user_module.path(attachment)
         self.assertEqual(peer, self.home(volume_id))
         self.assertEqual(before, self.checksum(peer, path, stops.MIB))
@@ -189,10 +190,10 @@ class AttachTest(EtcdTest):
 
 
 class AwayTest(EtcdTest):
-    """etcd is away, and then somebody wants something."""
+    """Requests that begin while etcd is down."""
 
     def test_attach_is_refused(self):
-        """A guest, and the copy of its volume, go on."""
+        """Another guest and the hydration of its volume continue."""
         volume_id, home, before = self.filled_volume()
         used_id, node, _ = self.filled_volume()
         path = user_module.path(self.user.attach(used_id, self.other(node)))
@@ -201,7 +202,7 @@ class AwayTest(EtcdTest):
         try:
             attachment = self.user.reserve(volume_id)
             with self.assertRaises(user_module.ApiError):
-                # Cinder's API has a lock of its own for this request.
+                # Cinder's API takes another lock for this request.
                 self.user.connect(attachment, self.user.connector(
                     self.other(home)))
             self.user.detach(attachment)
@@ -224,7 +225,7 @@ class AwayTest(EtcdTest):
 
 
 class LiveMigrationTest(base.TwoAttachmentsTest, EtcdTest):
-    """The guest arrives while etcd is away, for longer than a lease."""
+    """A live migration ends while etcd is down for longer than a lease."""
 
     def test_guest_arrives(self):
         expected = self.checksum_with(self.old, self.old_path, 30, 'new')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Driver code on a real kernel with real LVM; run as root on a lab node."""
+"""Base of tests on a real kernel with LVM, run as root on a lab node."""
 
 import unittest
 
@@ -7,7 +7,7 @@ from lab.common import clones
 
 
 class FunctionalTest(clones.Clones, unittest.TestCase):
-    """A test with logical volumes, and a check that none is left."""
+    """A test that checks that it leaves no device and no logical volume."""
 
     def setUp(self):
         super().setUp()

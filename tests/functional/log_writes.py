@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a disk holds for sure at any moment, by the kernel's dm-log-writes.
+"""The durable content of a disk over time, from the kernel's dm-log-writes.
 
-It writes down a request only when it is followed by a flush, or was one that
-does not need it: what it has written down up to a moment is what a power cut
-in that moment leaves, if the disk forgets all that it may. Format:
+The target logs a request only when a flush follows it, or if it needs no
+flush. So the log up to a moment is the content after a power cut at that
+moment, if the disk loses everything that it may lose. Format:
 drivers/md/dm-log-writes.c.
 """
 
@@ -20,7 +20,7 @@ SECTOR = 512
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A write of ``data`` at an offset in bytes, or a mark if there is one."""
+    """A write of ``data`` at an offset in bytes, or a mark."""
 
     offset: int
     data: bytes
@@ -28,20 +28,20 @@ class Entry:
 
 
 def table(sectors, disk, log):
-    """Print the table of a device that logs its writes."""
+    """Return the table of a device that logs its writes."""
     return '0 %d log-writes %s %s' % (sectors, disk, log)
 
 
 def mark(device, text):
-    """Remember this moment under a name."""
+    """Log a mark with a name."""
     subprocess.run(['dmsetup', 'message', device, '0', 'mark', text],
                    check=True, capture_output=True)
 
 
 def entries(log):
-    """Yield what is in a log, in its order.
+    """Yield the entries of a log, in order.
 
-    :param log: path of the log's device, with nobody writing it any more
+    :param log: path of the log's device, which is not written any more
     """
     with open(log, 'rb') as stream:
         magic, version, count, sector = _SUPER.unpack(
@@ -60,11 +60,11 @@ def entries(log):
 
 
 def states(log, content, marks):
-    """Return {mark: what the disk held}.
+    """Return {mark: durable content of the disk}.
 
     :param content: of the disk before the first write
-    :param marks: those that are asked for: each takes as much memory as
-        the disk is large
+    :param marks: the wanted ones; each takes as much memory as the size of
+            the disk
     """
     found, now = {}, bytearray(content)
     for entry in entries(log):

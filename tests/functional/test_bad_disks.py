@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Disks that fail: an error or a wait, never wrong data, and a way back."""
+"""Failing disks: requests fail or wait, and no data is lost."""
 
 import errno
 
@@ -17,15 +17,15 @@ from tests.functional import base
 
 REGION = 128
 REGION_BYTES = REGION * 512
-#: What a guest writes.
+#: The data of the guest's writes.
 WRITTEN = b'written!' * 512
-#: Fails each write; never the other way round.
+#: Fails all writes, permanently.
 FLAKEY = '0 %d flakey %s 0 0 1 1 error_writes'
 LINEAR = '0 %d linear %s 0'
 
 
 class BadDiskTest(base.FunctionalTest):
-    """A clone on good disks, whose handle a guest uses."""
+    """A test with an exported source and helpers for its clone."""
 
     def setUp(self):
         super().setUp()
@@ -37,7 +37,7 @@ class BadDiskTest(base.FunctionalTest):
         return dmsetup.clone(self.names.of(HANDLE))
 
     def hydrate(self):
-        """Let everything be copied that can be; returns the status."""
+        """Hydrate the clone; returns its status."""
         LocalVolume(self.names).start_hydration()
         return clones.wait_until(self.complete, 'complete clone')
 
@@ -48,7 +48,7 @@ class BadDiskTest(base.FunctionalTest):
         self.assertEqual(data, clones.read(self.names.path(), 0, len(data)))
 
     def expect_linear(self, data):
-        """Complete the clone; its own disk has all."""
+        """Complete the clone, and compare its own disk."""
         self.hydrate()
         self.assertTrue(LocalVolume(self.names).make_linear(self.lv))
         LocalVolume(self.names).remove(GATE, SOURCE)
@@ -62,9 +62,9 @@ class BadDiskTest(base.FunctionalTest):
 
 
 class SourceTest(BadDiskTest):
-    """A block of the source cannot be read."""
+    """A block of the source is unreadable."""
 
-    #: The region that it is in.
+    #: The region of the block.
     BAD = 40
 
     def setUp(self):
@@ -96,14 +96,14 @@ class SourceTest(BadDiskTest):
         self.assertFalse(LocalVolume(self.names).make_linear(self.lv))
 
     def test_part_of_the_region_cannot_be_written(self):
-        """The rest of it would be lost."""
+        """The write fails, since the rest of the region would be lost."""
         at = self.BAD * REGION_BYTES
         self.assertFails(clones.write, self.names.path(), at, WRITTEN)
         self.tell('removebadblock %d' % self.bad_block)
         self.expect_linear(self.data)
 
     def test_guest_overwrites_the_region(self):
-        """As long as nobody is trying to copy it."""
+        """It can be overwritten completely while hydration is off."""
         at, new = self.BAD * REGION_BYTES, WRITTEN * 16
         self.assertTrue(LocalVolume(self.names).stop_hydration())
         clones.write(self.names.path(), at, new)
@@ -116,7 +116,7 @@ class SourceTest(BadDiskTest):
 
 
 class DestinationTest(BadDiskTest):
-    """Nothing can be written to the new home's disk."""
+    """Writes to the destination's disk fail."""
 
     def test_disk_is_good_again(self):
         self.names, self.lv = self.clone(self.disk, passive=False)
@@ -134,10 +134,10 @@ class DestinationTest(BadDiskTest):
 
 
 class MetadataTest(BadDiskTest):
-    """Nothing can be written to the disk of the bitmap."""
+    """Writes to the metadata device fail."""
 
     def make_clone(self, sectors=4096):
-        """Make a clone with metadata on a device of so many sectors."""
+        """Create a clone with a metadata device of some sectors."""
         self.names, self.lv = self.logical_volume()
         self.below, _ = self.metadata.create(self.names, self.lv.size, REGION)
         self.addCleanup(self.metadata.remove, self.names)
@@ -151,9 +151,9 @@ class MetadataTest(BadDiskTest):
                                             clones.TUNING, disk=self.disk)
 
     def expect_sick(self, acknowledged, tried):
-        """The clone says so, reads right, and completes nothing.
+        """Check that the clone is not healthy, readable, and never linear.
 
-        :param tried: offset of a write that was answered with an error
+        :param tried: offset of a write that failed
         """
         self.assertFalse(self.status().healthy)
         self.assertTrue(LocalVolume(self.names).is_sick())
@@ -177,13 +177,13 @@ class MetadataTest(BadDiskTest):
         self.assertFails(clones.write, self.names.path(), clones.MIB, WRITTEN)
         self.expect_sick(acknowledged, clones.MIB)
         clones.swap(self.bitmap, LINEAR % (4096, self.below))
-        # As after a reboot of the node.
+        # Like a reboot of the node.
         self.build_again()
         self.assertEqual(1, self.status().hydrated)
         self.expect_linear(self.expect_all_but(clones.MIB, acknowledged))
 
     def test_device_is_full(self):
-        """It never is with the size that the driver gives it."""
+        """A metadata device that is smaller than the driver's becomes full."""
         self.make_smallest()
         acknowledged, tried = bytearray(self.data), None
         for at in range(0, len(self.data), REGION_BYTES):
@@ -201,7 +201,7 @@ class MetadataTest(BadDiskTest):
         self.expect_all_but(tried, acknowledged)
 
     def make_smallest(self):
-        """Make a clone with the least metadata that the kernel takes."""
+        """Create a clone with the smallest metadata device possible."""
         self.make_clone()
         for blocks in range(4, 64):
             LocalVolume(self.names).remove(HANDLE, GATE, SOURCE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The devices of a move on a real kernel."""
+"""The devices of a move, on a real kernel."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ WRITTEN = b'W' * 4096
 
 
 class GateTest(base.FunctionalTest):
-    """Nothing is written to a destination before the switchover."""
+    """A destination is not written before the switchover."""
 
     def test_passive_clone_reads_the_source_and_copies_nothing(self):
         source, path, data = self.exported_source()
@@ -61,7 +61,7 @@ class GateTest(base.FunctionalTest):
 
 
 class EvidenceTest(base.FunctionalTest):
-    """Only a destination that was never written is thrown away."""
+    """Only a destination that was never written counts as discardable."""
 
     def test_untouched_destination(self):
         source, path, data = self.exported_source()
@@ -73,7 +73,7 @@ class EvidenceTest(base.FunctionalTest):
         names, lv = self.clone(path)
         with open(names.path(), 'rb'):
             self.assertFalse(LocalVolume(names).never_written())
-        # It can be opened for writing again.
+        # Afterwards it can be opened for writing.
         os.close(os.open(names.path(), os.O_RDWR))
 
     def test_waiting_write(self):
@@ -87,7 +87,7 @@ class EvidenceTest(base.FunctionalTest):
         self.assertFalse(LocalVolume(names).never_written())
 
     def test_waiting_write_is_refused(self):
-        """And then the devices can be removed, as the base class does."""
+        """After that the devices can be removed, as the base class does."""
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
         writer = clones.Background(names.path(), 0, WRITTEN)
@@ -101,7 +101,7 @@ class EvidenceTest(base.FunctionalTest):
 
 
 class HydrationTest(base.FunctionalTest):
-    """From a clone to a linear handle."""
+    """Hydration, and the replacement of a clone by a linear handle."""
 
     def _hydrated(self, names):
         LocalVolume(names).start_hydration()
@@ -172,7 +172,7 @@ class HydrationTest(base.FunctionalTest):
 
 
 class ExportTest(base.FunctionalTest):
-    """What other nodes see of a source."""
+    """The exported device of a source."""
 
     def test_read_only(self):
         source, path, data = self.exported_source()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A power cut with disks that forget whatever they may.
+"""Power cuts with disks that lose all unflushed writes.
 
-A guest writes and flushes while its volume is copied and becomes linear. At
-any moment the power may go: built again from what the disks hold for sure,
-the volume has all that was acknowledged.
+A guest writes and flushes while its volume hydrates and becomes linear. The
+volume is rebuilt from the durable content of the disks at several moments, and
+has to contain all acknowledged writes.
 """
 
 import random
@@ -28,14 +28,14 @@ from tests.functional import log_writes
 SIZE = 4 * clones.MIB
 REGION = 16
 BLOCK = 4096
-#: So slow that there is time for writes and cuts.
+#: A slow hydration, so that there is time for writes.
 SLOW = devices.Tuning(threshold=1, batch=1)
 WRITES = 24
 LOOKS = 12
 
 
 class _Disk:
-    """A logical volume that forgets, with a log of what it remembers."""
+    """A logical volume with a log of its durable content."""
 
     def __init__(self, test, size, content=None):
         names, self.lv = test.logical_volume(size, content)
@@ -49,7 +49,7 @@ class _Disk:
         log_writes.mark(self.path, text)
 
     def states(self, marks):
-        """Return {mark: content}; ends the log."""
+        """End the log; return {mark: content}."""
         clones.swap(self.path, '0 %d linear %s 0' % (self.sectors,
                                                      self.lv.path))
         return log_writes.states(self._log, self.before, marks)
@@ -62,15 +62,15 @@ class LostCachesTest(base.FunctionalTest):
         clones.run('modprobe', 'dm-log-writes')
         self.source, self.disk, self.data = self.exported_source(SIZE)
         self.names = Names(self.id_of_a_volume())
-        #: What the guest has begun to write, (block, content), in order.
+        #: The writes that the guest has begun, (block, content), in order.
         self.begun = []
-        #: How many of these were acknowledged.
+        #: The number of acknowledged writes.
         self.acknowledged = 0
-        #: {mark: (acknowledged before it, begun after it)}
+        #: {mark: (writes acknowledged before it, writes begun after it)}
         self.moments = {}
-        #: The marks while the volume became linear.
+        #: The marks of the steps from the clone to the linear handle.
         self.switch = []
-        #: The mark after which the source may be gone.
+        #: The mark after which the source may be deleted.
         self.complete = None
         self.looking = threading.Lock()
 
@@ -90,7 +90,7 @@ class LostCachesTest(base.FunctionalTest):
     def test_metadata_on_another_disk(self):
         data = _Disk(self, SIZE, clones.pattern(SIZE, 2))
         bitmap = _Disk(self, SIZE, bytes(SIZE))
-        # The bitmap first: what is newer on the other disk does no harm.
+        # The metadata first: the data may be newer than the metadata.
         self.live(data.path, bitmap.path, [bitmap, data])
         chosen = self.chosen()
         states, bitmaps = data.states(chosen), bitmap.states(chosen)
@@ -98,7 +98,7 @@ class LostCachesTest(base.FunctionalTest):
                          for mark in chosen})
 
     def live(self, data, bitmap, disks):
-        """Let a guest write while its volume is copied, and afterwards."""
+        """Write as a guest, while its volume hydrates and afterwards."""
         lv = logical_volumes.LogicalVolume(
             'mapper', data.rpartition('/')[2], SIZE, active=True)
         self.addCleanup(LocalVolume(self.names).remove, HANDLE, GATE, SOURCE)
@@ -125,7 +125,7 @@ class LostCachesTest(base.FunctionalTest):
         LocalVolume(self.names).remove(HANDLE, GATE, SOURCE)
 
     def become_linear(self, disks, lv, chance):
-        """Look after each thing that is done, while the guest writes."""
+        """Make the clone linear, with a mark after each step."""
         def run(arguments, table=None):
             out = command.dmsetup((arguments, table))
             if arguments[0] != 'status':
@@ -140,9 +140,9 @@ class LostCachesTest(base.FunctionalTest):
         guest.join()
 
     def test_source_that_is_sealed(self):
-        """Its disk forgets nothing that it has acknowledged, flushed or not.
+        """The seal makes acknowledged writes durable, also unflushed ones.
 
-        What was written without a flush is flushed at the new home.
+        The guest's next flush goes to the new home only.
         """
         disk = _Disk(self, SIZE, self.data)
         lv = logical_volumes.LogicalVolume(
@@ -161,7 +161,7 @@ class LostCachesTest(base.FunctionalTest):
         self.assertEqual(content, states['sealed'][BLOCK:2 * BLOCK])
 
     def write(self, chance, times):
-        """Write and flush some blocks."""
+        """Write and flush some random blocks."""
         for _ in range(times):
             number = len(self.begun) + 1
             block = chance.randrange(SIZE // BLOCK)
@@ -171,13 +171,13 @@ class LostCachesTest(base.FunctionalTest):
             self.acknowledged = number
 
     def look_often(self, disks, over):
-        """Remember moments in which the power might have gone."""
+        """Mark moments of possible power cuts."""
         while not over.is_set():
             self.look(disks)
         self.look(disks)
 
     def look(self, disks):
-        """Remember this moment; returns its mark."""
+        """Mark this moment of a possible power cut; returns the mark."""
         with self.looking:
             text = 'moment-%d' % len(self.moments)
             acknowledged = self.acknowledged
@@ -187,7 +187,7 @@ class LostCachesTest(base.FunctionalTest):
             return text
 
     def chosen(self):
-        """Return the marks of some moments; a look at one takes a second."""
+        """Return the marks to check; a check takes a second."""
         self.assertGreater(len(self.moments), 5)
         self.assertEqual(3, len(self.switch))
         every = -(-len(self.moments) // LOOKS)
@@ -195,9 +195,9 @@ class LostCachesTest(base.FunctionalTest):
                 self.complete}
 
     def expect_all(self, states):
-        """Build the volume again from what was there in each moment.
+        """Rebuild and check the volume of each moment.
 
-        When the source may be gone, of the disk alone.
+        When the source may be deleted only the data disk is checked.
         """
         gone = False
         names, lv = self.logical_volume(SIZE)

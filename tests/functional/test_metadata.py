@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every kind of metadata on a real kernel, and how much of it is needed."""
+"""Each kind of metadata on a real kernel, and its computed size."""
 
 import errno
 import fcntl
@@ -27,17 +27,17 @@ from lab.common import clones
 from tests.functional import base
 
 GIB, TIB = 2 ** 30, 2 ** 40
-# Bits in a block of the bitmap, of which each is copied when one changes.
+# Bits per block of the metadata; a block is copied when one of them changes.
 BITS = 4096 * 8
 # From linux/fs.h.
 BLKDISCARD = 0x1277
 
 
 class KindTest(base.FunctionalTest):
-    """What holds for a place for metadata, whatever it is made of."""
+    """A test of any kind of metadata."""
 
     def check_clone(self):
-        """Use it for a clone, with a start of the service in its middle."""
+        """Use the metadata for a clone, with a start of the service."""
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
         found = self.metadata.find(names)
@@ -53,7 +53,7 @@ class KindTest(base.FunctionalTest):
 
 
 class VolatileTest(KindTest):
-    """Memory is taken when it is needed, up to a limit, and given back."""
+    """Memory is allocated on demand, up to a limit, and freed."""
 
     def use_memory(self, kind, memory=64):
         self.use(kind, dmclone_volatile_metadata=True,
@@ -61,7 +61,7 @@ class VolatileTest(KindTest):
         self.addCleanup(self.metadata.give_back)
 
     def check_memory(self, kind):
-        """Fill metadata; what is removed leaves its memory to others."""
+        """Check that removed metadata frees its memory."""
         self.use_memory(kind)
         names = Names(str(uuid.uuid4()))
         path, region = self.metadata.create(names, 8 * TIB, 128)
@@ -106,7 +106,7 @@ class VolatileTest(KindTest):
         self.check_memory(tmpfs.TmpfsMetadata)
 
     def check_cut_off(self, kind):
-        """A disk without a group is what a crash leaves: made again."""
+        """A disk without a group, as after a crash, is created again."""
         self.use_memory(kind)
         for memory in (64, 32):
             volume_groups.remove(self.metadata.group_name)
@@ -133,7 +133,7 @@ class VolatileTest(KindTest):
 
 
 class DeviceTest(KindTest):
-    """A blank disk is divided; one with something on it stays as it is."""
+    """A blank disk gets a volume group; a disk with data is refused."""
 
     def setUp(self):
         super().setUp()
@@ -168,16 +168,17 @@ class DeviceTest(KindTest):
 
 
 class SizingTest(base.FunctionalTest):
-    """The computed size is enough when everything changes at once.
+    """The computed size is enough for the largest transaction.
 
-    The kernel copies each block of its bitmap of which a bit changes, and
-    frees the old ones when the transaction ends: a bit a block is the worst.
+    The kernel copies each block of its bitmap in which a bit changes, and
+    frees the old block when the transaction ends. The worst case is one bit
+    per block.
     """
 
     def after_the_worst(self, size, region=0):
-        """Make a clone of nothing into nothing, and discard all over it.
+        """Create a clone of zero devices, and discard one region per block.
 
-        :returns: its status then, and how many regions should be there
+        :returns: its status, and the expected number of hydrated regions
         """
         names = Names(str(uuid.uuid4()))
         path, region = self.metadata.create(
@@ -215,5 +216,5 @@ class SizingTest(base.FunctionalTest):
         with mock.patch.object(sizing, 'metadata_size',
                                lambda count: needed(count) * 3 // 4):
             status, hydrated = self.after_the_worst(TIB, 4)
-        # The kernel has gone back to what was recorded before.
+        # The kernel has restored the state before the transaction.
         self.assertEqual(('ro', 0), (status.mode, status.hydrated))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A swap of tables is finished, or taken back, whatever is killed meanwhile.
+"""A swap of tables is completed, or undone, if processes are killed.
 
-The caller is a process with a privileged daemon, as the service is. Its
-dmsetup is the real one, but can be stopped before or after a verb.
+The caller is a process with a privileged daemon, like the service. Its dmsetup
+is the real one, but can be stopped before or after a verb.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ def parent(pid):
 
 
 class KilledTest(base.FunctionalTest):
-    """A guest writes meanwhile; it waits no longer than for a second."""
+    """Processes are killed during a swap; a guest's write waits a moment."""
 
     def setUp(self):
         super().setUp()
@@ -80,7 +80,7 @@ class KilledTest(base.FunctionalTest):
         return os.path.join(self.folder, name)
 
     def begin(self, what, stop):
-        """Let a caller do something, until dmsetup stops."""
+        """Run a method of LocalVolume in a process, until dmsetup stops."""
         with open(self.path('stop'), 'w') as stream:
             stream.write(stop)
         caller = subprocess.Popen(
@@ -102,8 +102,8 @@ class KilledTest(base.FunctionalTest):
 
     def kill(self, number, *pids):
         for pid in pids:
-            # A daemon ends by itself once its caller has: perhaps before
-            # its turn here.
+            # A daemon ends by itself after its caller, perhaps before it
+            # is killed here.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
@@ -129,7 +129,7 @@ class KilledTest(base.FunctionalTest):
             return False
 
     def grown(self):
-        """Whether the handle has its new table, all of it."""
+        """Return whether the handle has its new size."""
         return {self.lv.size: False, 2 * self.lv.size: True}[
             block.size(self.names.path())]
 
@@ -163,14 +163,14 @@ class KilledTest(base.FunctionalTest):
         self.assertTrue(self.grown())
 
     def test_process(self):
-        """Its parent resumes the device."""
+        """If the process is killed its parent resumes the device."""
         self.begin('grow', 'after suspend')
         self.kill(signal.SIGKILL, self.process)
         self.go_on()
         self.assertFalse(self.grown())
 
     def test_all(self):
-        """The next start, or the watcher, resumes the device."""
+        """If all are killed the next start, or the watcher, resumes it."""
         for stop, grown in (('before load', False), ('before resume', True)):
             with self.subTest(stop):
                 self.begin('grow', stop)
@@ -200,7 +200,7 @@ class KilledTest(base.FunctionalTest):
 class GrowTest(base.FunctionalTest):
 
     def test_clone(self):
-        """It keeps its table, whatever the database says."""
+        """A clone is not grown, and keeps its table."""
         source, path, data = self.exported_source()
         names, lv = self.clone(path, passive=False)
         with self.assertRaisesRegex(Exception, names.path()):

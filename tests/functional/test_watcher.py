@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the watcher judges a clone by what a real kernel says of it."""
+"""The watcher's detection of stalled clones, on a real kernel."""
 
 import threading
 import time
@@ -18,12 +18,12 @@ from lab.common import clones
 from tests.functional import base
 
 READERS = 8
-#: Looks until a clone is stalled, and one more.
+#: Checks until a clone counts as stalled, and one more.
 LOOKS = 2 + hydration.STALLED // 10
 
 
 class StalledTest(base.FunctionalTest):
-    """A clone of a slow source; the watcher's clock is the test's."""
+    """A clone of a slow source, with a simulated clock of the watcher."""
 
     def setUp(self):
         super().setUp()
@@ -46,7 +46,7 @@ class StalledTest(base.FunctionalTest):
         return dmsetup.clone(self.names.of(HANDLE))
 
     def look(self):
-        """Look as after ten seconds; returns the regions that are there."""
+        """Run a check ten seconds later; returns the hydrated regions."""
         self.seconds += 10
         status = self.status()
         self.hydration.look(None, self.names, status)
@@ -68,7 +68,7 @@ class StalledTest(base.FunctionalTest):
             LocalVolume(self.names).start_hydration()
             seen = []
             while len(seen) < LOOKS or len(set(seen[-LOOKS:])) > 1:
-                # For as long as anything is copied nothing is judged.
+                # The clone is only judged when no region has been copied.
                 time.sleep(0.1)
                 seen.append(self.look())
             status = self.status()

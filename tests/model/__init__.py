@@ -2,5 +2,5 @@
 
 from cinder import objects
 
-# As every program of Cinder does before it imports anything else.
+# Every program of Cinder does this before other imports.
 objects.register_all()

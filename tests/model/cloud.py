@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes of the model, and what a volume contains, by what is on them."""
+"""The nodes of the model, and the content of volumes on their disks."""
 
 import functools
 import itertools
@@ -18,7 +18,7 @@ from tests.unit.fakes import steps as steps_module
 
 
 class Steps(steps_module.Steps):
-    """Knows on which node it killed something."""
+    """Steps that record the node on which a process was killed."""
 
     def __init__(self, cloud):
         super().__init__()
@@ -35,7 +35,7 @@ class Steps(steps_module.Steps):
 
 
 class Lost(Exception):
-    """Part of a volume's content is nowhere any more."""
+    """Part of a volume's content is on no disk."""
 
 
 def lv_path(name_id):
@@ -44,7 +44,7 @@ def lv_path(name_id):
 
 
 class Node(fake_cloud.Node):
-    """A machine whose disks have content, and its cinder-volume."""
+    """A simulated machine whose disks have content, and its cinder-volume."""
 
     KERNEL = machine.Kernel
 
@@ -59,7 +59,7 @@ class Node(fake_cloud.Node):
         self.cloud.database.services.append(service)
         return service
 
-    # Making them takes long.
+    # Cached, since creating the options is slow.
     _configuration = staticmethod(functools.cache(
         fake_cloud.Node._configuration))
 
@@ -76,7 +76,7 @@ class Node(fake_cloud.Node):
 
 
 class Cloud(fake_cloud.Cloud):
-    """Three nodes with one volume between them."""
+    """Three nodes with one volume."""
 
     NODE = Node
 
@@ -88,7 +88,7 @@ class Cloud(fake_cloud.Cloud):
         for path, new in self.database.patches.items():
             patch('dmclone_driver.' + path, new=new)
         self.new_id()
-        # The option is oslo.messaging's, which is not started.
+        # oslo.messaging registers the option, and is not started here.
         patch('dmclone_driver.move.deadline.CONF',
               new=types.SimpleNamespace(rpc_response_timeout=60))
         patch('dmclone_driver.move.home.uuid',
@@ -99,11 +99,11 @@ class Cloud(fake_cloud.Cloud):
 
     def pass_time(self, seconds):
         super().pass_time(seconds)
-        # What the driver tries again for ever must not hide what was found.
+        # A violation must be raised although the driver retries for ever.
         self.steps.observe()
 
     def new_id(self):
-        """Return an id, shorter to read than random ones."""
+        """Return a new id, which is easier to read than a random one."""
         return '%08x-0000-0000-0000-000000000000' % next(self._numbers)
 
     def row(self, row_id):
@@ -114,13 +114,16 @@ class Cloud(fake_cloud.Cloud):
         return [self.row(row_id) for row_id in self.database.rows]
 
     def snapshot(self, volume):
-        """Return a new snapshot of a volume, not made yet."""
+        """Return a snapshot of a volume that is not created yet."""
         return database.Snapshot(self.new_id(), volume)
 
-    # What a volume contains
+    # The content of a volume
 
     def read_remote(self, path, block):
-        """Read through a session, if its target is there."""
+        """Read a block over iSCSI.
+
+        :raises: Wait if there is no such target
+        """
         iqn = path.rpartition('/')[2]
         for node in self.nodes.values():
             served = node.target.exports.get(iqn, (None,))[0]
@@ -129,9 +132,9 @@ class Cloud(fake_cloud.Cloud):
         raise machine.Wait
 
     def content(self, row, when):
-        """Return a volume's blocks by what is on disks and in the database.
+        """Return a volume's blocks, from the disks and the database.
 
-        :param when: 'now', or 'safe': after all nodes had lost power
+        :param when: 'now', or 'safe': after a power cut of all nodes
         :raises: Lost
         """
         return self.content_of(row.name_id, self.place(row), when,
@@ -142,14 +145,14 @@ class Cloud(fake_cloud.Cloud):
         return self.by_host[(row.provider_id or row.host).partition('#')[0]]
 
     def _below(self, name_id):
-        """Return the source of a clone, and its node, by the database."""
+        """Return the source of a clone and its node, from the database."""
         source = self.row(name_id)
         if source is None:
             raise Lost('volume-%s has no source' % name_id)
         return source.name_id, self.place(source)
 
     def content_of(self, name_id, node, when, below):
-        """Return the blocks of a logical volume, and of what it needs.
+        """Return the blocks of a logical volume and of its sources.
 
         :param below: function that returns a clone's source, and its node
         """
@@ -170,18 +173,18 @@ class Cloud(fake_cloud.Cloud):
 
     @staticmethod
     def bitmap(node, volume):
-        """Return what LVM's tags say is the bitmap of a logical volume."""
+        """Return the metadata of a logical volume by LVM's tags, or None."""
         for tag in volume['tags']:
             if tag.startswith(logical_volumes.METADATA_TAG):
                 path = '/dev/' + tag.removeprefix(
                     logical_volumes.METADATA_TAG)
                 if path not in node.lvm.bitmaps:
-                    raise Lost('the bitmap %s is gone' % path)
+                    raise Lost('the metadata %s is gone' % path)
                 return node.lvm.bitmaps[path]
         return None
 
     def early_copies(self):
-        """Return clones that copy what somebody may still write."""
+        """Return clones that hydrate from a source that can be written."""
         found = []
         for node in self.nodes.values():
             for name, device in node.kernel.devices.items():
@@ -199,7 +202,7 @@ class Cloud(fake_cloud.Cloud):
         return found
 
     def early_switches(self):
-        """Return linear handles whose clones could come back incomplete."""
+        """Return linear handles whose metadata is not safely complete."""
         found = []
         for node in self.nodes.values():
             for path, volume in node.lvm.volumes.items():
@@ -208,12 +211,12 @@ class Cloud(fake_cloud.Cloud):
                     path.rpartition('/volume-')[2]).path())
                 if (bitmap and handle and handle.kinds == 'linear' and
                         len(bitmap.safe) < machine.REGIONS):
-                    found.append('%s on %s is linear, its bitmap not safe' % (
-                        path, node.name))
+                    found.append('%s on %s is linear, its metadata is not '
+                                 'safe' % (path, node.name))
         return found
 
     def early_releases(self):
-        """Return sources given up before their copies were safe."""
+        """Return sources that were released before their copies were safe."""
         found = []
         for row in self.placeholders():
             if placeholders.state_of(row) != State.RELEASED:
@@ -221,7 +224,7 @@ class Cloud(fake_cloud.Cloud):
             owner = records.owner_row(self.context, row.id)
             handle = owner and self.by_host[records.backend_of(
                 owner)].kernel.get(names_module.Names(row.id).path())
-            # After a reboot there is nothing left to flush.
+            # After a reboot there is nothing to flush.
             if handle and handle.switched and not handle.flushed:
                 found.append('source %s is released, but its copy was not '
                              'flushed' % row.name_id)

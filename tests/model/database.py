@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cinder's database in memory, as far as the driver reads and writes it.
+"""Cinder's database in memory, with the columns that the driver uses.
 
-The transactions are the driver's own (dmclone_driver.move.records); only what
-is below them is replaced, since ten thousand examples need thousands of rows a
-second. Each transaction is one step, before or after which a crash can come.
+The transactions are the driver's (dmclone_driver.move.records). Only the
+layers below are replaced, since ten thousand examples need thousands of rows
+per second. Each transaction is one step; a crash can occur before or after it.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ _NONE = dict.fromkeys((
 
 
 class Stored:
-    """A row of the table, as a transaction sees it."""
+    """A row of a table, as a transaction sees it."""
 
-    #: Only named in a query's filter.
+    #: Only used as a name in a query's filter.
     id = None
 
     def __init__(self, **fields):
@@ -44,7 +44,7 @@ def changed(row, **fields):
 
 
 class Volume(Stored):
-    """A volume as Cinder's objects show it: a copy from when it was read."""
+    """A volume like Cinder's object: a copy of the row when it was read."""
 
     volume_type = None
 
@@ -53,7 +53,7 @@ class Volume(Stored):
         self.refresh()
 
     def refresh(self):
-        """Read it again."""
+        """Read the row again."""
         seen = self._database.seen()
         if self.id not in seen.rows:
             raise exception.VolumeNotFound(volume_id=self.id)
@@ -71,7 +71,7 @@ class Volume(Stored):
 
 
 class Snapshot:
-    """A snapshot of a volume, as Cinder's objects show it."""
+    """A snapshot of a volume, like Cinder's object."""
 
     def __init__(self, snapshot_id, volume):
         self.id, self.volume = snapshot_id, volume
@@ -83,7 +83,7 @@ class Snapshot:
 
 
 class Context:
-    """An administrator's."""
+    """An administrator's context."""
 
     user_id = project_id = 'user'
     session = None
@@ -93,7 +93,7 @@ class Context:
 
 
 class Session:
-    """One transaction's view."""
+    """The rows that one transaction sees and changes."""
 
     def __init__(self, rows):
         self._rows = rows
@@ -116,7 +116,7 @@ class Session:
 
 
 class Database:
-    """The tables, and stand-ins for the modules of Cinder that use them."""
+    """The tables, and replacements of Cinder's modules that use them."""
 
     def __init__(self, cloud):
         self.cloud = cloud
@@ -124,7 +124,7 @@ class Database:
         self.rows = {}
         self.attachments = {}
         self.services = []
-        #: What nodes read that lag behind, {node: older tables}.
+        #: {node: older tables that it reads, since its database lags}
         self.lagging = {}
         #: Called with the rows from before each change.
         self.stored = lambda before: None
@@ -164,11 +164,11 @@ class Database:
             'move.messages.tell_user': lambda *args, **kwargs: None}
 
     def seen(self):
-        """Return the tables as the node reads them whose code runs."""
+        """Return the tables that the running node reads."""
         return self.lagging.get(self.cloud.here, self)
 
     def lag(self, node):
-        """Let a node read from now on what rows of volumes say now."""
+        """Make a node read the present rows of volumes from now on."""
         self.lagging[node] = types.SimpleNamespace(
             rows=dict(self.rows), attachments=self.attachments)
 
@@ -177,7 +177,7 @@ class Database:
                 for row_id, row in self.seen().rows.items() if wanted(row)]
 
     def _altered(self, context, host):
-        """Stand for the query; see records.altered."""
+        """Replace the query of records.altered; see there."""
         return [row.id for row in self.rows.values()
                 if row.host.startswith(host) and not (
                     placeholders.is_copy(row)) and (
@@ -189,7 +189,7 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self, context):
-        """One of the driver's; it happens as a whole, or not."""
+        """Run a transaction of the driver atomically."""
         session = context.session = Session(self.rows)
         yield
         if session.changed:
@@ -208,10 +208,10 @@ class Database:
                              exception.VolumeDriverException('injected'),
                              function, *args)
 
-    # What requests leave
+    # Changes by Cinder's API, commands and requests
 
     def change(self, row_id, **fields):
-        """Change a row, as Cinder's API and commands do."""
+        """Change a row like Cinder's API and commands."""
         self._store({row_id: changed(self.rows[row_id], **fields)})
 
     def remove(self, row_id):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A life in which the database forgets: it is put back to an older one.
+"""A history in which the rows of the database are restored to older ones.
 
-What the nodes have is known to the model alone then. A driver can neither
-find the volume nor may it lose it: what each node has been told, or has
-done, is on its own disk.
+Then only the model knows the state of the nodes. The driver cannot find the
+volume, and must not lose it: each node has on its own disk what it was told
+and what it has done.
 """
 
 from dmclone_driver.move import placeholders
@@ -16,29 +16,29 @@ from tests.model import database
 from tests.model import history
 
 
-# Of a volume without a move.
+# The fields of a volume without a move.
 NOT_MOVING = dict.fromkeys(('replication_driver_data', 'provider_location',
                             'provider_auth'))
 
 
 class Truth:
-    """Where the volume is, whatever the database says."""
+    """The state of the volume on the nodes, independent of the database."""
 
     def __init__(self, cloud, volume_id):
         self._cloud = cloud
         self._volume_id = volume_id
         #: The newest home's logical volume.
         self.home = volume_id
-        #: What is the source of a destination, {name_id: name_id}.
+        #: {name_id of a destination: name_id of its source}
         self._sources = {}
         self._nodes = {volume_id: cloud.place(cloud.row(volume_id))}
-        #: What LVM on its node knows to be a home, or a source.
+        #: The name_ids that LVM's tags mark as opened, and as sealed.
         self._opened, self.told = set(), set()
 
     def stored(self, before, rows):
-        """Follow a transaction.
+        """Update the state after a transaction.
 
-        :param before: the rows from before
+        :param before: the rows before the transaction
         """
         for row in rows.values():
             if placeholders.state_of(row) == State.PREPARED and (
@@ -55,7 +55,7 @@ class Truth:
             cloud_module.lv_path(name_id))
 
     def look(self):
-        """See what is on disks; returns what may not be there."""
+        """Read the disks; returns the violations."""
         for name_id in self._nodes:
             tags = (self.lv(name_id) or {'tags': ()})['tags']
             for prefix, known in (
@@ -66,7 +66,7 @@ class Truth:
         while not self.lv(self.home) and self.home not in self._opened and (
                 self.home in self._sources and
                 self._sources[self.home] not in self.told):
-            # No node knows of that switchover: nothing was written there.
+            # No node was told of that switchover: nothing was written there.
             self.home = self._sources[self.home]
         return self._writers() + self._early_copies()
 
@@ -85,10 +85,10 @@ class Truth:
                     names_module.Names(name_id).path()))
 
     def _writers(self):
-        """Return what can be written and is not the volume.
+        """Return writable logical volumes that are not the home.
 
-        The nodes that had not been told of a switchover when the database lost
-        it do not know of it either.
+        Nodes that were not told of a switchover before the database lost it do
+        not know it.
         """
         needed, name_id = {self.home}, self.home
         while name_id in self._sources:
@@ -110,11 +110,11 @@ class Truth:
         return device and device.clone and device.clone.hydration
 
     def is_at(self, row):
-        """Whether a row says where the volume is."""
+        """Return whether a row names the volume's home."""
         return row.name_id == self.home
 
     def rows_at_home(self, rows):
-        """Return rows in which switches over are undone that no node knows."""
+        """Return rows without the switchovers that no node knows."""
         rows = dict(rows)
         volume = rows[self._volume_id]
         while volume.name_id != self.home:
@@ -126,10 +126,10 @@ class Truth:
 
 
 class History(history.History):
-    """One in which the rows are put back to older ones, once."""
+    """A history in which the rows are restored to older ones once."""
 
     def __init__(self, patch):
-        #: The newest rows, since the database has forgotten them.
+        #: The newest rows while the database has older ones, or None.
         self.newest = None
         super().__init__(patch)
         self.truth = Truth(self.cloud, self.volume_id)
@@ -143,7 +143,7 @@ class History(history.History):
         if self.newest is None:
             self.versions.append(dict(rows))
 
-    # What is looked at after each step
+    # Checks after each step
 
     def _look_at_all(self):
         found = self.truth.look()
@@ -152,7 +152,7 @@ class History(history.History):
         super()._look_at_all()
 
     def _look_at_rows(self):
-        # They are not what is true.
+        # Older rows do not describe the nodes.
         return [] if self.newest is not None else super()._look_at_rows()
 
     def content(self, when):
@@ -163,7 +163,7 @@ class History(history.History):
     # The database
 
     def forget(self, back):
-        """Put the rows back to what they were some transactions ago."""
+        """Restore the rows to those of some transactions ago."""
         tables = self.cloud.database
         self.newest = tables.rows
         tables.rows = dict(self.versions[-1 - min(
@@ -171,24 +171,24 @@ class History(history.History):
         self.check()
 
     def is_there(self):
-        """Whether the volume's row exists."""
+        """Return whether the volume's row exists."""
         return self.volume_id in self.cloud.database.rows
 
     def is_elsewhere(self):
-        """Whether the node that is asked can know that it is not there."""
+        """Return whether the asked node can know that it is not the home."""
         row = self.is_there() and self.cloud.row(self.volume_id)
         return row and not self.truth.is_at(row) and (
             row.name_id in self.truth.told or not self.truth.lv(row.name_id))
 
     def delete_in_vain(self, fault=None):
-        """The volume's user deletes it, where it is not."""
+        """Delete the volume on a node that is not its home."""
         home, row = self.home(), self.cloud.row(self.volume_id)
         if home.down:
             return
         with self.fault(fault):
             with self.cloud.on(home):
                 home.driver.delete_volume(row)
-            # Nothing was there.
+            # There was no logical volume.
             self.cloud.database.remove(self.volume_id)
 
     def attach(self, node, fault=None):
@@ -203,7 +203,7 @@ class History(history.History):
         path = self.connect(node, fault)
         del self.cloud.database.attachments[record.id]
         if path:
-            raise history.Violation('%s is attached, which is not the volume'
+            raise history.Violation('%s is attached, but is not the home'
                                     % path)
 
     def detach(self, node, fault=None):
@@ -211,10 +211,10 @@ class History(history.History):
             super().detach(node, fault)
 
     def repair(self):
-        """The operator puts the newest rows back, and starts all services.
+        """Restore the newest rows, and restart all services.
 
-        Those of the targets too: what an export admits may be what an older
-        row said.
+        The targets are restarted, too: an export may admit the initiator of an
+        older row.
         """
         for node in self.nodes:
             node.stop()
@@ -223,7 +223,7 @@ class History(history.History):
         row = tables.rows.get(self.volume_id)
         if row and self.truth.is_at(row) and (
                 newest[self.volume_id].name_id != row.name_id):
-            # The volume has moved since, from where it was by both.
+            # The volume has moved since, from its home in both versions.
             newest = {**newest, **tables.rows}
         tables.rows = self.truth.rows_at_home(newest)
         self.newest = None

@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A life with operators, lost answers, and databases that lag behind."""
+"""A history with operators, lost answers, and lagging databases."""
 
 from cinder import exception as cinder_exception
 
 from tests.model import history
 
-#: More than an extent, and less than the disks of a node.
+#: In GiB; more than an extent, and less than the disks of a node.
 LARGEST = 4
 
 
 class History(history.History):
-    """One in which more than the driver changes what the database says."""
+    """A history in which others than the driver change rows, too."""
 
     def __init__(self, patch):
         super().__init__(patch)
-        #: Attachments that nobody completes or deletes.
+        #: Attachments that no service completes or deletes.
         self.leaked = []
-        #: Snapshots whose making was cut off: (node, snapshot).
+        #: Snapshots whose creation was interrupted: (node, snapshot).
         self.snapshots = []
         self.ending = False
-        #: Where the volume was by the database.
+        #: The hosts that the volume's row has had.
         self.hosts = [self.cloud.row(self.volume_id).host]
         self.cloud.database.stored = self._remember
 
@@ -30,33 +30,33 @@ class History(history.History):
             self.hosts.append(row.host)
 
     def start(self, node, fault=None):
-        """Start a service; what it reads then is the newest."""
+        """Start a service, which then reads the newest rows."""
         self.cloud.database.lagging.pop(node, None)
         super().start(node, fault)
 
-    # Commands of Cinder's
+    # Commands of Cinder
 
     def rows(self):
         """Return the ids of all rows, the volume's first."""
         return list(self.cloud.database.rows)
 
     def update_host(self, old, new):
-        """As cinder-manage volume update_host."""
+        """Change rows like cinder-manage volume update_host."""
         for row in list(self.cloud.database.rows.values()):
             if row.host == old.pool:
                 self.cloud.database.change(row.id, host=new.pool)
 
     def save_retype(self, host):
-        """Save what the scheduler has answered to a retype, long ago."""
+        """Save the host of a scheduler's late answer to a retype."""
         self.cloud.database.change(self.volume_id, host=host)
 
     def look_at_stats(self, node, fault=None):
-        """Let a node report its capacity, as it does each minute."""
+        """Report a node's capacity, as the node does each minute."""
         with self.fault(fault), self.cloud.on(node):
             node.backend.correct_all(self.cloud.context)
 
     def delete_placeholder(self, row_id, fault=None):
-        """As VolumeManager.delete_volume; see there."""
+        """Delete a placeholder like VolumeManager.delete_volume."""
         node = self._node_of(row_id)
         if not node.down:
             with self.fault(fault), self.cloud.on(node):
@@ -79,14 +79,14 @@ class History(history.History):
             self.cloud.database.remove(row_id)
 
     def _deletion_failed(self, row_id, status):
-        """As VolumeManager._clear_db."""
+        """Change or remove the row like VolumeManager._clear_db."""
         row = self.cloud.database.rows.get(row_id)
         if row and (row.migration_status or '').startswith('target:'):
             self.cloud.database.remove(row_id)
         elif row:
             self.cloud.database.change(row_id, status=status)
 
-    # What users ask for at any time
+    # Requests of users at any time
 
     def extend(self, fault=None):
         home, row = self.home(), self.cloud.row(self.volume_id)
@@ -98,7 +98,7 @@ class History(history.History):
             self.cloud.database.change(row.id, size=row.size + 1)
 
     def snapshot(self, fault=None):
-        """Make a snapshot, look what is on it, and delete it."""
+        """Create a snapshot, check its content, and delete it."""
         home, row = self.home(), self.cloud.row(self.volume_id)
         if home.down:
             return
@@ -111,7 +111,7 @@ class History(history.History):
             self.delete_snapshots()
 
     def _look_at_snapshot(self, home, snapshot):
-        # LVM keeps the names that Cinder gives to itself.
+        # LVM reserves names like that of a snapshot; Cinder adds a "_".
         path = '/dev/volumes/_' + snapshot.name
         for block, value in enumerate(home.kernel.disk(path).now):
             if value not in self._expected(block):
@@ -126,12 +126,12 @@ class History(history.History):
                 node.driver.delete_snapshot(snapshot)
             self.snapshots.pop()
 
-    # Attachments whose answer is lost
+    # Attachments with a lost answer
 
     def leak(self, node, named, fault=None):
-        """Attach, and let nobody hear the answer.
+        """Attach, and lose the answer.
 
-        :param named: what the volume's home has done is in the record
+        :param named: whether the record has the connector
         """
         record = self.cloud.database.attach(self.cloud.new_id(),
                                             self.volume_id)
@@ -142,7 +142,7 @@ class History(history.History):
             record.attach_status = 'attaching'
 
     def delete_leaked(self, fault=None):
-        """Delete such an attachment, as an operator does."""
+        """Delete an attachment with a lost answer, like an operator."""
         record, home = self.leaked.pop(0), self.home()
         if record.connector and not home.down:
             with self.fault(fault), self.cloud.on(home):
@@ -151,51 +151,52 @@ class History(history.History):
         del self.cloud.database.attachments[record.id]
 
     def attach(self, node, fault=None):
-        """Attach; what works has to work at once."""
-        wanted = not fault and self._all_is_well()
+        """Attach; the first attempt has to succeed if nothing prevents it."""
+        wanted = not fault and self._can_attach()
         super().attach(node, fault)
         if wanted and node not in self.attached:
             raise history.Violation(
                 'the volume cannot be attached on %s: %s' % (
                     node.name, self.refused))
 
-    def _all_is_well(self):
-        """Whether nothing is in the way of an attachment."""
+    def _can_attach(self):
+        """Return whether nothing prevents an attachment."""
         row = self.cloud.row(self.volume_id)
         return not (
-            self.attached or self.guest or self.old_guest or self.ghosts or
-            self.snapshots or self.cloud.database.lagging or
+            self.attached or self.guest or self.old_guest or
+            self.late_writes or self.snapshots or
+            self.cloud.database.lagging or
             row.host != row.provider_id or any(
                 node.down or node.kernel.metadata_fails or node.kernel.sick()
                 for node in self.nodes))
 
     # The end
 
-    def mend(self):
+    def end_faults(self):
         self.cloud.database.lagging.clear()
-        super().mend()
+        super().end_faults()
         with self.fault(None):
             self.delete_snapshots()
 
-    def _go_on(self):
+    def _settle(self):
         for node in self.nodes:
             self.look_at_stats(node)
         row = self.cloud.row(self.volume_id)
         if row.host != row.provider_id:
             raise history.Violation(
-                'the volume cannot be used: it is on %s, and by the database '
+                'the volume cannot be used: it is on %s, and in the database '
                 'on %s' % (row.provider_id, row.host))
-        super()._go_on()
+        super()._settle()
         if self.leaked and not self.attached:
-            # Nobody deletes these: they count as forgotten some time.
+            # These are not deleted: after some time they count as leaked.
             self.cloud.pass_time(2000)
-            super()._go_on()
+            super()._settle()
 
     def begin_write(self, block):
         super().begin_write(block)
         if self.leaked and self.ending and self.write:
-            # The volume comes with the first write.
-            self._go_on()
+            # The first write switches the volume over.
+            self._settle()
 
     def _use(self):
         self.ending = True

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One volume's life: what users and nodes do, and what must hold meanwhile.
+"""The history of one volume: actions of users and nodes, and invariants.
 
-A guest writes blocks that count up. What was acknowledged is remembered, and
-after each step of anybody the volume is looked for on the disks.
+A guest writes numbered blocks. The acknowledged writes are recorded, and after
+each step the content of the volume is read from the disks and compared.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ REFUSALS = (cinder_exception.CinderException, OSError,
 
 
 def _number(value):
-    """Return how many writes there were before a block was written."""
+    """Return the number of the write of a block, 0 for original content."""
     kind, number = value.split()
     return int(number) if kind == 'write' else 0
 
@@ -32,7 +32,7 @@ class Violation(AssertionError):
 
 
 class History:
-    """A volume on three nodes, its guest, and what the guest was told."""
+    """A volume on three nodes, its guest, and the acknowledged writes."""
 
     def __init__(self, patch):
         self.cloud = cloud_module.Cloud(patch)
@@ -41,36 +41,36 @@ class History:
         self.volume_id = self.nodes[0].create().id
         self.cloud.steps.observe = self.check
         for node in self.nodes:
-            node.kernel.forgotten = self._look_what_is_left
+            node.kernel.forgotten = self._check_after_loss
         #: The node that the guest runs on, and its path there.
         self.guest = self.path = None
-        #: Where it ran before, until it lets go: (node, path).
+        #: The guest before a migration until it closes: (node, path).
         self.old_guest = None
-        #: Writes of guests that were killed; they may still happen.
-        self.ghosts = []
+        #: Writes of killed guests, which may still be done.
+        self.late_writes = []
         #: Attachments: {node: record}.
         self.attached = {}
         self.write = None
         self.number = 0
         self.found = []
-        #: What a request was answered last that was refused.
+        #: The error of the last request that was refused.
         self.refused = None
         content = self.content('now')
-        #: Of each block: what was written last, and what may be there after
-        #: a power cut.
+        #: Per block: the last content, and the possible contents after a power
+        #: cut.
         self.last = list(content)
         self.possible = [{value} for value in content]
 
-    # What is looked at after each step
+    # Checks after each step
 
     def content(self, when):
         row = self.cloud.row(self.volume_id)
         return self.cloud.content(row, when)
 
     def check(self):
-        """Note what is lost, or about to be, and raise Violation.
+        """Check the invariants, and raise Violation if one is broken.
 
-        It is noted since the driver may survive the exception.
+        The violation is recorded, since the driver may survive the exception.
         """
         try:
             with self.cloud.on(None):
@@ -84,7 +84,7 @@ class History:
                  self.cloud.early_switches() + self._look_at_rows())
         if found:
             raise Violation('; '.join(found))
-        self._look_at_the_guest()
+        self._look_at_guest()
         now, safe = self.content('now'), self.content('safe')
         for block in range(machine.LENGTH):
             if now[block] in self._copied(block):
@@ -98,13 +98,13 @@ class History:
                     block, safe[block]))
 
     def _look_at_rows(self):
-        """See that what the database says allows what is done."""
+        """Return hydrations and releases that the rows do not allow yet."""
         return self.cloud.early_copies() + self.cloud.early_releases()
 
-    def _look_at_the_guest(self):
-        """See that nothing was done to the handle of a running guest.
+    def _look_at_guest(self):
+        """Check that the handle of a running guest is writable.
 
-        One that has come here in a migration may still have to go back.
+        A guest in the middle of a migration is not checked: it may go back.
         """
         device = self.guest and self.guest.kernel.get(self.path)
         if device and device.sealed and not self.old_guest:
@@ -112,27 +112,27 @@ class History:
                             '%s' % (self.path, self.guest.name))
 
     def _copied(self, block):
-        """Return what a write that waits brings back of a lost block.
+        """Return newer content of a block that a pending write has copied.
 
-        It was read from the old home's disk before that lost it, and so is
-        newer than what is there.
+        It was read from the old home's disk before that disk lost it, and is
+        newer than the block on that disk.
         """
         return {value for value in self.possible[block] & {
-            write.copied[block] for write in [self.write, *self.ghosts]
+            write.copied[block] for write in [self.write, *self.late_writes]
             if write and write.copied and block in write.copied}
             if _number(value) > _number(self.last[block])}
 
     def _expected(self, block):
-        """Return what a block may be now."""
+        """Return the possible contents of a block now."""
         return {self.last[block]} | {
-            write.value for write in [self.write, *self.ghosts]
+            write.value for write in [self.write, *self.late_writes]
             if write and write.block == block}
 
-    # Things go wrong
+    # Faults
 
     @contextlib.contextmanager
     def fault(self, fault):
-        """Do something that may be cut off.
+        """Run a block of code with a fault.
 
         :param fault: None, or (number of the step, 'kill' or 'power')
         """
@@ -157,7 +157,7 @@ class History:
         self.check()
 
     def cut_power(self, node):
-        """All that runs on a node is gone, and what no disk has."""
+        """Cut a node's power: its processes and unflushed data are lost."""
         node.reboot()
         if self.guest is node:
             if self.write:
@@ -165,10 +165,11 @@ class History:
             self.guest = self.write = None
         if self.old_guest and self.old_guest[0] is node:
             self.old_guest = None
-        self._look_what_is_left()
+        self._check_after_loss()
         self.check()
 
-    def _look_what_is_left(self):
+    def _check_after_loss(self):
+        """Check and record the content after unflushed data was lost."""
         for block, value in enumerate(self.content('now')):
             if value not in self.possible[block] | self._expected(block):
                 raise Violation('after a power cut block %d is %s' % (
@@ -182,14 +183,14 @@ class History:
             node.start()
             self.cloud.settle()
 
-    # What the guest does
+    # The guest
 
     def open(self, node, path):
         self.guest, self.path = node, path
         node.kernel.get(path).opened += 1
 
     def close_old(self):
-        """The old node lets go of the volume, if the guest ran there."""
+        """Close the volume on the node where the guest ran before."""
         if self.old_guest:
             node, path = self.old_guest
             device = node.kernel.get(path)
@@ -203,25 +204,25 @@ class History:
             self.old_guest = self.guest, self.path
             self.close_old()
         if self.write:
-            # Whoever kills a process cannot take its requests back.
-            self.ghosts.append(self.write)
+            # The requests of a killed process cannot be cancelled.
+            self.late_writes.append(self.write)
         self.guest = self.write = None
 
     def begin_write(self, block):
         self.number += 1
         value = 'write %d' % self.number
-        # It may be done before it is known to be.
+        # A step of begin_write may already observe the write as done.
         self.write = machine.Write(self.path, block, value)
         self.write = self.guest.kernel.begin_write(self.path, block, value)
         self.take_answers()
 
     def take_answers(self):
-        """See whether the guest's write is over, and those from before."""
-        for ghost in list(self.ghosts):
-            if ghost.done or ghost.failed:
-                self.ghosts.remove(ghost)
-            if ghost.done:
-                self._acknowledged(ghost)
+        """Record whether the pending writes have succeeded or failed."""
+        for late in list(self.late_writes):
+            if late.done or late.failed:
+                self.late_writes.remove(late)
+            if late.done:
+                self._acknowledged(late)
         write = self.write
         if write and write.done:
             self.write = None
@@ -234,7 +235,7 @@ class History:
         self.possible[write.block].add(write.value)
 
     def flush(self):
-        """What was acknowledged before has to stay from now on."""
+        """Flush as the guest: acknowledged writes have to be safe then."""
         try:
             self.guest.kernel.flush(self.path)
         except (machine.Wait, OSError):
@@ -242,7 +243,7 @@ class History:
         self.possible = [{value} for value in self.last]
 
     def read(self, block):
-        """What the guest reads has to be what it wrote."""
+        """Read as the guest, and compare with the acknowledged writes."""
         try:
             value = self.guest.kernel.read(self.path, block)
         except (machine.Wait, OSError):
@@ -251,14 +252,14 @@ class History:
             raise Violation('block %d is read as %s instead of %s' % (
                 block, value, self.last[block]))
 
-    # What users do
+    # Users
 
     def home(self):
         row = self.cloud.row(self.volume_id)
         return self.cloud.by_host[records.backend_of(row)]
 
     def attach(self, node, fault=None):
-        """Attach the volume; the guest starts there, or may move there."""
+        """Attach the volume; the guest starts there, or can migrate there."""
         record = self.cloud.database.attach(self.cloud.new_id(),
                                             self.volume_id)
         self.attached[node] = record
@@ -272,7 +273,7 @@ class History:
         record.path = path
 
     def connect(self, node, fault=None):
-        """Ask the volume's home for a path on a node; None if refused."""
+        """Request the volume's path on a node; returns None if refused."""
         home, paths = self.home(), []
         if home.down:
             return None
@@ -286,16 +287,16 @@ class History:
         return paths[0] if paths else None
 
     def drop(self, node):
-        """Nova gives an attachment up that could not be made."""
+        """Delete the record of an attachment, as Nova does after a failure."""
         self.cloud.database.attachments.pop(self.attached.pop(node).id)
 
     def move_guest(self, node):
-        """The guest goes on at the other node; here it is paused."""
+        """Continue the guest on another node; it is paused on the old one."""
         self.old_guest = self.guest, self.path
         self.open(node, self.attached[node].path)
 
     def detach(self, node, fault=None):
-        """Delete an attachment; its guest has let go, or must now."""
+        """Delete an attachment; its guest is stopped if it still runs."""
         if self.guest is node:
             self.stop_guest()
         elif self.old_guest and self.old_guest[0] is node:
@@ -325,33 +326,33 @@ class History:
     # The end
 
     def converge(self):
-        """Everything is well again: all goes on, and nothing is left."""
-        self.mend()
-        self._go_on()
-        if self.write or self.ghosts:
-            raise Violation('a write waits although all is well')
+        """End all faults; check that moves complete without leftovers."""
+        self.end_faults()
+        self._settle()
+        if self.write or self.late_writes:
+            raise Violation('a write is pending although all faults ended')
         for node in list(self.attached):
             self.detach(node)
-        self._go_on()
+        self._settle()
         left = self.cloud.leftovers()
         if left:
             raise Violation('left over: %s' % '; '.join(left))
         self.check()
         self._use()
 
-    def mend(self):
-        """Let all that has failed work again."""
+    def end_faults(self):
+        """Repair the metadata disks, and start all nodes."""
         for node in self.nodes:
             node.kernel.metadata_fails = False
             if node.kernel.sick():
-                # A clone whose metadata has failed needs a new start.
+                # A clone whose metadata has failed needs a reboot.
                 self.cut_power(node)
         for node in self.nodes:
             if node.down:
                 self.start(node)
 
     def _use(self):
-        """A new guest can do all that a guest can do."""
+        """Check that a new guest can use the volume."""
         node = self.nodes[self.number % len(self.nodes)]
         self.attach(node)
         if self.guest is not node:
@@ -364,10 +365,10 @@ class History:
                              for back in reversed(range(machine.LENGTH))]:
             raise Violation('writes fail: %s' % self.possible)
         self.detach(self.guest)
-        self._go_on()
+        self._settle()
 
     def delete(self):
-        """Delete the volume; nothing at all is left."""
+        """Delete the volume, and check that there is no leftover."""
         home, row = self.home(), self.cloud.row(self.volume_id)
         self.cloud.steps.observe = lambda: None
         with self.cloud.on(home):
@@ -378,15 +379,16 @@ class History:
         if left:
             raise Violation('left over: %s' % '; '.join(left))
 
-    def _is_quiet(self):
-        """Whether nobody has anything to do for any move."""
+    def _is_idle(self):
+        """Return whether no move is unfinished."""
         return not (self.cloud.placeholders() or any(
             node.clones() or node.target.exports or node.kernel.disks
             for node in self.nodes))
 
-    def _go_on(self):
+    def _settle(self):
+        """Run hydrations and watchers until no move is unfinished."""
         for _ in range(6):
-            if not self.write and not self.ghosts and self._is_quiet():
+            if not self.write and not self.late_writes and self._is_idle():
                 break
             for node in self.nodes:
                 for region in range(machine.REGIONS):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel whose disks and clones have content, and can lose it.
+"""A simulated kernel whose disks and clones have content, and can lose it.
 
-A volume has two regions of two blocks each. A disk remembers what it holds
-now and what it would hold after a power cut; the same for the bitmap of a
-clone, which says what is hydrated. As in dm-clone, a region's bit is set
-after its copy, and a switchover makes the data safe before the bitmap.
+A volume has two regions of two blocks each. A disk has its present content
+and its content after a power cut, and so has the metadata of a clone, which
+records the hydrated regions. As in dm-clone, a region's bit is set after its
+copy, and a commit makes the data safe before the metadata.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ LENGTH = REGIONS * BLOCKS
 
 
 class Disk:
-    """What is on a logical volume, block by block."""
+    """The blocks of a logical volume."""
 
     def __init__(self, content):
         self.now = list(content)
@@ -31,7 +31,7 @@ class Disk:
 
 
 class Bitmap(dict):
-    """The hydrated regions, beside what all pretended kernels know."""
+    """The hydrated regions, and the count that the base class uses."""
 
     def __init__(self):
         super().__init__(hydrated=0)
@@ -50,17 +50,17 @@ class Bitmap(dict):
 
 
 class Write:
-    """A guest's, which may have to wait."""
+    """A write of a guest, which may have to wait."""
 
     def __init__(self, path, block, value):
         self.path, self.block, self.value = path, block, value
         self.done = self.failed = False
-        #: The region as it was when the copy for this write was made.
+        #: The region's content when it was copied for this write.
         self.copied = None
 
 
 class Clone(kernel.Clone):
-    """One that counts the writes that wait."""
+    """A clone that counts its pending writes."""
 
     def __init__(self, bitmap, length, region):
         self.writes = []
@@ -79,7 +79,7 @@ class Clone(kernel.Clone):
 
 
 class Wait(Exception):
-    """A request would wait."""
+    """A request that would have to wait."""
 
 
 def _io_error(why):
@@ -87,20 +87,20 @@ def _io_error(why):
 
 
 class Kernel(kernel.Kernel):
-    """One node's."""
+    """The kernel of one node."""
 
     cloud = None
 
     def __init__(self, *args):
         super().__init__(*args)
-        #: The next commit of changed metadata fails, silently.
+        #: Whether commits of changed metadata fail silently.
         self.metadata_fails = False
-        #: Called when what was not safe is gone.
+        #: Called after unflushed metadata was lost.
         self.forgotten = lambda: None
         self._junk = 0
 
     def writable(self, path):
-        """Whether a write to a handle would be acknowledged."""
+        """Return whether a write to a handle would be acknowledged."""
         device = self.get(path)
         if device is None or device.sealed or device.read_only:
             return False
@@ -108,14 +108,14 @@ class Kernel(kernel.Kernel):
             device.table[0].paths()[1]).suspended)
 
     def sick(self):
-        """Whether the metadata of a clone has failed."""
+        """Return whether the metadata of a clone has failed."""
         return any(device.clone and device.clone.mode != 'rw'
                    for device in self.devices.values())
 
     # Content
 
     def disk(self, path):
-        """Return what is on a logical volume; new ones hold old blocks."""
+        """Return a logical volume's disk; a new one has arbitrary content."""
         volume = self.lvm.volumes[path]
         if 'disk' not in volume:
             self._junk += 1
@@ -123,7 +123,7 @@ class Kernel(kernel.Kernel):
         return volume['disk']
 
     def copy_disk(self, path, copy):
-        """Let a snapshot hold what its origin does at this moment."""
+        """Copy the present content of an origin to its snapshot."""
         self.disk(copy).now = list(self.disk(path).now)
 
     def bottom(self, device):
@@ -132,7 +132,7 @@ class Kernel(kernel.Kernel):
                     if segment.kind == 'linear')
 
     def read(self, path, block):
-        """Read a block through whatever lies below.
+        """Read a block through the devices below.
 
         :raises: Wait, OSError
         """
@@ -166,7 +166,7 @@ class Kernel(kernel.Kernel):
         return write
 
     def _put(self, path, blocks):
-        """Write to what lies at the bottom of linear devices."""
+        """Write to the disk below a chain of linear devices."""
         device = self.get(path)
         while device is not None:
             if device.suspended:
@@ -188,14 +188,15 @@ class Kernel(kernel.Kernel):
             device.parked.clear()
             for write in list(device.clone.writes if device.clone else ()):
                 try:
-                    self._go_on(device, write)
+                    self._apply(device, write)
                 except Wait:
                     pass
                 except OSError:
                     write.failed = True
                     device.clone.writes.remove(write)
 
-    def _go_on(self, device, write):
+    def _apply(self, device, write):
+        """Do a write on a clone, with the copy that it needs."""
         clone = device.clone
         if clone.mode != 'rw':
             raise _io_error('metadata')
@@ -220,7 +221,7 @@ class Kernel(kernel.Kernel):
                 range(region * BLOCKS, (region + 1) * BLOCKS)}
 
     def copy(self, name, region):
-        """Let a clone's background copy do one region."""
+        """Hydrate one region of a clone."""
         device = self.devices[name]
         metadata, gate, source = device.table[0].paths()
         if region in device.clone.bitmap.now or device.clone.mode != 'rw':
@@ -229,12 +230,12 @@ class Kernel(kernel.Kernel):
         device.clone.bitmap.add(region)
 
     def commit(self, device):
-        """Make a clone's changes safe: the data, then the bitmap."""
+        """Commit a clone's changes: the data, then the metadata."""
         bitmap = device.clone.bitmap
         if bitmap.now == bitmap.safe and device.clone.mode == 'rw':
             self._flush(device.table[0].paths()[1])
         elif self.metadata_fails or device.clone.mode != 'rw':
-            # dm-clone reads the bitmap from its disk again
+            # dm-clone reads the metadata from its disk again
             # (__abort_transaction in drivers/md/dm-clone-target.c).
             device.clone.mode = 'ro'
             bitmap.cut_power()
@@ -245,7 +246,7 @@ class Kernel(kernel.Kernel):
             bitmap.flush()
 
     def flush(self, path):
-        """A guest's flush.
+        """Flush a device, as a guest does.
 
         :raises: Wait, OSError
         """
@@ -268,7 +269,7 @@ class Kernel(kernel.Kernel):
             device = self.get(path)
         self.disk(path).flush()
 
-    # What differs from a kernel without content
+    # Overrides of the kernel without content
 
     def zero_start(self, path, length):
         super().zero_start(path, length)
@@ -296,9 +297,9 @@ class Kernel(kernel.Kernel):
             bitmap.cut_power()
 
     def _switch(self, device, segments):
-        # From a clone to a linear table, for example.
+        # Such as from a clone to a linear table.
         device.switched, device.flushed = bool(device.table), False
-        # What waits for a suspended device goes to its next table.
+        # Requests to a suspended device go to its next table.
         device.parked = device.clone.writes if device.clone else []
         super()._switch(device, segments)
         if device.clone:

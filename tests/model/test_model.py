@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random lives of a volume, cut off anywhere, on a pretended world."""
+"""Random histories of a volume on simulated nodes, with random faults."""
 
 import contextlib
 import logging
@@ -28,8 +28,8 @@ SETTINGS = hypothesis.settings(
     suppress_health_check=list(hypothesis.HealthCheck))
 
 
-class Life(stateful.RuleBasedStateMachine):
-    """What can happen to a volume."""
+class Rules(stateful.RuleBasedStateMachine):
+    """The actions of which random histories consist."""
 
     HISTORY = history.History
 
@@ -42,7 +42,7 @@ class Life(stateful.RuleBasedStateMachine):
         self.plant(self._stack)
 
     def plant(self, stack):
-        """Patch the driver; for tests of the model itself."""
+        """Patch the driver; used by tests of the model."""
 
     def teardown(self):
         try:
@@ -77,7 +77,7 @@ class Life(stateful.RuleBasedStateMachine):
     @stateful.rule()
     def move_guest(self):
         old, node = self.history.attached
-        # A migration back would be an attachment of its own.
+        # A migration back needs another attachment.
         path = self.history.attached[node].path
         if old is self.history.guest and node.kernel.get(path):
             self.history.move_guest(node)
@@ -119,7 +119,7 @@ class Life(stateful.RuleBasedStateMachine):
         node.clones() for node in self.history.nodes))
     @stateful.rule(number=NODES, fails=strategies.booleans(), fault=FAULTS)
     def finish(self, number, fails, fault):
-        """All is copied; perhaps the bitmap's disk fails just then."""
+        """Hydrate everything; the metadata disk may fail at that moment."""
         self.hydrate(number, (0, 1))
         self.metadata_disk(number, fails)
         self.look(number, fault)
@@ -142,14 +142,14 @@ class Life(stateful.RuleBasedStateMachine):
             self.history.start(self.node(number), fault)
 
 
-class HandsLife(Life):
-    """One with operators, lost answers, and databases that lag behind."""
+class HandsRules(Rules):
+    """Additional actions: operators, lost answers, lagging databases."""
 
     HISTORY = hands.History
 
     @stateful.initialize(number=NODES, leaks=strategies.booleans())
     def is_used(self, number, leaks):
-        """A guest runs, whose attachment was asked for twice, perhaps."""
+        """Start a guest, perhaps with a second record of its attachment."""
         self.history.attach(self.node(number))
         if leaks:
             self.history.leak(self.node(number), named=True)
@@ -215,14 +215,14 @@ class HandsLife(Life):
         self.history.delete_leaked(fault)
 
 
-class ForgetfulLife(Life):
-    """One whose database is put back to an older one."""
+class ForgetfulRules(Rules):
+    """Additional actions: the database is restored to an older state."""
 
     HISTORY = forgetful.History
 
     @stateful.initialize(number=NODES)
     def has_moved(self, number):
-        """There is something to forget, most times."""
+        """Attach the volume, which creates rows that can be lost."""
         self.history.attach(self.node(number))
 
     @stateful.precondition(lambda self: self.history.newest is None and
@@ -239,7 +239,7 @@ class ForgetfulLife(Life):
 
 
 class ModelTestCase(testtools.TestCase):
-    """A test in which the driver has much to complain of."""
+    """A test without the driver's log, which would be long."""
 
     def setUp(self):
         super().setUp()
@@ -247,33 +247,33 @@ class ModelTestCase(testtools.TestCase):
         self.addCleanup(logging.disable, logging.NOTSET)
 
 
-class Lives:
-    """Some lives: a class of tests is what can run beside another.
+class Histories:
+    """Run some random histories.
 
-    The seeds are fixed: what fails in one place fails in all. Others find
-    other lives.
+    Several classes of tests can run in parallel. The seeds are fixed, so that
+    failures can be reproduced; another seed gives other histories.
     """
 
-    LIFE, SEED, NUMBER = Life, None, SETTINGS.max_examples
+    RULES, SEED, NUMBER = Rules, None, SETTINGS.max_examples
 
-    def test_lives(self):
-        seeded = hypothesis.seed(self.SEED)(type('Life', (self.LIFE,), {}))
+    def test_histories(self):
+        seeded = hypothesis.seed(self.SEED)(type('Rules', (self.RULES,), {}))
         stateful.run_state_machine_as_test(
             seeded, settings=hypothesis.settings(SETTINGS,
                                                  max_examples=self.NUMBER))
 
 
-class FirstHalfTestCase(Lives, ModelTestCase):
+class FirstHalfTestCase(Histories, ModelTestCase):
     SEED = 1
 
 
-class SecondHalfTestCase(Lives, ModelTestCase):
+class SecondHalfTestCase(Histories, ModelTestCase):
     SEED = 2
 
 
-class HandsTestCase(Lives, ModelTestCase):
-    LIFE, SEED, NUMBER = HandsLife, 3, 1000
+class HandsTestCase(Histories, ModelTestCase):
+    RULES, SEED, NUMBER = HandsRules, 3, 1000
 
 
-class ForgetfulTestCase(Lives, ModelTestCase):
-    LIFE, SEED, NUMBER = ForgetfulLife, 4, 1000
+class ForgetfulTestCase(Histories, ModelTestCase):
+    RULES, SEED, NUMBER = ForgetfulRules, 4, 1000

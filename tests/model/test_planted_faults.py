@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model finds what it is there for: each of these drivers has a fault.
+"""The model detects faults that are planted into the driver.
 
-A fault that is not found any more means that the model has gone blind.
+If a fault is not detected, the model has lost a check.
 """
 
 import dataclasses
@@ -123,15 +123,15 @@ def _end_with_any_attachment(self, context, volume, connector):
     return True
 
 
-#: {what: (what is replaced, by what, what the model says)}; where several
-#: functions hold the same line, all are replaced.
+#: {fault: (replaced functions, replacement, text of the violation)}; if
+#: several functions guard against a fault, all are replaced.
 FAULTS = {
     'load before suspend':
         ('node.devices.LocalVolume.make_linear', _load_before_suspend,
          'loaded over a live clone'),
     'linear table after a suspend whose commit failed':
         ('node.devices.LocalVolume.make_linear', _linear_after_a_failed_commit,
-         'its bitmap not safe'),
+         'its metadata is not safe'),
     'switch of identities in two transactions':
         ('move.records.switch_over', _two_transactions, 'is not on'),
     'hydration before the old writer is gone':
@@ -153,7 +153,7 @@ FAULTS = {
         ('node.devices.LocalVolume.ensure_linear', _read_only, 'refuse'),
 }
 
-#: The same, to be found in a life with operators and lost answers.
+#: Faults that are detected in histories with operators and lost answers.
 FAULTS_WITH_HANDS = {
     'placeholder recognised by its status':
         ('move.records.placeholder', _placeholder_by_status,
@@ -166,7 +166,7 @@ FAULTS_WITH_HANDS = {
          'refuses the writes of the guest'),
 }
 
-#: The same, to be found in a life whose database is put back to an older one.
+#: Faults that are detected in histories with a restored database.
 FAULTS_OF_MEMORY = {
     'sealed source that can be written after a reboot':
         ('move.recovery.Recovery._recover', _recover_sealed,
@@ -183,30 +183,30 @@ FAULTS_OF_MEMORY = {
 
 @ddt.ddt
 class PlantedFaultsTestCase(test_model.ModelTestCase):
-    """Each is found within some thousand lives."""
+    """Each fault is detected within some thousand histories."""
 
     @ddt.data(*FAULTS)
     def test_is_found(self, name):
-        self._find(test_model.Life, *FAULTS[name])
+        self._find(test_model.Rules, *FAULTS[name])
 
     @ddt.data(*FAULTS_WITH_HANDS)
     def test_is_found_with_hands(self, name):
-        self._find(test_model.HandsLife, *FAULTS_WITH_HANDS[name])
+        self._find(test_model.HandsRules, *FAULTS_WITH_HANDS[name])
 
     @ddt.data(*FAULTS_OF_MEMORY)
     def test_is_found_by_its_memory(self, name):
-        self._find(test_model.ForgetfulLife, *FAULTS_OF_MEMORY[name])
+        self._find(test_model.ForgetfulRules, *FAULTS_OF_MEMORY[name])
 
-    def _find(self, life, path, fault, said):
+    def _find(self, rules, path, fault, said):
         @hypothesis.seed(1)
-        class Life(life):
+        class Rules(rules):
             def plant(self, stack):
                 for each in path.split():
                     stack.enter_context(mock.patch('dmclone_driver.' + each,
                                                    new=fault))
 
         violation = self.assertRaises(
-            history.Violation, stateful.run_state_machine_as_test, Life,
+            history.Violation, stateful.run_state_machine_as_test, Rules,
             settings=hypothesis.settings(
                 test_model.SETTINGS, max_examples=5000,
                 phases=[hypothesis.Phase.generate]))

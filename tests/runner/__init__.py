@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/test: runs sets of tests, and counts.
+"""tools/test: run sets of tests, and count their results.
 
-Starts with nothing but the system's own Python, and installs the rest.
+Needs only the system's Python, and installs everything else.
 """

@@ -15,30 +15,30 @@ from tests.runner import sets
 _USAGE = """\
 usage: tools/test [--all | SET ...]
 
-Runs the project's tests, on a fresh machine too: what is missing is installed
-first, which needs root and nothing but the registries of Debian and Python.
+Runs the project's tests, also on a new machine: missing programs are installed
+first, which needs root and the registries of Debian and Python.
 
 %s
-Without a set, those marked with * run, in this order; with --all, all. A set
-that fails does not stop the next. The last line counts: "N passed, N
+Without a set, the sets marked with * run, in this order; with --all, all sets.
+If a set fails the next one runs all the same. The last line is "N passed, N
 failed[, N skipped]".
 
 Environment:
-  DMCLONE_LAB_CACHE   where what was installed is kept
+  DMCLONE_LAB_CACHE   folder of the installed programs
                       (/var/cache/dmclone-lab)
-  DMCLONE_TEST_LOGS   where the laboratory's logs go after a failure
+  DMCLONE_TEST_LOGS   folder of the laboratory's logs after a failure
                       (test-logs in the checkout)
   DMCLONE_SOAK_SECONDS, DMCLONE_SOAK_SEED
-                      how long soak takes (1800, or 120 where it is not
-                      named), and what it does (1)
+                      duration of soak (1800, or 120 if it is not named),
+                      and seed of its actions (1)
   DMCLONE_<SET>_TIMEOUT
-                      seconds until a set is given up:
+                      seconds until a set is stopped and counted as failed:
 %s
 """
 
 
 def usage():
-    """Return what --help prints."""
+    """Return the text of --help."""
     return _USAGE % (
         '\n'.join('%s %-11s %s' % (
             '*' if each.usual else ' ', each.name,
@@ -49,21 +49,21 @@ def usage():
 
 
 def _version():
-    """The version for pbr, which does not accept it without history."""
+    """Return the version for pbr, which cannot find it without git."""
     parser = configparser.ConfigParser()
     parser.read(paths.CHECKOUT / 'setup.cfg')
     return parser.get('metadata', 'version', fallback='0.0.1')
 
 
 def set_environment(named):
-    """Set the variables that programs of this run see.
+    """Set the environment of the programs of this run.
 
     :param named: whether the caller has named sets
     """
     os.environ.update(PIP_ROOT_USER_ACTION='ignore',
                       PIP_DISABLE_PIP_VERSION_CHECK='1',
                       DMCLONE_TEST_LOGS=str(programs.logs_folder()))
-    # An archive, or another user's checkout.
+    # Fails in an archive, or in another user's checkout.
     history = subprocess.run(
         ['git', 'rev-parse', '-q', '--verify', 'HEAD'],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -80,7 +80,7 @@ def _leave(number, frame):
 
 
 def listen():
-    """End orderly on signals, except those that the caller ignores."""
+    """Exit with cleanup on signals, except those that the caller ignores."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _leave)

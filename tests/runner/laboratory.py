@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The laboratory that sets share: one that is up, or one of the run's own."""
+"""The laboratory that sets share: one that is up, or one of this run."""
 
 import signal
 import subprocess
@@ -16,7 +16,7 @@ _LAB = paths.CHECKOUT / 'tools/lab'
 
 
 def _words(wanted):
-    """The options of `tools/lab up` for some settings."""
+    """Yield the options of `tools/lab up` for some settings."""
     for name, value in wanted.items():
         yield '--' + name
         if value is not True:
@@ -24,7 +24,7 @@ def _words(wanted):
 
 
 class Laboratory:
-    """One that was up already is used, and left up."""
+    """The shared laboratory; if it was up already it is left up."""
 
     def __init__(self):
         #: Whether this run has started it.
@@ -32,20 +32,20 @@ class Laboratory:
         self._wanted = {}
 
     def need(self, wanted):
-        """Have a laboratory with some settings.
+        """Ensure that a laboratory with some settings is up.
 
-        :raises LabError: if there is none, and none can be had
+        :raises LabError: if that is not possible
         """
         if not network.exists():
             self._bring_up(wanted)
         elif not self._is_well():
-            raise errors.LabError('the one that is up is not well, see '
+            raise errors.LabError('the one that is up is not healthy, see '
                                   '`tools/lab status`; `tools/lab down` '
                                   'takes it down')
         elif not self.ours:
             self._check(wanted)
         elif wanted and wanted != self._wanted:
-            # Any does for a set that asks for nothing.
+            # A set without settings can use any laboratory.
             programs.say('taking the laboratory down for one with %s'
                          % ' '.join(_words(wanted)))
             programs.quietly([_LAB, 'down'])
@@ -64,11 +64,11 @@ class Laboratory:
             if wanted.get(name, getattr(there, name)) != getattr(there, name):
                 raise errors.LabError(
                     "the one that is up has no %s: take it down with "
-                    "`tools/lab down`, and run this again" % what)
+                    "`tools/lab down`, and run the set again" % what)
 
     def _bring_up(self, wanted):
         programs.say('bringing the laboratory up')
-        # Half of it is taken down at the end, too.
+        # A laboratory that is partly up is taken down at the end, too.
         self.ours, self._wanted = True, wanted
         with programs.started([_LAB, 'up', *_words(wanted)]) as up:
             up.wait()
@@ -76,7 +76,7 @@ class Laboratory:
             raise errors.LabError('it could not be brought up')
 
     def leave(self):
-        """Take down what this run has brought up, undisturbed by signals."""
+        """Take down this run's laboratory, with signals ignored."""
         if not self.ours:
             return
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -86,7 +86,7 @@ class Laboratory:
         self.ours = False
 
     def keep_logs(self, folder, name):
-        """Copy the laboratory's logs into a folder of their own."""
+        """Copy the laboratory's logs into a new folder."""
         place = folder / (name + time.strftime('-%Y%m%dT%H%M%SZ',
                                                time.gmtime()))
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that a run starts: none outlives it, and some have their time."""
+"""Programs of a run: all end with it, and some have a time limit."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ import time
 
 from lab import paths
 
-# Seconds that a program has to end when it is asked to, as with timeout -k.
+# Seconds between SIGTERM and SIGKILL, as with timeout -k.
 PATIENCE = 30
 
 
@@ -20,14 +20,14 @@ def say(text):
 
 
 def logs_folder():
-    """Return where logs go after a failure."""
+    """Return the folder of logs after a failure."""
     return pathlib.Path(os.environ.get('DMCLONE_TEST_LOGS')
                         or paths.CHECKOUT / 'test-logs')
 
 
 @contextlib.contextmanager
 def started(argv, stdin=subprocess.DEVNULL, **kwargs):
-    """Start a program with a session of its own; it ends with the block."""
+    """Start a program in its own session; it is ended with the block."""
     process = subprocess.Popen([str(each) for each in argv], stdin=stdin,
                                cwd=paths.CHECKOUT, start_new_session=True,
                                **kwargs)
@@ -38,7 +38,7 @@ def started(argv, stdin=subprocess.DEVNULL, **kwargs):
 
 
 def end(process):
-    """End a program that still runs, and what it has started."""
+    """End a program and the processes of its session."""
     if process.poll() is not None:
         return
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -48,9 +48,9 @@ def end(process):
 
 
 def _wait_gone(process):
-    """Wait for a program and what it has started, but not for long.
+    """Wait for the processes of a session, up to PATIENCE.
 
-    :raises ProcessLookupError: if there is nothing to wait for
+    :raises ProcessLookupError: if all have ended
     """
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
@@ -60,7 +60,7 @@ def _wait_gone(process):
 
 
 def quietly(argv):
-    """Run a program; print what it has said if it fails."""
+    """Run a program; print its output only if it fails."""
     with started(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                  text=True) as program:
         said, _ = program.communicate()
@@ -69,6 +69,6 @@ def quietly(argv):
 
 
 def code_of(process):
-    """Return a program's exit code as a shell gives it."""
+    """Return a program's exit code as in a shell."""
     return 128 - process.returncode if process.returncode < 0 else \
         process.returncode

@@ -18,7 +18,7 @@ from tests.runner import programs
 
 
 class Run:
-    """The counts of a run, and what its sets share."""
+    """The counts of a run, and the laboratory of its sets."""
 
     def __init__(self, tools=venv.TOOLS / 'bin'):
         self.passed = self.failed = self.skipped = 0
@@ -27,7 +27,10 @@ class Run:
 
     @staticmethod
     def install():
-        """Install what runs and counts tests; returns whether that worked."""
+        """Install the programs that run and count tests.
+
+        :returns: whether that succeeded
+        """
         try:
             setup.tools()
         except (errors.LabError, OSError) as error:
@@ -36,7 +39,7 @@ class Run:
         return True
 
     def run(self, chosen):
-        """Run sets, one after the other, whatever becomes of each."""
+        """Run sets, one after the other, also after a failure."""
         for each in chosen:
             programs.say(each.name)
             begin = time.monotonic()
@@ -51,13 +54,13 @@ class Run:
     # Counts
 
     def count(self, passed, failed, skipped=0):
-        """Add what a set has counted."""
+        """Add the counts of a set."""
         self.passed += passed
         self.failed += failed
         self.skipped += skipped
 
     def give_up(self, name, why):
-        """Count a set that could not run, or ran nothing, as a failure."""
+        """Count a failure for a set that could not run, or ran no test."""
         programs.say('%s: %s' % (name, why))
         self.count(0, 1)
 
@@ -67,7 +70,7 @@ class Run:
         return text + (', %d skipped' % self.skipped if self.skipped else '')
 
     def take_counts(self, name, path, code):
-        """Add what tools/results wrote, if that can be the whole truth."""
+        """Add the counts of tools/results, and check their plausibility."""
         words = path.read_text().split() if path.exists() else []
         if not words:
             self.give_up(name, 'did not run (code %d)' % code)
@@ -91,25 +94,25 @@ class Run:
 
     @contextlib.contextmanager
     def counted(self, argv, *arguments, **kwargs):
-        """Start a program, and tools/results for the stream that it writes.
+        """Start a program, and tools/results for its stream.
 
         :param arguments: of tools/results
-        :returns: both of them
+        :returns: context of both processes
         """
         output, stream = os.pipe()
         with programs.started(argv, stdout=stream, **kwargs) as program, \
                 programs.started(
                     [self.tools / 'python', 'tools/results', *arguments],
                     stdin=output) as reader:
-            # Theirs alone, so that each notices the other's end.
+            # Closed here, so that each process notices the other's end.
             os.close(stream)
             os.close(output)
             yield program, reader
 
     def stream(self, name, argv, seconds, **more):
-        """Run a program that writes a subunit stream; show and count it.
+        """Run a program that writes a subunit stream; print and count it.
 
-        :param seconds: until it is given up
+        :param seconds: time limit
         :param more: variables of its environment
         """
         with tempfile.TemporaryDirectory() as folder:
@@ -127,7 +130,7 @@ class Run:
             self.take_counts(name, counts, programs.code_of(tests))
 
     def in_lab(self, name, wanted, argv, seconds, **more):
-        """Do the same in a laboratory; keep its logs after a failure.
+        """Run stream() in a laboratory; keep its logs after a failure.
 
         :param wanted: the settings that the laboratory must have
         :returns: whether there is a laboratory

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sets of tests: what each runs, what it needs, how long it may take."""
+"""The sets of tests: their commands, laboratories and time limits."""
 
 import dataclasses
 import os
@@ -38,7 +38,7 @@ def _style(run, chosen):
 
 
 def _in_tox(run, chosen):
-    """Run the tests of a folder without a laboratory, and count them."""
+    """Run and count the tests of a folder, without a laboratory."""
     newest = paths.CHECKOUT / '.stestr/next-stream'
 
     def stream():
@@ -58,10 +58,10 @@ def _in_tox(run, chosen):
 
 
 def _on_node(run, chosen):
-    """Run the tests of a folder on a node, without its own service.
+    """Run the tests of a folder on a node, with cinder-volume stopped.
 
-    The service would look after the tests' clones, too. The node sees the
-    checkout and the environment at the same places.
+    The service would handle the tests' clones, too. The node has the checkout
+    and the environment at the same paths.
     """
     there_is_one = run.in_lab(chosen.name, chosen.lab, [
         'tools/lab', 'run', 'node1',
@@ -76,9 +76,9 @@ def _on_node(run, chosen):
 
 
 def _scenarios(run, chosen, seconds=None, **more):
-    """Run a folder's tests against the services of a laboratory.
+    """Run a folder's tests with the services of a laboratory.
 
-    :param seconds: until they are given up, if not as the table says
+    :param seconds: time limit, if not that of the table
     :param more: variables of their environment
     """
     run.in_lab(chosen.name, chosen.lab, [
@@ -88,19 +88,19 @@ def _scenarios(run, chosen, seconds=None, **more):
 
 
 def _soak(run, chosen, seconds=None):
-    """Run the random lives for some time."""
+    """Run random histories for some time."""
     seconds = seconds or int(os.environ['DMCLONE_SOAK_SECONDS'])
     _scenarios(run, chosen, seconds + 1800, DMCLONE_SOAK_SECONDS=str(seconds))
 
 
 def _etcd(run, chosen):
-    """Run the stories with etcd, then random lives with it."""
+    """Run the tests with etcd, then random histories with it."""
     _scenarios(run, chosen)
     _soak(run, dataclasses.replace(NAMED['soak'], lab=chosen.lab), 120)
 
 
 def _with_table(run, chosen):
-    """Run scenarios that keep what they find, then print a table of it."""
+    """Run scenarios that save results, then print a table of these."""
     variable, name = chosen.keeps
     folder = programs.logs_folder() / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -116,20 +116,19 @@ class Set:
 
     name: str
     about: str
-    #: Called with the run and the set.
+    #: The function that runs the set, called with the run and the set.
     run: typing.Callable
-    #: Runs where no set is named.
+    #: Whether it runs if no set is named.
     usual: bool = False
-    #: The settings of the laboratory that it needs; empty: any will do.
+    #: The settings of the laboratory that it needs; if empty, any.
     lab: dict = None
-    #: Seconds until it is given up, unless DMCLONE_<NAME>_TIMEOUT says
-    #: something else.
+    #: Time limit in seconds, unless DMCLONE_<NAME>_TIMEOUT is set.
     seconds: int = None
-    #: Under tests, if its name is another.
+    #: Its folder under tests, if that has another name.
     where: str = None
-    #: How stestr chooses from that folder.
+    #: The arguments with which stestr selects tests of that folder.
     choice: tuple = ()
-    #: A variable and the folder that it names, for what the set finds.
+    #: A variable and the folder that it names, for the set's results.
     keeps: tuple = None
 
     @property
@@ -141,39 +140,39 @@ class Set:
         return 'DMCLONE_%s_TIMEOUT' % self.name.upper()
 
     def timeout(self):
-        """Return the seconds until the set is given up."""
+        """Return the time limit in seconds."""
         return int(os.environ.get(self.timeout_name) or self.seconds)
 
 
 SETS = (
-    Set('style', 'checks of form; each counts as one test', _style,
+    Set('style', 'checks of style; each counts as one test', _style,
         usual=True),
     Set('unit', "the driver's code without any device", _in_tox, usual=True),
-    Set('model', 'random lives of a volume on a pretended world, cut off\n'
-        'anywhere: ten thousand of them', _in_tox, usual=True),
+    Set('model', 'ten thousand random histories of a volume on simulated\n'
+        'nodes, with random faults', _in_tox, usual=True),
     Set('functional', "the driver's device code on a real kernel, in a node "
         'of\nthe laboratory', _on_node, usual=True, lab={}, seconds=1200),
     Set('e2e', 'real OpenStack services on several nodes of the laboratory',
         _scenarios, usual=True, lab={}, seconds=3900, where='scenarios',
         choice=('--exclude-regex', r'\[.*(nova|slow)')),
-    Set('soak', 'random lives of volumes on three nodes whose services and\n'
-        'power go at random', _soak, usual=True, lab={'nodes': 3}),
-    Set('live', 'real instances there, with Nova, libvirt and QEMU: half an\n'
+    Set('soak', 'random histories of volumes on three nodes, with randomly\n'
+        'killed services and power cuts', _soak, usual=True, lab={'nodes': 3}),
+    Set('live', 'real instances, with Nova, libvirt and QEMU: half an\n'
         'hour', _scenarios, lab={'nova': True}, seconds=3600,
         where='scenarios',
         choice=('--exclude-regex', r'\[.*slow', r'\[.*nova')),
-    Set('long', 'what takes minutes each, mostly to wait or to boot',
+    Set('long', 'tests that take minutes each, mostly to wait or to boot',
         _scenarios, lab={'nova': True}, seconds=7200, where='scenarios',
         choice=(r'\[.*slow',)),
     Set('admin', "Cinder's own commands on volumes that are moving, and a\n"
-        'database that was put back; ends with a table of the former',
+        'restored database; ends with a table of the former',
         _with_table, lab={}, seconds=5400,
         keeps=('DMCLONE_ADMIN_OUTCOMES', 'admin-outcomes')),
-    Set('etcd', 'stories with etcd as what keeps the locks, away in the\n'
-        'middle of moves, and two minutes of soak', _etcd,
+    Set('etcd', 'moves with etcd as the store of the locks, which fails in\n'
+        'the middle of moves, and two minutes of soak', _etcd,
         lab={'nodes': 3, 'coordination': 'etcd'}, seconds=2400),
-    Set('crash', 'each step of each flow, cut off in eight ways: more than '
-        'two\nhours; ends with a table of the seconds until all was well',
+    Set('crash', 'each step of each flow, interrupted in eight ways: more '
+        'than\ntwo hours; ends with a table of the seconds to converge',
         _with_table, lab={}, seconds=10800,
         keeps=('DMCLONE_CRASH_TIMES', 'crash-times')))
 
@@ -181,7 +180,7 @@ NAMED = {each.name: each for each in SETS}
 
 
 def choose(words):
-    """Return the sets that a command line names, None if it is wrong."""
+    """Return the sets that a command line names, None if it is invalid."""
     if not words:
         return [each for each in SETS if each.usual]
     if words == ['--all']:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Disks that fail while a volume is copied, under the real services."""
+"""Disks that fail while a volume hydrates."""
 
 import contextlib
 
@@ -13,15 +13,15 @@ from lab import wait
 from tests.scenarios.lib import base
 from tests.scenarios.lib.marks import slow
 
-#: MiB of the source where nothing can be read, of those that are compared.
+#: Offset in MiB of the unreadable part of the source.
 BAD = 30
-# Reads a table, and prints it with a hole of 64 KiB after so many sectors.
+# Replaces 64 KiB of a table with an error target.
 _HOLE = """awk -v at=%d '$3 == "linear" {
     print $1, at, $3, $4, $5
     print $1 + at, 128, "error"
     print $1 + at + 128, $2 - at - 128, $3, $4, $5 + at + 128
     next } { print }'""" % (BAD << 11)
-# Prints it as of a disk that fails each write.
+# Makes a table's disk fail each write.
 _REFUSES_WRITES = ("modprobe dm-flakey; sed -E 's/linear (\\S+ \\S+)/"
                    "flakey \\1 0 1 1 error_writes/'")
 _FAILS = "sed 's/linear .*/error/'"
@@ -31,7 +31,7 @@ _SWAP = (' | dmsetup load {0} && dmsetup suspend --noflush {0}; '
 
 @slow
 class BadDisksTest(base.E2ETest):
-    """Its user is told, and all goes on when the disk is good again."""
+    """The user gets a message; the move continues with a repaired disk."""
 
     def setUp(self):
         super().setUp()
@@ -49,7 +49,7 @@ class BadDisksTest(base.E2ETest):
 
     @contextlib.contextmanager
     def failing(self, node, device, how):
-        """Let a device fail for a while."""
+        """Make a device fail, and repair it at the end."""
         table = node.run('dmsetup table ' + device)
         node.run('dmsetup table %s | (%s)' % (device, how) +
                  _SWAP.format(device))
@@ -59,7 +59,7 @@ class BadDisksTest(base.E2ETest):
             node.run("echo '%s'" % table.strip() + _SWAP.format(device))
 
     def is_told(self):
-        """The copy comes to an end before it is over, and that is said."""
+        """Check that the stalled hydration is logged and reported."""
         self.slow.close()
         wait.until(lambda: self.user.messages(self.volume_id), 'a message',
                    180)
@@ -68,7 +68,7 @@ class BadDisksTest(base.E2ETest):
         self.assertTrue(self.placeholders(self.volume_id))
 
     def read_one(self):
-        """Return a command that reads what was written before."""
+        """Return a command that reads an earlier write."""
         return ('set -o pipefail; dd if=%s bs=4096 skip=%d count=1 '
                 'iflag=direct status=none | head -c 3' % (
                     self.path, 20 << 8))
@@ -101,9 +101,9 @@ class BadDisksTest(base.E2ETest):
 
     @contextlib.contextmanager
     def failing_metadata(self, how):
-        """Let the bitmap's disk fail; the node restarts when it is good.
+        """Make the metadata device fail; then repair it, and reboot the node.
 
-        Gives the clone's status.
+        Yields the clone's status.
         """
         device = 'cinder--volumes-' + leftovers.metadata(
             self.node).replace('-', '--')
@@ -119,7 +119,7 @@ class BadDisksTest(base.E2ETest):
         self.node.cut_power()
         self.node.start()
         self.node.wait_ready()
-        # It was not acknowledged, and may be there or not.
+        # The failed write may have reached the disk: repeat it.
         self.write(self.node, self.path, 40, 'two')
         self.slow.close()
         self.hydrated(self.volume_id, timeout=180)

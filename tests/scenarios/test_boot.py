@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers with volumes of this backend, through the `openstack` command."""
+"""Servers with volumes of this backend, with the `openstack` command."""
 
 import json
 import os
@@ -10,10 +10,10 @@ from tests.scenarios.lib import live
 
 
 class BootTest(live.LiveTest):
-    """As a user would do it."""
+    """Attaching a volume to a server, and booting from a volume."""
 
     def openstack(self, *words):
-        """Run the command as a user; returns the JSON that it prints."""
+        """Run the command as a user; returns its JSON output."""
         env = {name: value for name, value in os.environ.items()
                if not name.startswith('OS_')}
         env.update(OS_CLOUD='operator',
@@ -50,7 +50,7 @@ class BootTest(live.LiveTest):
         node = self.servers.node(server['id'])
         self.assertEqual(node, self.home(volume['id']).name)
         self.hydrated(volume['id'])
-        # A root disk moves like any other.
+        # A root disk can move, too.
         other = self.other(self.lab.nodes[node])
         self.migrate(server['id'], console, other, volume['id'])
         self.check_after_delete(server['id'], console)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node is drained: all of its volumes go to another one at once."""
+"""Draining a node: all its volumes move to another node at once."""
 
 import concurrent.futures
 import sys
@@ -10,13 +10,13 @@ from tests.scenarios.lib import base
 from tests.scenarios.lib.marks import slow
 
 VOLUMES = 20
-#: How often an attachment is asked for, as Nova's user would.
+#: Maximum of attempts of an attachment, as by a user of Nova.
 ATTEMPTS = 6
 
 
 @slow
 class DrainTest(base.SetupTest):
-    """An attempt that came too late leaves nothing that hinders the next."""
+    """An attachment that times out does not prevent the next attempt."""
 
     TO_END = 300
 
@@ -26,7 +26,7 @@ class DrainTest(base.SetupTest):
         self.new = self.other(self.old)
 
     def test_all_volumes_at_once(self):
-        # What is measured are the moves, not the copies.
+        # Small volumes, so that the moves are measured, not the hydration.
         with self.configured({
                 'volume_driver': 'tests.soak.driver.SmallVolumes'},
                 self.old, self.new):
@@ -36,7 +36,7 @@ class DrainTest(base.SetupTest):
                 self.end_volume(volume_id)
 
     def create_volumes(self):
-        """Create all volumes on the node that is drained."""
+        """Create all volumes on the node to drain."""
         service = ("UPDATE services SET disabled = %%d WHERE host = "
                    "'%s@dmclone'" % self.new.name)
         self.lab.sql(service % 1)
@@ -62,9 +62,9 @@ class DrainTest(base.SetupTest):
         self.assertEqual(before, self.checksums())
 
     def attach(self, volume_id):
-        """Attach until that works, each time anew; returns the attempts.
+        """Attach until that succeeds; returns the number of attempts.
 
-        As Nova does, records of attempts that failed are left behind.
+        Like Nova, leaves the records of failed attempts.
         """
         user, instance = user_module.User(self.lab), user_module.uuid4()
         for attempt in range(1, ATTEMPTS + 1):
@@ -80,8 +80,8 @@ class DrainTest(base.SetupTest):
             volume_id, ATTEMPTS))
 
     def say(self, tries):
-        """Print the figures: they are what a drain can be planned with."""
-        print('%d volumes to one node at once: attempts %s, seconds of an '
+        """Print the figures, with which a drain can be planned."""
+        print('%d volumes to one node at once: attempts %s, seconds per '
               'attempt %.0f to %.0f' % (
                   VOLUMES, sorted(tries), min(self.seconds),
                   max(self.seconds)), file=sys.stderr)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node is given up, and a database has forgotten where a volume is."""
+"""A lost node, and a database without the last move of a volume."""
 
 from lab.common import leftovers
 from lab.common import user as user_module
@@ -10,10 +10,10 @@ from tests.scenarios.lib.marks import slow
 
 @slow
 class LostNodeTest(base.E2ETest):
-    """A node's power is cut for good."""
+    """A node's power is cut, and an operator runs forget_node."""
 
     def bring(self, node):
-        """Return the id of a volume with data and its home on a node."""
+        """Create a filled volume with its home on a node; returns its id."""
         volume_id, home, before = self.filled_volume()
         if home is not node:
             with self.attached(volume_id, node):
@@ -45,7 +45,7 @@ class LostNodeTest(base.E2ETest):
         self.user.delete_volume(moving)
         self.user.detach(prepared['id'])
         wait.until(lambda: not self.exports(self.live),
-                   'the export of what stays to end', 90)
+                   'the export to be removed', 90)
         self.assertEqual(['volume-' + staying], leftovers.volumes(self.live))
         self.come_back()
 
@@ -60,7 +60,7 @@ class LostNodeTest(base.E2ETest):
         self.assertEqual((0, []), self.forget()[:2])
 
     def look_at_what_is_left(self, idle, moving, staying, path):
-        """What was copied can be read, and the rest gives errors at once."""
+        """Hydrated regions can be read, other reads fail at once."""
         self.assertEqual('error', self.user.volume(idle)['status'])
         for volume_id in idle, moving:
             self.assertTrue(self.user.messages(volume_id))
@@ -77,7 +77,7 @@ class LostNodeTest(base.E2ETest):
         return node.run('dmsetup ls | grep -e -export || true')
 
     def come_back(self):
-        """It keeps all that it has, and makes a device for none of it."""
+        """Start the lost node: it keeps its data, without devices."""
         self.lost.start()
         self.lost.wait_ready()
         kept = [name for name in leftovers.volumes(self.lost)
@@ -93,7 +93,7 @@ class LostNodeTest(base.E2ETest):
 
 @slow
 class ForgetfulDatabaseTest(base.HydratingTest):
-    """The database is put back to before a volume has moved."""
+    """The database is restored to the state before a volume's move."""
 
     def test_commit_is_made_again(self):
         row, = self.lab.sql(
@@ -129,7 +129,7 @@ class ForgetfulDatabaseTest(base.HydratingTest):
         self.assertEqual(expected, self.checksum(self.peer, path))
 
     def named(self, node):
-        """Return what is said about the data that a node has."""
+        """Return reconcile's line about a node's logical volume."""
         line, = [line for line in self.program(node, 'reconcile')[1]
                  if '/volume-' in line]
         return line
@@ -143,10 +143,10 @@ class ForgetfulDatabaseTest(base.HydratingTest):
 
 @slow
 class ReconcileTest(base.E2ETest):
-    """The program for what no row knows."""
+    """The command reconcile, with a deleted row."""
 
     def reconcile(self, node, *options):
-        """Return its exit code, and what it prints."""
+        """Return the command's exit code and its lines."""
         code, lines, err = self.program(node, 'reconcile', *options)
         return code, sorted(lines)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cinder's own access to volumes, and its copies, never move one."""
+"""Cinder's internal attach and its copies, which do not move a volume."""
 
 import hashlib
 
@@ -12,7 +12,7 @@ IMAGE = bytes(range(256)) * 4096 * 8
 
 
 class InternalTest(base.E2ETest):
-    """Images, and the new size of a volume."""
+    """Images, and the extension of a volume."""
 
     def _image(self):
         image = self.user.cloud.image.create_image(
@@ -27,7 +27,7 @@ class InternalTest(base.E2ETest):
         with self.attached(volume['id'], home) as path:
             self.assertEqual(hashlib.sha256(IMAGE).hexdigest(),
                              self.checksum(home, path, len(IMAGE) >> 20))
-        # Upload it from the node that it has moved to meanwhile.
+        # Upload it from its new home.
         with self.attached(volume['id'], self.other(home)):
             self.hydrated(volume['id'])
         answer = self.user.request(
@@ -65,7 +65,7 @@ class InternalTest(base.E2ETest):
 
 @slow
 class CopyTest(base.E2ETest):
-    """Migrations by copy, and volumes made from others."""
+    """Migrations by copy, and cloned volumes."""
 
     def test_migration_by_copy(self):
         volume_id, home, checksum = self.filled_volume()

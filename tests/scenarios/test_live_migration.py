@@ -7,7 +7,7 @@ from tests.scenarios.lib.marks import slow
 
 
 class LiveMigrationTest(live.LiveTest):
-    """Volumes are usable on arrival, and complete some time later."""
+    """Volumes are usable at once on the new node, and complete later."""
 
     def test_volume_follows_its_guest(self):
         server_id, console, (volume_id,) = self.writing_server()
@@ -48,7 +48,7 @@ class LiveMigrationTest(live.LiveTest):
 
 
 class FailedMigrationTest(live.FailedMigrationTest):
-    """The guest goes on where it was, and nothing is left elsewhere."""
+    """The guest continues on its old node, and there is no leftover."""
 
     def test_preparation_fails(self):
         self.new.run('lvcreate -qq -y -n filler -l 100%FREE cinder-volumes')
@@ -67,8 +67,8 @@ class FailedMigrationTest(live.FailedMigrationTest):
             self.assertEqual(1, len(self.placeholders(self.volume_id)))
             self.servers.request('DELETE', '/servers/%s/migrations/%s' % (
                 self.server_id, migration['id']))
-            # Which of them depends on when Nova looks at libvirt's job, and
-            # on whether QEMU calls it cancelled or a broken channel.
+            # The state depends on when Nova checks libvirt's job, and on
+            # whether QEMU reports a cancellation or a broken channel.
             self.servers.migration_ended(self.server_id, 'cancelled',
                                          'error', 'failed')
         self.set_right()

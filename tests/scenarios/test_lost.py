@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages and nodes that are lost after the guest has arrived."""
+"""Messages and nodes that are lost after a live migration."""
 
 import time
 
@@ -9,12 +9,12 @@ from tests.scenarios.lib.marks import slow
 
 
 class LostDeletionTest(live.OneServerTest):
-    """The old attachment is not deleted when the guest has arrived."""
+    """The old attachment is not deleted after the migration."""
 
     more = 1
 
     def end_old_attachment(self):
-        """Do what is left to a user: delete the attachment by hand."""
+        """Delete the remaining attachment, as a user has to."""
         attachment, = self.user.attachments(self.volume_id)
         self.user.detach(attachment['id'])
 
@@ -30,10 +30,10 @@ class LostDeletionTest(live.OneServerTest):
         self.console.wait_writing(self.volume_id, self.new.name)
         self.assertIs(self.new, self.home(self.volume_id))
         self.assertEqual(2, len(self.user.attachments(self.volume_id)))
-        # The new attachment goes first.
+        # The new attachment is deleted first.
         self.servers.detach(self.server_id, self.volume_id)
         wait.until(lambda: len(self.user.attachments(self.volume_id)) == 1,
-                   'the new attachment to go', 60)
+                   'the new attachment to be deleted', 60)
         self.hydrated(self.volume_id)
         self.end_old_attachment()
         self.check_records(self.volume_id, self.console)
@@ -41,7 +41,7 @@ class LostDeletionTest(live.OneServerTest):
 
 @slow
 class LostSourceTest(live.LiveTest):
-    """The source is gone before the volume is complete."""
+    """The source's node loses power before the volume is complete."""
 
     def move_and_cut_power(self):
         """Migrate a guest, then cut its old node's power.
@@ -59,13 +59,13 @@ class LostSourceTest(live.LiveTest):
 
     def test_requests_wait_for_the_source(self):
         server_id, console, volume_id, old, new = self.move_and_cut_power()
-        # A little longer than any timeout on the way would be.
+        # Longer than all timeouts of the layers below.
         time.sleep(150)
         self.assertTrue(self.user.messages(volume_id))
         stopped_at = console.last(volume_id)
         self.switch_on(old)
         wait.until(lambda: console.last(volume_id) > stopped_at,
-                   'the guest to go on', 60)
+                   'the guest to continue', 60)
         console.wait_writing(volume_id, new.name)
         self.hydrated(volume_id)
         self.assertEqual([], console.complaints(volume_id))
@@ -100,14 +100,14 @@ class LostNovaTest(live.OneServerTest):
             self.console.wait_writing(self.volume_id, self.new.name)
             self.old.kill('nova-compute')
         self.assertIs(self.new, self.home(self.volume_id))
-        # Nova believes the server to be on the old node. Its volume cannot
-        # be written there, whatever Nova tries.
+        # In Nova the server is still on the old node. The volume cannot be
+        # written there.
         self.old.start_service('nova-compute')
         self.old.wait_ready()
         self.servers.settled(self.server_id, 'ACTIVE', 'ERROR', 'SHUTOFF')
         self.console.wait_writing(self.volume_id, self.new.name)
         self.servers.delete(self.server_id)
-        # Nova would reap it after half an hour.
+        # Nova would remove the guest after half an hour.
         self.console.wait_writing(self.volume_id, self.new.name)
         self.new.run('virsh destroy $(virsh list --name) && '
                      'virsh undefine $(virsh list --name --all)')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disk with the bitmap of a clone is gone for some time."""
+"""The metadata device of a clone is missing for some time."""
 
 from dmclone_driver.node.names import Names
 from lab.common import leftovers
@@ -11,7 +11,7 @@ from tests.scenarios.lib.marks import slow
 
 @slow
 class LostMetadataTest(base.E2ETest):
-    """No guess is made, and all is well when the disk is back."""
+    """The volume is in error, and usable when the device is back."""
 
     def test_disk_comes_back(self):
         volume_id, home, before = self.filled_volume()

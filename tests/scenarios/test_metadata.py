@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same move, crash and recovery with each kind of metadata."""
+"""Move, crash and recovery with each kind of metadata."""
 
 import contextlib
 
@@ -14,7 +14,7 @@ class MetadataTest(base.SetupTest):
     """A volume moves; services are killed, and the new home loses power."""
 
     def volume_away(self):
-        """Attach a filled volume on another node, and write there.
+        """Attach a filled volume on another node, and write to it there.
 
         :returns: (volume id, its node, path, checksum)
         """
@@ -26,7 +26,7 @@ class MetadataTest(base.SetupTest):
         return volume_id, node, path, expected
 
     def check_services(self, group):
-        """A volume hydrates although both services are killed meanwhile."""
+        """Check that a volume hydrates if both services are killed."""
         volume_id, node, path, expected = self.volume_away()
         self.assertIn('dmclone-metadata-', node.run(
             'lvs --noheadings -o lv_name $(vgs --noheadings -o vg_name '
@@ -44,7 +44,7 @@ class MetadataTest(base.SetupTest):
         self.end_volume(volume_id)
 
     def check_memory_is_lost(self):
-        """Nobody guesses: the volume is in error, and can be deleted."""
+        """Check that a volume without metadata is in error, and deletable."""
         volume_id, node, path, expected = self.volume_away()
         node.cut_power()
         node.start()
@@ -58,7 +58,7 @@ class MetadataTest(base.SetupTest):
         self.end_volume(volume_id, timeout=120)
 
     def check_disk_is_kept(self):
-        """A clone goes on where it was."""
+        """Check that a clone continues to hydrate after a power cut."""
         volume_id, node, path, expected = self.volume_away()
         node.cut_power()
         node.start()

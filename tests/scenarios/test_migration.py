@@ -8,7 +8,7 @@ from tests.scenarios.lib.marks import slow
 
 
 class TwoAttachmentsTest(base.TwoAttachmentsTest):
-    """A prepared move, and each of its ends."""
+    """A prepared move, its switchover and its abort."""
 
     def test_old_attachment_goes(self):
         expected = self.checksum_with(self.old, self.old_path, 10, 'late')
@@ -41,7 +41,7 @@ class TwoAttachmentsTest(base.TwoAttachmentsTest):
         wait.until(lambda: self.home(self.volume_id) is self.new,
                    'the peer to switch over', 10)
         self.assertEqual(expected, self.checksum(self.new, self.new_path))
-        # As in scenario 7 of live migration: the new one goes first.
+        # As in scenario 7 of live migration: the new one is deleted first.
         self.user.detach(self.second['id'])
         self.user.detach(self.first['id'])
         self.hydrated(self.volume_id)
@@ -49,7 +49,7 @@ class TwoAttachmentsTest(base.TwoAttachmentsTest):
             self.assertEqual(expected, self.checksum(self.new, path))
 
     def test_write_before_the_new_attachment_is_complete(self):
-        """Nova formats what it takes for an empty encrypted volume."""
+        """It fails: Nova formats encrypted volumes that seem to be empty."""
         self.user.detach(self.second['id'])
         early = self.user.attach(self.volume_id, self.new, self.instance,
                                  complete=False)
@@ -92,7 +92,7 @@ class TwoAttachmentsTest(base.TwoAttachmentsTest):
         try:
             self.user.detach(self.second['id'])
             self.assertEqual(self.old, self.home(self.volume_id))
-            # Its session lives on in the target, which goes nonetheless.
+            # The target still has its session, but is removed.
             self.assertNotIn('-export', self.old.run('dmsetup ls'))
             self.write(self.old, self.old_path, 10, 'late')
         finally:

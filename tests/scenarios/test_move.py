@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A volume follows its user."""
+"""Moves of a volume by attaching it on another node."""
 
 from lab.common import leftovers
 from lab.common import user as user_module
@@ -30,7 +30,7 @@ iscsiadm -m iface -I stranger --op delete
 
 
 class MoveTest(base.E2ETest):
-    """The main job."""
+    """Attach at home, attach away, and there and back."""
 
     def test_attach_at_home_exports_nothing(self):
         volume_id, home, checksum = self.filled_volume()
@@ -64,7 +64,7 @@ class MoveTest(base.E2ETest):
             with self.attached(volume_id, other) as path:
                 expected = self.checksum_with(other, path, 20, 'there')
                 self.write(other, path, 20, 'there')
-                # No boot waits for a source.
+                # A boot does not wait for the source.
                 self.assertEqual('node.startup = manual', other.run(
                     'iscsiadm -m node -o show | grep ^node.startup').strip())
             with self.attached(volume_id, home) as path:
@@ -79,7 +79,7 @@ class MoveTest(base.E2ETest):
             self.assertEqual(expected, self.checksum(other, path))
 
     def test_others_see_nothing_of_a_move(self):
-        """Users no second volume, hosts no signature, strangers no source."""
+        """The placeholder, signatures and the source are hidden."""
         volume_id, home, checksum = self.filled_volume()
         other = self.other(home)
         with self.attached(volume_id, home) as path:
@@ -94,7 +94,7 @@ class MoveTest(base.E2ETest):
         self.hydrated(volume_id)
 
     def _cannot_log_in(self, node, placeholder):
-        """A node that is not the initiator, although it has the password."""
+        """Check that another initiator with the password is refused."""
         (location, auth), = self.lab.sql(
             "SELECT provider_location, provider_auth FROM volumes "
             "WHERE id = '%s'" % placeholder)

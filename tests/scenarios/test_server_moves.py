@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves in which the guest stops: attachments come in other orders."""
+"""Server moves with a stopped guest, with other orders of attachments."""
 
 from tests.scenarios.lib import live
 from tests.scenarios.lib.marks import slow
 
 
 class MovesTest(live.OneServerTest):
-    """The volume is where its server is, with all that was written."""
+    """The volume's home is the server's node, with all records."""
 
     def test_cold_migration(self):
         self.servers.action(self.server_id, 'migrate',
@@ -44,12 +44,12 @@ class MovesTest(live.OneServerTest):
 
     @slow
     def test_evacuate(self):
-        # The host that Nova takes for dead is: a second writer is nobody's
-        # wish. Its volumes are reachable again once it is back.
+        # The guest is really stopped, so that there is no second writer. The
+        # volumes of a dead node are reachable again when it is back.
         self.old.stop('nova-compute')
         self.old.run('virsh destroy $(virsh list --name)')
         self.servers.force_down(self.old, True)
-        # Nova takes a host for alive only after its service was restarted.
+        # In Nova a host is up only after its service was restarted.
         self.addCleanup(self.servers.force_down, self.old, False)
         self.addCleanup(self.old.wait_ready)
         self.addCleanup(self.old.start_service, 'nova-compute')
@@ -62,7 +62,7 @@ class MovesTest(live.OneServerTest):
 
 
 class PlugTest(live.LiveTest):
-    """Volumes that come to a running server from elsewhere, and go."""
+    """Volumes of another node, attached to and detached from a server."""
 
     def test_hot_plug_and_unplug_while_it_hydrates(self):
         volume_id, home, _ = self.filled_volume()
@@ -81,7 +81,7 @@ class PlugTest(live.LiveTest):
 
 
 class EncryptedTest(live.LiveTest):
-    """LUKS, which QEMU opens above the handle."""
+    """A volume with LUKS, which QEMU opens above the handle."""
 
     def test_encrypted_volume_moves(self):
         self.user.encrypted_type('luks')
@@ -94,7 +94,7 @@ class EncryptedTest(live.LiveTest):
         self.hydrated(volume['id'])
         self.servers.detach(server_id, volume['id'])
         self.user.settled(volume['id'], 'available')
-        # Only a guest can read it: it counts what is wrong when it starts.
+        # Only a guest can read it: its writer counts bad records at a start.
         with self.attached(volume['id'], self.home(volume['id'])) as path:
             self.home(volume['id']).run('cryptsetup isLuks ' + path)
         written = console.last(volume['id'])
@@ -109,7 +109,7 @@ class EncryptedTest(live.LiveTest):
 
 @slow
 class ForceDetachTest(live.LiveTest):
-    """What an operator does for a server that is gone for good."""
+    """A forced detach, as for a server that is lost."""
 
     def test_force_detach(self):
         server_id, console, (volume_id,) = self.writing_server()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways to set a backend up, right and wrong ones."""
+"""Valid and invalid configurations of a backend."""
 
 import contextlib
 
@@ -17,12 +17,12 @@ REFUSALS = (
      'Option target_helper = scstadmin'),
     ({'DEFAULT': {'volume_name_template': 'cinder-%s'}},
      'Option volume_name_template = cinder-%s'),
-    # What Cinder itself says.
+    # A refusal by Cinder itself.
     ({'DEFAULT': {'cluster': 'all'}}, 'Active-Active configuration is not'))
 
 
 class SetupTest(base.SetupTest):
-    """What a backend is set up with, and what it says of that."""
+    """A backend's options, and its messages about them."""
 
     def _wait_for_line(self, node, seen, text):
         wait.until(lambda: text in node.log('cinder-volume')[seen:],
@@ -30,7 +30,7 @@ class SetupTest(base.SetupTest):
                    log=lambda: node.log('cinder-volume')[seen:][-2000:])
 
     def _refused(self, node, changes, *lines):
-        """Start a service that has to say what is wrong."""
+        """Start a service, and wait for lines in its log."""
         seen = len(node.log('cinder-volume'))
         node.configure(changes)
         node.start_service('cinder-volume')
@@ -40,7 +40,7 @@ class SetupTest(base.SetupTest):
 
     @contextlib.contextmanager
     def _stopped(self, node):
-        """Stop a node's service, and start it as it was afterwards."""
+        """Stop a node's service; start it with its old options at the end."""
         node.stop('cinder-volume')
         try:
             yield
@@ -60,7 +60,7 @@ class SetupTest(base.SetupTest):
                 self._refused(node, changes, text)
 
     def test_two_backends_of_the_driver_are_refused(self):
-        """Backends of another driver beside them serve."""
+        """A backend with another driver starts."""
         node = self.lab.node('node1')
         backend = {
             'volume_driver': 'dmclone_driver.driver.DMCloneVolumeDriver',
@@ -104,7 +104,7 @@ class SetupTest(base.SetupTest):
             with self.configured({'target_helper': 'lioadm'}, *nodes,
                                  mode='threads'):
                 for node in nodes:
-                    # What its services have been started with.
+                    # The threading of its services.
                     self.assertIn('MODE="threads"',
                                   node.run('cat /lab/node.env'))
                 volume_id, home, checksum = self.filled_volume()
@@ -153,7 +153,7 @@ class SetupTest(base.SetupTest):
         commands = [line for line in
                     home.log('cinder-volume')[seen:].splitlines()
                     if 'Running cmd' in line and 'dmsetup' in line]
-        # One look at the kernel in each interval of 10 s, and nothing else.
+        # Only one command per interval of 10 s.
         self.assertIn(len(commands), (2, 3, 4), commands)
         for line in commands:
             self.assertIn('dmsetup status --noflush --target clone', line)
@@ -197,8 +197,8 @@ class SetupTest(base.SetupTest):
                     'lvs --noheadings -o lv_name cinder-metadata'))
                 self.assertIn(' 8 ', self.clone_status(other, path))
                 self.assertEqual(checksum, self.checksum(other, path))
-            # The option is back to its default: what is under way is not
-            # confused by that.
+            # The option has its default again: the running move is not
+            # affected.
             with self.attached(volume_id, other) as path:
                 self.assertEqual(checksum, self.checksum(other, path))
         self.hydrated(volume_id)
@@ -206,13 +206,13 @@ class SetupTest(base.SetupTest):
 
 @slow
 class BlocksTest(base.SetupTest):
-    """Disks whose logical blocks have 4096 bytes."""
+    """Volume groups with logical blocks of 4096 bytes."""
 
     GROUP = 'large-blocks'
 
     @contextlib.contextmanager
     def large_blocks(self, *nodes, **options):
-        """Let nodes keep volumes on such a disk for a while."""
+        """Use such a volume group on nodes, and remove it at the end."""
         for node in nodes:
             node.run(
                 'lvcreate -qq -y -n large -L 3g cinder-metadata && '
@@ -224,8 +224,8 @@ class BlocksTest(base.SetupTest):
                 yield
         finally:
             for node in nodes:
-                # udev looks at a disk that changes, and a loop device that is
-                # open stays.
+                # udev opens a disk that changes, and an open loop device is
+                # not detached.
                 node.run('vgremove -qq %s && udevadm settle && '
                          'losetup --detach-all && udevadm settle && '
                          'lvremove -qq -y cinder-metadata/large' % self.GROUP)
@@ -269,7 +269,7 @@ class BlocksTest(base.SetupTest):
                 node.start_service('tgtd')
 
     def test_a_node_with_other_blocks(self):
-        """A volume stays, and the reason names both sizes."""
+        """The move is refused, and the error names both sizes."""
         with self.large_blocks(self.lab.node('node1')):
             volume_id, home, checksum = self.filled_volume()
             other = self.other(home)

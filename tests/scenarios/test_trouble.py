@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users and operators can run into, each with its way out."""
+"""Refused requests and outages that users and operators can meet."""
 
 import sys
 import threading
@@ -11,14 +11,14 @@ from lab import wait
 from tests.scenarios.lib import base
 from tests.scenarios.lib.marks import slow
 
-# COUNT places between 500 and 1000 MiB, and then one at 20 MiB.
+# Reads at COUNT places between 500 and 1000 MiB, then one at 20 MiB.
 _READS = (
     'setsid python3 {checkout}/tests/scenarios/lib/{program} {disks} {count} '
     '500 1000 20 > {log} 2>&1 < /dev/null &')
 
 
 class RefusalTest(base.E2ETest):
-    """An attach that can't succeed says why and changes nothing."""
+    """An attach that cannot succeed is refused with a reason."""
 
     def setUp(self):
         super().setUp()
@@ -26,7 +26,7 @@ class RefusalTest(base.E2ETest):
         self.peer = self.other(self.node)
 
     def assert_refused(self, *words, connector=None, instance=None):
-        """Attach on the peer; expect words in the answer, and a message."""
+        """Check that an attach is refused, with words and a user message."""
         attachment = self.user.reserve(self.volume_id, instance)
         said = len(self.user.messages(self.volume_id))
         with self.assertRaises(user_module.ApiError) as refused:
@@ -43,7 +43,7 @@ class RefusalTest(base.E2ETest):
             self.assertEqual(self.before, self.checksum(self.node, path))
 
     def test_refusals(self):
-        """All with one volume: each has to leave it as it was."""
+        """All refusals with one volume, which must not be changed."""
         for case in (self._peer_is_full,
                      self._peer_service_is_down,
                      self._no_peer,
@@ -86,7 +86,7 @@ class RefusalTest(base.E2ETest):
         self.user.settled(self.volume_id, 'available')
 
     def _creation_on_the_peer_fails_half_way(self):
-        # The login fails after both logical volumes have been made.
+        # The login fails after both logical volumes have been created.
         self.peer.run('mv /usr/sbin/iscsiadm /usr/sbin/iscsiadm.away')
         try:
             self.assert_refused(self.peer.name, 'could not be moved')
@@ -107,7 +107,7 @@ class RefusalTest(base.E2ETest):
 
 
 class WhilePreparedTest(base.E2ETest):
-    """What can happen while a move is being prepared."""
+    """Requests and faults during the preparation of a move."""
 
     def setUp(self):
         super().setUp()
@@ -164,7 +164,7 @@ class WhilePreparedTest(base.E2ETest):
         thread.join()
         self.assertIsInstance(answers[0], user_module.ApiError)
         wait.until(lambda: not self.placeholders(self.volume_id),
-                   'the move to be rolled back', 30)
+                   'the move to be aborted', 30)
         self.assertEqual(self.node, self.home(self.volume_id))
         self.assertEqual([], leftovers.volumes(self.peer))
         self.user.settled(self.volume_id, 'available')
@@ -175,7 +175,7 @@ class WhilePreparedTest(base.E2ETest):
         attachment = self.user.reserve(self.volume_id)
         thread, answers = self._connect_later(attachment)
         self.node.kill('cinder-volume')
-        # The record is still without a connector: no message is sent.
+        # The record has no connector yet: no RPC is sent.
         self.user.detach(attachment)
         self.node.start_service('cinder-volume')
         self.node.wait_ready()
@@ -189,7 +189,7 @@ class WhilePreparedTest(base.E2ETest):
 
 
 class WhileHydratingTest(base.HydratingTest):
-    """What can happen while the data is still moving."""
+    """Requests and faults during the hydration."""
 
     def test_volume_is_deleted(self):
         with self.slow_network(self.peer):
@@ -241,7 +241,7 @@ class WhileHydratingTest(base.HydratingTest):
             self.node.cut_network()
             try:
                 self.peer.run('sleep 60', timeout=90)
-                # What is here is served meanwhile.
+                # Hydrated regions can be read meanwhile.
                 self.assertIn('one', self.peer.run(
                     'dd if=%s bs=1M skip=20 count=1 iflag=direct '
                     'status=none | head -c 3' % path))
@@ -266,7 +266,7 @@ class WhileHydratingTest(base.HydratingTest):
 
 
 class SourceIsAwayTest(base.HydratingTest):
-    """A source stops nothing but what needs it, and for no longer."""
+    """While a source is away only the requests that need it wait."""
 
     def assert_session(self, state):
         wait.until(lambda: state in self.peer.run(
@@ -274,9 +274,9 @@ class SourceIsAwayTest(base.HydratingTest):
             'the session to be ' + state, 40, interval=0.2)
 
     def read_many(self, program, disks, count):
-        """Read what is not here, and then what is, by one thread.
+        """Read regions that are not hydrated, then a hydrated one.
 
-        :returns: function that returns what has happened so far
+        :returns: function that returns the output so far
         """
         log = '/run/%s.log' % program
         self.peer.run(_READS.format(
@@ -290,15 +290,15 @@ class SourceIsAwayTest(base.HydratingTest):
             self.node.cut_network()
             try:
                 self.assert_session('FAILED')
-                # More than an imported disk's queue takes by itself, and
-                # then more than it takes at all.
+                # More than the default queue of an imported disk holds,
+                # and then more than its deepened queue holds.
                 guest = self.read_many('qemu_reads.py', path + ' /dev/ubda',
                                        600)
                 wait.until(lambda: 'here' in guest(), 'QEMU, its other disk '
-                           'and a read of what is here', 40, log=guest)
+                           'and a read of a hydrated region', 40, log=guest)
                 reads = self.read_many('many_reads.py', path, 3000)
                 wait.until(lambda: 'one' in reads(),
-                           'a read of what is here', 10)
+                           'a read of a hydrated region', 10)
                 wait.until(lambda: self.peer.run(
                     'pgrep -f "^dmsetup suspend"', check=False),
                     'requests to be held', 10)
@@ -311,7 +311,7 @@ class SourceIsAwayTest(base.HydratingTest):
         print('A guest, and 3000 reads of one thread:\n%s%s' % (
             guest(), reads()), file=sys.stderr)
         self.hydrated(self.volume_id)
-        # The driver itself runs dmsetup for other reasons meanwhile.
+        # Only "dmsetup suspend": the driver may run other commands.
         self.assertEqual('', self.peer.run('pgrep -f "^dmsetup suspend"',
                                            check=False))
         self.assertEqual(expected, self.checksum(self.peer, path))
@@ -332,7 +332,7 @@ class SourceIsAwayTest(base.HydratingTest):
 
 @slow
 class TargetTest(base.E2ETest):
-    """The target's own service, which forgets what it serves."""
+    """A restart of the target's service, which loses its exports."""
 
     def test_target_is_restarted_while_the_volume_hydrates(self):
         volume_id, home, checksum = self.filled_volume()
@@ -340,9 +340,9 @@ class TargetTest(base.E2ETest):
         with self.slow_network(other), self.attached(volume_id, other) as path:
             home.kill('tgtd')
             home.start_service('tgtd')
-            # Some time until the initiator misses its source.
+            # It takes some time until the initiator detects the loss.
             wait.until(lambda: 'dmclone-' in home.run(
                 'tgtadm --op show --mode target'),
-                'the source to be served again', 120)
+                'the source to be exported again', 120)
             self.assertEqual(checksum, self.checksum(other, path))
         self.hydrated(volume_id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A volume's random life, and what has to be on it."""
+"""The random history of a volume, and its expected content."""
 
 import collections
 import hashlib
@@ -11,15 +11,15 @@ from lab.common import user as user_module
 from lab import errors
 from lab import wait
 
-#: MiB of a volume that stand for each GiB.
+#: MiB per GiB of a volume's nominal size.
 MIB = 256
 BLOCK = 4096
 #: Blocks that a guest writes, spread over the volume.
 BLOCKS = range(0, (MIB << 20) // BLOCK, 4096)
 #: Seconds that a request may take, a reboot of both nodes included.
 PATIENCE = 300
-#: Seconds until all works in peace, on a slow machine, too, where requests are
-#: answered too late for some time.
+#: Seconds until a volume can be used after the last fault, also on a slow
+#: machine, where requests are answered too late for some time.
 TO_REST = 600
 
 _FILL = ('yes {text} | head -c {size} | timeout -s KILL 100 dd of={path} '
@@ -33,7 +33,7 @@ _READ = ('set -o pipefail; timeout -s KILL 100 dd if={path} bs={size} '
 
 
 def _lines(text, at, size):
-    """Return a part of what ``yes`` prints of a text, in bytes."""
+    """Return a part of the output of ``yes`` with a text, in bytes."""
     line = text.encode() + b'\n'
     return (line * (size // len(line) + 2))[at % len(line):][:size]
 
@@ -43,14 +43,14 @@ def _checksum(data):
 
 
 class Cut(Exception):
-    """Something did not work; the node or the service may have died."""
+    """An action failed; a node or a service may have been killed."""
 
 
-class Life:
-    """What one user does with one volume after the other.
+class History:
+    """Random actions of one user on one volume after the other.
 
-    The order of what is tried comes from the seed alone; how far each try
-    gets depends on when something dies.
+    The order of the actions depends only on the seed; how far each action gets
+    depends on the times of the faults.
     """
 
     def __init__(self, lab, user, seed, say):
@@ -59,38 +59,37 @@ class Life:
         self._random = random.Random(seed)
         self._say = say
         self._number = 0
-        #: States that Cinder leaves to operators.
+        #: States that Cinder leaves and only operators end.
         self._left_by_cinder = ['extending', 'error_extending', 'attaching',
                                 'detaching', 'reserved']
         if lab.settings.coordination == 'etcd':
-            # Its lock for a deletion could not be acquired.
+            # Cinder's lock for the deletion could not be acquired.
             self._left_by_cinder.append('deleting')
-        #: How often each thing was done to its end.
+        #: The number of completed actions per name.
         self.done = collections.Counter()
         self._begin()
 
     def _begin(self):
         self.volume_id = None
-        #: The node that the volume is used on, and its path there.
+        #: The node on which the volume is attached, and its path there.
         self.node = self.path = None
         self._instance = user_module.uuid4()
-        #: Whether all of it has been written once, with its id.
+        #: Whether the whole volume has been filled with its id.
         self._filled = False
-        #: {block: texts that may be there}: the one that was acknowledged
-        #: last, and all that were begun since; None is what it was filled
-        #: with.
+        #: {block: possible texts}: the last acknowledged one, and all that
+        #: were begun since; None stands for the initial content.
         self._expected = {}
-        #: Whether it may be lost: not created yet, or to be deleted.
+        #: Whether it may be missing: not created yet, or being deleted.
         self._may_go = True
-        #: How often it was found in a state that Cinder does not end.
+        #: The number of checks that found a state that Cinder does not end.
         self._stuck = 0
 
-    # One thing after the other
+    # Actions
 
-    def go_on(self):
-        """Do one thing, whatever comes of it.
+    def act(self):
+        """Run one random action, and recover if it fails.
 
-        :raises: AssertionError if anything is lost
+        :raises: AssertionError if data is lost
         """
         what = self._random.choice(self._choices())
         node = self._random.choice(list(self._lab.nodes.values()))
@@ -100,7 +99,7 @@ class Life:
             what(node, block)
             self.done[what.__name__.strip('_')] += 1
         except (Cut, user_module.ApiError, errors.LabError) as error:
-            self._say('cut off: %s' % str(error)[:300], self.volume_id)
+            self._say('interrupted: %s' % str(error)[:300], self.volume_id)
             self.recover()
 
     def _choices(self):
@@ -124,7 +123,7 @@ class Life:
         self._may_go = False
 
     def _fill(self, node, block):
-        """Write all of a new volume, wherever it is used first."""
+        """Attach a new volume on any node, and write all of it."""
         self._attach(node, block)
         code, out, err = self.node.try_run(_FILL.format(
             text=self.volume_id, size=MIB << 20, path=self.path), timeout=120)
@@ -142,9 +141,9 @@ class Life:
         self._begin()
 
     def _is_over(self):
-        """Whether the volume is gone.
+        """Return whether the volume is deleted.
 
-        :raises: Cut if Cinder has given up
+        :raises: Cut if the deletion has failed
         """
         try:
             status = self._user.volume(self.volume_id)['status']
@@ -168,7 +167,7 @@ class Life:
         self._settled()
 
     def _migrate(self, node, block):
-        """Let the guest go on elsewhere, as a live migration does."""
+        """Continue the guest on another node, as a live migration does."""
         if node is self.node:
             return
         old, = self._user.attachments(self.volume_id)
@@ -178,7 +177,7 @@ class Life:
         self._user.detach(old['id'])
 
     def _abort(self, node, block):
-        """Begin a migration and take it back."""
+        """Begin a migration and abort it."""
         if node is self.node:
             return
         new = self._user.attach(self.volume_id, node, self._instance)
@@ -196,7 +195,7 @@ class Life:
         wait.until(lambda: not self._snapshots(), 'a snapshot to go',
                    PATIENCE)
         if status != 'available':
-            # Refused while the volume is in two places.
+            # A snapshot is refused while the volume is moving.
             raise Cut(status)
 
     def _snapshots(self):
@@ -220,7 +219,7 @@ class Life:
     # Data
 
     def _write(self, node, block):
-        """Write a block; whether it came through may stay open."""
+        """Write a block; after a failure both contents are possible."""
         self._number += 1
         text = '%s-%d' % (self.volume_id, self._number)
         known = self._expected.setdefault(block, [None])
@@ -232,7 +231,7 @@ class Life:
         self._expected[block] = [text]
 
     def _read(self, node, block):
-        """Read a block; it has to be what was written last.
+        """Read a block, and compare it with the last writes.
 
         :returns: the text that was found
         """
@@ -245,12 +244,12 @@ class Life:
         return texts[found]
 
     def _block(self, block, text):
-        """Return what is in a block where a text was written, or nothing."""
+        """Return the content of a block after a write of a text, or None."""
         return (_lines(text, 0, BLOCK) if text else
                 _lines(self.volume_id, block * BLOCK, BLOCK))
 
     def _checksum_of(self, size, at, count):
-        """Return the checksum of some blocks of a size in bytes."""
+        """Return the checksum of a number of blocks, with a size in bytes."""
         code, out, err = self.node.try_run(_READ.format(
             path=self.path, size=size, at=at, count=count), timeout=120)
         if code:
@@ -258,45 +257,45 @@ class Life:
         return out.split()[0]
 
     def read_all(self):
-        """Attach the volume where it is, and compare all of it."""
+        """Compare the whole volume; attach it on its home if necessary."""
         if not self._filled:
             return
         if self.node is None:
             home = self._user.as_admin('GET', '/volumes/' + self.volume_id)[
                 'volume']['os-vol-host-attr:host'].partition('@')[0]
             self._attach(self._lab.node(home), BLOCKS[0])
-        # Not what was added to it: LVM clears nothing.
+        # Without the extended part: LVM does not clear it.
         expected = hashlib.sha256()
         for block in BLOCKS:
             expected.update(self._block(block, self._read(self.node, block)))
             expected.update(_lines(self.volume_id, (block + 1) * BLOCK,
                                    (BLOCKS.step - 1) * BLOCK))
         assert expected.hexdigest() == self._checksum_of(1 << 20, 0, MIB), (
-            'volume %s is not what it was between its blocks' %
+            'volume %s has changed between the written blocks' %
             self.volume_id)
 
-    # Without any trouble
+    # After the last fault
 
-    def live_in_peace(self):
-        """Do a bit of all when nothing dies any more.
+    def check_without_faults(self):
+        """Run each action once when there are no more faults.
 
-        What the trouble has left may still be in the way for some time.
+        Consequences of earlier faults may prevent them for some time.
 
-        :raises: LabError if it does not work then
+        :raises: LabError if they do not succeed in time
         """
         end = time.monotonic() + TO_REST
         while True:
             self.recover()
             try:
-                self._do_a_bit_of_all()
+                self._act_without_faults()
                 return
             except (Cut, user_module.ApiError) as error:
-                self._say('in peace: %s' % str(error)[:300], self.volume_id)
+                self._say('no faults: %s' % str(error)[:300], self.volume_id)
                 if time.monotonic() > end:
-                    raise errors.LabError('volume %s does not work: %s' % (
+                    raise errors.LabError('volume %s is not usable: %s' % (
                         self.volume_id, error))
 
-    def _do_a_bit_of_all(self):
+    def _act_without_faults(self):
         first, second, third, *_ = self._lab.nodes.values()
         if self.volume_id is None:
             self._create(first, 0)
@@ -304,7 +303,7 @@ class Life:
             self._fill(first, 0)
             self._detach(first, 0)
         wait.until(lambda: not leftovers.placeholders(
-            self._lab, self.volume_id), 'volume %s to be in one place' %
+            self._lab, self.volume_id), 'volume %s to be complete' %
             self.volume_id, PATIENCE)
         self._extend(first, 0)
         self._attach(first, 0)
@@ -315,12 +314,12 @@ class Life:
         self.read_all()
         self._detach(second, 0)
 
-    # After something has died
+    # After a fault
 
     def recover(self):
-        """Do what a user does then: take back, and begin again.
+        """Detach the volume, as a user does after a failure.
 
-        :raises: LabError if that does not work in time
+        :raises: LabError if that does not succeed in time
         """
         self.node = self.path = None
         if self.volume_id is None:
@@ -333,12 +332,12 @@ class Life:
             time.sleep(5)
 
     def _try_to_recover(self):
-        """Return whether the volume is free and well, or gone."""
+        """Return whether the volume is available, or deleted."""
         try:
             volume = self._user.volume(self.volume_id)
         except user_module.ApiError as error:
             if error.status == 404:
-                assert self._may_go, '%s is gone' % self.volume_id
+                assert self._may_go, '%s is lost' % self.volume_id
                 self._begin()
                 return True
             return False
@@ -371,7 +370,7 @@ class Life:
             self._user.request('DELETE', path)
 
     def _reset(self, path, status):
-        """End, after some time, a state that Cinder leaves to operators."""
+        """Reset a state that only operators end, after some checks."""
         self._stuck += 1
         if self._stuck % 12 == 0:
             self._say('reset by hand', self.volume_id)

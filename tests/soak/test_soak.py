@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random lives on three nodes, whose services and power go at random.
+"""Random histories of volumes on three nodes, with random faults.
 
-Where etcd keeps the locks it goes, too.
+The faults are killed services and power cuts, and, if etcd keeps the locks,
+killing etcd.
 
-DMCLONE_SOAK_SECONDS says how long, DMCLONE_SOAK_SEED repeats what was tried.
+DMCLONE_SOAK_SECONDS sets the duration, DMCLONE_SOAK_SEED the random actions.
 """
 
 import collections
@@ -19,23 +20,23 @@ from tests.soak import life
 
 SECONDS = int(os.environ.get('DMCLONE_SOAK_SECONDS') or 1800)
 SEED = int(os.environ.get('DMCLONE_SOAK_SEED') or 1)
-#: What has to be done at least once in half an hour. In less, chance and the
-#: machine decide; in peace a bit of all is done in any case.
+#: The actions that have to succeed at least once in half an hour. In a shorter
+#: run this depends on chance; check_without_faults runs most of them anyway.
 WANTED = {'create', 'attach', 'write', 'read', 'migrate', 'detach', 'abort',
           'snapshot', 'extend', 'delete'} if SECONDS >= 1800 else set()
-#: Where the story of a run goes.
-STORIES = os.environ.get('DMCLONE_TEST_LOGS') or 'test-logs'
-#: Volumes that live at a time.
-LIVES = 4
-#: Seconds between the end of one trouble and the next, at most.
+#: The folder of the log of a run.
+LOGS = os.environ.get('DMCLONE_TEST_LOGS') or 'test-logs'
+#: The number of volumes at a time.
+HISTORIES = 4
+#: Maximum of seconds between the end of a fault and the next fault.
 QUIET = 30
-# All that is written is cleared, so that the next shows only its own data.
+# Clear whole volumes, so that the next volume contains only its own data.
 OPTIONS = {'volume_driver': 'tests.soak.driver.SmallVolumes',
            'volume_clear_size': str(life.MIB)}
 
 
 class SoakTest(base.SetupTest):
-    """Nothing is lost, and nothing is left."""
+    """No data is lost, and there is no leftover."""
 
     TO_END = life.PATIENCE
 
@@ -46,41 +47,43 @@ class SoakTest(base.SetupTest):
         self.over = threading.Event()
         self.etcd = self.lab.settings.coordination == 'etcd'
         with self.configured(OPTIONS, *nodes):
-            lives = [life.Life(self.lab, user_module.User(self.lab),
-                               '%d-%d' % (SEED, number), self.say)
-                     for number in range(LIVES)]
+            histories = [
+                life.History(self.lab, user_module.User(self.lab),
+                             '%d-%d' % (SEED, number), self.say)
+                for number in range(HISTORIES)]
             try:
-                self.live(lives)
-                self.at_once([each.live_in_peace for each in lives], LIVES)
-                self.say('done: %s' % self.done(lives))
-                # While volumes are still small.
+                self.run_histories(histories)
+                self.at_once([each.check_without_faults
+                              for each in histories], HISTORIES)
+                self.say('done: %s' % self.done(histories))
+                # While the driver still creates small volumes.
                 self.clean_up()
             finally:
-                self.keep_story()
-        self.assertEqual(set(), WANTED - set(self.done(lives)))
+                self.write_log()
+        self.assertEqual(set(), WANTED - set(self.done(histories)))
 
     @staticmethod
-    def done(lives):
-        """Return how often each thing has been done."""
-        return sum((each.done for each in lives), collections.Counter())
+    def done(histories):
+        """Return the number of completed actions per name."""
+        return sum((each.done for each in histories), collections.Counter())
 
-    def live(self, lives):
+    def run_histories(self, histories):
         with concurrent.futures.ThreadPoolExecutor(
-                LIVES + 1, initializer=self.lab.enter) as pool:
-            jobs = [pool.submit(self.go_on, each) for each in lives]
-            jobs.append(pool.submit(self.make_trouble))
+                HISTORIES + 1, initializer=self.lab.enter) as pool:
+            jobs = [pool.submit(self.act, each) for each in histories]
+            jobs.append(pool.submit(self.inject_faults))
             done, _ = concurrent.futures.wait(
                 jobs, SECONDS, concurrent.futures.FIRST_EXCEPTION)
             self.over.set()
             for job in jobs:
                 job.result()
 
-    def go_on(self, each):
+    def act(self, each):
         while not self.over.is_set():
-            each.go_on()
+            each.act()
 
-    def make_trouble(self):
-        """Kill a service, or cut a node's power, again and again."""
+    def inject_faults(self):
+        """Repeatedly kill a service, or cut a node's power."""
         chance = random.Random('%d-trouble' % SEED)
         while not self.over.wait(chance.uniform(QUIET / 3, QUIET)):
             node = chance.choice(list(self.lab.nodes.values()))
@@ -107,10 +110,10 @@ class SoakTest(base.SetupTest):
         self.said.append('%6.1f %s %s %s' % (
             time.monotonic() - self.begun, volume_id or '-', node, what))
 
-    def keep_story(self):
-        """Write down what has happened."""
-        path = os.path.join(STORIES, 'soak-%d.txt' % SEED)
-        os.makedirs(STORIES, exist_ok=True)
+    def write_log(self):
+        """Write the log of actions and faults."""
+        path = os.path.join(LOGS, 'soak-%d.txt' % SEED)
+        os.makedirs(LOGS, exist_ok=True)
         with open(path, 'w') as stream:
             stream.write('\n'.join(['seed %d' % SEED, *self.said, '']))
-        print('what was done: ' + path)
+        print('log of the actions: ' + path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests with a database, and tests with some nodes around it."""
+"""Base classes of unit tests: with a database, and with simulated nodes."""
 
 import re
 from unittest import mock
@@ -22,22 +22,22 @@ READS = re.compile(r': (dmsetup (info|status|targets)|lvs|size|sysfs|'
 
 
 class PlainTestCase(testtools.TestCase):
-    """A test that needs nothing around it."""
+    """A test without database and nodes."""
 
     def setUp(self):
         super().setUp()
-        # Shown with a test that fails, and not otherwise.
+        # The log is printed only for a failed test.
         self.useFixture(fixtures.FakeLogger())
 
     def patch(self, path, *args, **kwargs):
-        """Patch something until the end of the test."""
+        """Patch an object until the end of the test."""
         patcher = mock.patch(path, *args, **kwargs)
         self.addCleanup(patcher.stop)
         return patcher.start()
 
 
 class MachineTestCase(PlainTestCase):
-    """A test with one pretended machine, and no database."""
+    """A test with one simulated machine, and without database."""
 
     def setUp(self):
         super().setUp()
@@ -67,7 +67,7 @@ class MachineTestCase(PlainTestCase):
         super().tearDown()
 
     def logical_volume(self, size=storage.GIB, group='volumes'):
-        """Make one for a volume; returns (Names, LogicalVolume)."""
+        """Create a volume's logical volume; returns (Names, LogicalVolume)."""
         mine = names.Names(str(uuid.uuid4()))
         self.lvm.add(group, mine.volume, size)
         return mine, logical_volumes.find(mine.volume, group)
@@ -78,15 +78,15 @@ class DatabaseTestCase(test.TestCase):
 
     def setUp(self):
         super().setUp()
-        # Of Cinder's own code, at each row that it reads.
+        # A warning in Cinder's code for each row that it reads.
         warnings.filterwarnings('ignore', message='Passing item_cls',
                                 category=DeprecationWarning)
 
 
 class CloudTestCase(DatabaseTestCase):
-    """A test with two nodes that are peers, and a volume on the first.
+    """A test with two simulated nodes, and a volume on the first.
 
-    Nothing may have hung, or destroyed data, at the end of any test.
+    It fails if an action would have hung, or would have destroyed data.
     """
 
     def setUp(self):
@@ -103,11 +103,11 @@ class CloudTestCase(DatabaseTestCase):
         super().tearDown()
 
     def row(self):
-        """Read the volume."""
+        """Read the volume's row."""
         return self.cloud.row(self.volume.id)
 
     def look_at_order(self, node, gate, home):
-        """Let a watcher look, which seals a home before a gate opens."""
+        """Run a watcher; check that it seals the home, then opens the gate."""
         seen = set()
         self.cloud.steps.observe = lambda: seen.add((gate.suspended,
                                                      home.sealed))
@@ -116,12 +116,12 @@ class CloudTestCase(DatabaseTestCase):
         self.assertEqual({(True, False), (True, True), (False, True)}, seen)
 
     def assertIdle(self, node):
-        """The volume is on a node, in one place, and nothing else is."""
+        """Check that the volume's home is a node, without leftovers."""
         self.assertEqual(node.pool, self.row().host)
         self.assertEqual([], self.cloud.leftovers())
 
     def delete(self, volume):
-        """Delete a volume where it is, with its row."""
+        """Delete a volume on its home, and its row."""
         volume = self.cloud.row(volume.id)
         home = self.cloud.by_host[volume.host.partition('#')[0]]
         with self.cloud.on(home):
@@ -130,17 +130,17 @@ class CloudTestCase(DatabaseTestCase):
         volume.destroy()
 
     def each_step(self, act, before=None, **fault):
-        """Do something again and again; each time another step goes wrong.
+        """Repeat an action on new volumes; each time another step fails.
 
-        :param act: function of a volume
-        :param before: function of a volume that never fails
-        :returns: iterator of (the step, the volume, the exception or None)
+        :param act: the action, a function of a volume
+        :param before: a preparation without failures, a function of a volume
+        :returns: iterator of (step, volume, exception or None)
         """
         number, steps_to_do = -1, [None]
         while number < len(steps_to_do):
             if number >= 0 and fault.get('after') and READS.search(
                     steps_to_do[number]):
-                # As if it had failed before.
+                # The same as a failure before the step.
                 number += 1
                 continue
             volume = self.a.create()
@@ -155,7 +155,7 @@ class CloudTestCase(DatabaseTestCase):
             log = self.cloud.steps.log
             self.cloud.steps.start()
             if number < 0:
-                # Nothing goes wrong: these are the steps.
+                # Without a failure: record the steps.
                 self.assertIsNone(error)
                 steps_to_do = log
                 self.assertNotEqual([], log)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of Cinder's own commands are made of."""
+"""The parts of the tests of Cinder's own commands."""
 
 import pathlib
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How measurements become ratios and tables."""
+"""Ratios and tables of measurements."""
 
 import json
 

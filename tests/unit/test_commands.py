@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands for operators: what they print, and how they end."""
+"""The commands for operators: their output and exit codes."""
 
 import copy
 import subprocess
@@ -23,7 +23,7 @@ from tests.unit.fakes import cloud
 class ProgramTestCase(base.PlainTestCase):
 
     def test_loads_in_an_interpreter_of_its_own(self):
-        """Cinder's objects are not there before somebody registers them."""
+        """The command registers Cinder's objects."""
         out = subprocess.run(
             [sys.executable, '-W', 'ignore', '-c',
              ('from dmclone_driver.cmd import program; '
@@ -54,13 +54,13 @@ class OpenBackendTestCase(base.CloudTestCase):
 
 @ddt.ddt
 class CommandTestCase(base.CloudTestCase):
-    """What the commands print, and how they end."""
+    """The output and exit codes of the commands."""
 
     def call(self, module, *arguments):
         """Return (exit code, lines) of a command on the second node."""
         self.patch('sys.argv', ['command', *arguments])
         backend = copy.copy(self.b.backend)
-        # A command has its own process, and so its own queue.
+        # A command is a separate process, with its own queue.
         backend.jobs = jobs.Jobs()
         self.patch('dmclone_driver.cmd.program._open_backend',
                    new=lambda name: backend)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the crash tests are made of, without a laboratory."""
+"""The parts of the crash tests, without a laboratory."""
 
 import pathlib
 
@@ -68,8 +68,9 @@ class TableTestCase(base.PlainTestCase):
             '   | peer off | mariadb',
             'a  |       17 |      3*',
             'bb |   FAILED |       -',
-            ('3 cells; seconds from the cut until all was well; *: an '
-             'operator reset the state that Cinder had left'),
+            ('3 cells; seconds from the fault until the volume had '
+             'converged; *: an operator reset the state that Cinder had '
+             'left'),
         ], list(table.lines({
             'peer off': {'a': [17, False], 'bb': [False, False]},
             'mariadb': {'a': [3, True]}})))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The database goes away in the middle of anything, and comes back."""
+"""Outages of the database in the middle of operations."""
 
 import contextlib
 
@@ -13,7 +13,7 @@ from tests.unit import base
 
 @ddt.ddt
 class DatabaseAwayTestCase(base.CloudTestCase):
-    """Nothing waits for a restart of a service to be cleaned up."""
+    """Everything converges afterwards without a restart of a service."""
 
     def setUp(self):
         super().setUp()
@@ -24,7 +24,7 @@ class DatabaseAwayTestCase(base.CloudTestCase):
                         'before_cursor_execute', self.count)
 
     def count(self, *args):
-        """Let only some more statements through."""
+        """Count statements, and fail after the allowed number."""
         if self.left is not None:
             self.left -= 1
             if self.left < 0:
@@ -32,7 +32,7 @@ class DatabaseAwayTestCase(base.CloudTestCase):
 
     @contextlib.contextmanager
     def away_after(self, statements):
-        """Let the database go away after so many statements."""
+        """Make the database fail after a number of statements."""
         self.left = statements
         try:
             yield
@@ -47,7 +47,7 @@ class DatabaseAwayTestCase(base.CloudTestCase):
         self.cloud.attach(volume, self.b)
 
     def open_move(self, volume):
-        """Leave a clone that hydrates, and that nobody uses."""
+        """Leave an unused clone that hydrates."""
         self.move(volume)
         self.cloud.settle()
         self.cloud.detach(volume, self.b)
@@ -74,7 +74,7 @@ class DatabaseAwayTestCase(base.CloudTestCase):
         self.b.look()
 
     def remove(self, volume):
-        """Delete the data as Cinder does, again after an error."""
+        """Delete the volume as Cinder does; repeatable after an error."""
         with self.cloud.on(self.b):
             self.b.driver.delete_volume(self.cloud.row(volume.id))
 
@@ -104,7 +104,7 @@ class DatabaseAwayTestCase(base.CloudTestCase):
         self.assertGreater(statements, 5)
 
     def end(self, volume, act):
-        """Do what Nova and a user do when all is back."""
+        """Act as Nova and a user after the outage."""
         if act == 'remove':
             self.remove(volume)
             self.cloud.watch(4)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the documentation says about the code is true of the code."""
+"""The documentation agrees with the code."""
 
 import ast
 import configparser
@@ -36,7 +36,7 @@ class MapTestCase(base.PlainTestCase):
 
 
 class VersionTestCase(base.PlainTestCase):
-    """The places that name the release agree."""
+    """The release has the same number everywhere."""
 
     VERSION = driver.DMCloneVolumeDriver.VERSION
 
@@ -46,7 +46,7 @@ class VersionTestCase(base.PlainTestCase):
         self.assertEqual(self.VERSION, parser.get('metadata', 'version'))
 
     def test_release_notes(self):
-        """The newest release that a note introduces is this one."""
+        """The newest release of the release notes is this one."""
         introduced = set()
         for note in (TOP / 'releasenotes/notes').glob('*.yaml'):
             introduced.update(re.findall(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Cinder calls, and what results."""
+"""The driver's methods that Cinder calls, and their results."""
 
 import contextlib
 from unittest import mock
@@ -34,7 +34,7 @@ class DriverTestCase(base.CloudTestCase):
         self.on(self.a)
 
     def on(self, node):
-        """Call the driver of a node from here on."""
+        """Use the driver of a node from now on."""
         self.here.close()
         self.here.enter_context(self.cloud.on(node))
         self.driver = node.driver
@@ -92,7 +92,7 @@ class StartTestCase(DriverTestCase):
         self.assertIs(server, self.a.server)
 
     def test_suspended_handle_is_resumed_first(self):
-        """Whatever a start fails for."""
+        """It is resumed also if the start fails."""
         device = self.a.kernel.get('dmclone-' + self.volume.id)
         for what in ('move.records.on_host', 'node.checks.check_kernel',
                      'node.checks.check_options'):
@@ -121,7 +121,7 @@ class StartTestCase(DriverTestCase):
         self.assertEqual('99.00', pool['free_capacity_gb'])
         self.assertEqual(('lvm', True), (pool['dmclone_metadata_backend'],
                                          pool['dmclone_metadata_persistent']))
-        # Cinder's own migration must not take a peer for the same host.
+        # In Cinder's migration a peer must not count as the same host.
         self.on(self.b)
         other = self.b.driver.get_volume_stats(refresh=True)['pools'][0]
         self.assertNotEqual(pool['location_info'], other['location_info'])
@@ -135,7 +135,7 @@ class VolumesTestCase(DriverTestCase):
         self.assertEqual(storage.GIB, self.handle().size)
 
     def test_local_path(self):
-        """Never the logical volume: it has another cache."""
+        """It is the handle: the logical volume has another page cache."""
         self.assertEqual(self.names.path(),
                          self.driver.local_path(self.row()))
         self.cloud.attach(self.volume, self.b)
@@ -185,7 +185,7 @@ class VolumesTestCase(DriverTestCase):
         self.assertEqual([], self.cloud.states())
 
     def test_delete_one_that_has_just_moved(self):
-        """Its old home must not take the source from the new one."""
+        """The old home refuses: the new home needs the source."""
         self.cloud.attach(self.volume, self.b)
         self.assertRaises(cinder_exception.VolumeIsBusy,
                           self.driver.delete_volume, self.row())
@@ -214,14 +214,14 @@ class VolumesTestCase(DriverTestCase):
         self.assertFalse(self.handle().suspended)
 
     def test_extend_with_snapshots(self):
-        """LVM deactivates the volume: the handle may not hold it open."""
+        """The handle is closed, since LVM deactivates the volume."""
         self.driver.create_snapshot(self.snapshot())
         self.driver.extend_volume(self.row(), 3)
         self.assertEqual(3 * storage.GIB, self.handle().size)
 
     @ddt.data(False, True)
     def test_extend_after_a_crash(self, with_snapshot):
-        """LVM refuses the size that the volume has got already."""
+        """It succeeds: LVM refuses a size that the volume already has."""
         self.driver.vg.extend_volume(self.volume.name, '3g')
         if with_snapshot:
             self.driver.create_snapshot(self.snapshot())
@@ -261,7 +261,7 @@ class VolumesTestCase(DriverTestCase):
         self.assertEqual([self.names.path()], self.a.kernel.flushed)
 
     def test_clone_does_not_lock_its_origin(self):
-        """It takes as long as a copy, and instances come and go."""
+        """The volume can be attached and detached during the copy."""
         def come_and_go(*args, **kwargs):
             self.cloud.attach(self.volume, self.a)
             self.cloud.detach(self.volume, self.a)
@@ -273,7 +273,7 @@ class VolumesTestCase(DriverTestCase):
         self.assertEqual([], self.cloud.dead_locks)
 
     def test_new_volumes_have_no_export_of_another(self):
-        """Cinder copies rows, with where the original is exported."""
+        """The update clears the export that Cinder has copied."""
         self.patch('cinder.volume.volume_utils.copy_volume')
         snapshot = self.snapshot()
         self.driver.create_snapshot(snapshot)
@@ -291,7 +291,7 @@ class VolumesTestCase(DriverTestCase):
             self.assertEqual(dict.fromkeys(copied), {
                 field: update.pop(field) for field in copied})
             self.assertEqual({'provider_id': self.a.pool}, update)
-            # Cinder adds to it.
+            # Cinder changes the returned update.
             update['status'] = 'downloading'
 
     def test_revert(self):
@@ -386,7 +386,7 @@ class WhileMovingTestCase(DriverTestCase):
         self.assertRefused(action)
 
     def test_placeholder_is_not_given_to_another_project(self):
-        """The volume is: who owns it does not matter to its data."""
+        """A transfer of the placeholder is refused, of the volume allowed."""
         self.cloud.attach(self.volume, self.b)
         placeholder = records.get(self.context, self.row().name_id)
         error = self.assertRaises(
@@ -397,7 +397,7 @@ class WhileMovingTestCase(DriverTestCase):
                                     'project')
 
     def test_stale_row(self):
-        """It was here when the request was made."""
+        """It is refused if the volume has moved since the request."""
         stale = self.row()
         self.cloud.attach(self.volume, self.b)
         self.cloud.watch(3)
@@ -431,7 +431,7 @@ class ConnectionTestCase(DriverTestCase):
         self.assertEqual(self.names.path(), data['data']['device_path'])
 
     def test_without_handle(self):
-        """Nobody is sent to a device that is not there."""
+        """It is refused if the device does not exist."""
         LocalVolume(self.names).remove(HANDLE)
         for _users in (0, 1):
             error = self.assertRaises(
@@ -442,7 +442,7 @@ class ConnectionTestCase(DriverTestCase):
         self.assertEqual(2, len(self.cloud.messages()))
 
     def test_no_peer(self):
-        """Its user is told, and nothing is changed."""
+        """The user gets a message, and nothing is changed."""
         error = self.assertRaises(
             exception.NoPeer, self.cloud.attach, self.volume, self.b,
             host='laptop', ip='198.51.100.1')
@@ -456,7 +456,7 @@ class ConnectionTestCase(DriverTestCase):
               (None, False))
     @ddt.unpack
     def test_encryption(self, provider, allowed):
-        """Others would put a link where the handle is."""
+        """Others are refused: they would replace the handle by a link."""
         row = self.row()
         row.encryption_key_id = self.volume.id
         row.save()
@@ -486,7 +486,7 @@ class ConnectionTestCase(DriverTestCase):
         self.assertIn('it has just moved to ' + self.b.pool, error.msg)
 
     def test_internal_at_home(self):
-        """Cinder's own access never moves a volume."""
+        """An internal attach does not move the volume."""
         data = self.driver.initialize_connection(self.row(),
                                                  self.a.connector)
         self.assertEqual(self.names.path(), data['data']['device_path'])
@@ -501,13 +501,13 @@ class ConnectionTestCase(DriverTestCase):
         self.assertEqual(Remote.location(self.volume),
                          self.row().provider_location)
         self.assertEqual(self.a.pool, self.row().host)
-        # And its end.
+        # The end of the access.
         self.driver.remove_export(self.context, self.row())
         self.assertIsNone(self.connections._target_driver.path)
         self.assertIdle(self.a)
 
     def test_internal_with_the_location_of_another(self):
-        """Cinder copies it when it migrates, and would copy onto that."""
+        """The volume is exported anew: its row has another's location."""
         self.connections._target_driver = Remote()
         other = self.a.create()
         row = self.row()
@@ -521,7 +521,7 @@ class ConnectionTestCase(DriverTestCase):
                          self.row().provider_location)
 
     def test_attachment_goes_while_its_request_waits(self):
-        """It is not Cinder's own request then."""
+        """It is refused, and does not count as an internal attach."""
         self.connections._target_driver = Remote()
         record = self.cloud.attachment(self.volume, self.b, connected=False)
         row = self.row()
@@ -591,7 +591,7 @@ class ConnectionTestCase(DriverTestCase):
         self.assertEqual({}, self.a.target.exports)
 
     def test_remote_attachment_and_one_that_fails(self):
-        """Cinder asks to end the export then; a guest still uses it."""
+        """The export is kept for the first one when the other one fails."""
         self.override('dmclone_remote_attach', True)
         self.connections._target_driver = Remote()
         self.connect(host='laptop', ip='198.51.100.1')
@@ -605,7 +605,7 @@ class ConnectionTestCase(DriverTestCase):
                          self.row().provider_location)
 
     def test_last_remote_attachment_goes(self):
-        """While the volume is attached at home, too."""
+        """The export ends, although the volume is attached at home."""
         self.override('dmclone_remote_attach', True)
         self.connections._target_driver = Remote()
         self.connect(host='laptop', ip='198.51.100.1')
@@ -641,7 +641,7 @@ class TerminateTestCase(DriverTestCase):
         self.assertIdle(self.a)
 
     def test_after_the_move(self):
-        """The old home is asked with a stale row."""
+        """A call of the old home with an old row changes nothing."""
         stale = self.row()
         self.cloud.attach(self.volume, self.b)
         self.assertTrue(self.driver.terminate_connection(
@@ -687,7 +687,7 @@ class LockTestCase(DriverTestCase):
 
 
 class Remote:
-    """One of Cinder's targets."""
+    """Replaces a target of Cinder."""
 
     def __init__(self):
         self.path = None

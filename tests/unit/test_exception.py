@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors say which volume, which host, why, and what can be done."""
+"""Errors name the volume, the host, the reason and the way out."""
 
 import ddt
 from oslo_concurrency import processutils
@@ -52,7 +52,7 @@ class ExceptionTestCase(base.PlainTestCase):
 class TextTestCase(base.PlainTestCase):
 
     def test_text_of(self):
-        """A command that prints nothing still has a reason."""
+        """Without output the exit code is the reason."""
         run = processutils.ProcessExecutionError
         self.assertEqual('why', exception.text_of(run(stderr='  why\n')))
         self.assertIn('Exit code: 5', exception.text_of(run(exit_code=5)))

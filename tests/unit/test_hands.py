@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an administrator's commands can do to a volume that is moving.
+"""An administrator's commands on a volume that is moving.
 
-Each operation is tried on the user's volume and on its placeholder, in each
-state of a move, with the rows as they are and as an administrator may
-have reset them. It is refused, or done, and the data stays.
+Each operation is tested on the user's volume and on its placeholder, in each
+state of a move, with unchanged rows and with rows that were reset. It is
+refused or done, and no data is lost.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ from dmclone_driver.node.names import Names
 from tests.unit import base
 
 STATES = ('prepared', 'gate closed', 'hydrating', 'not released')
-#: What os-reset_status can make of the two columns that it changes.
+#: The values that os-reset_status can set.
 RESETS = ({}, {'status': 'available'}, {'status': 'error'},
           {'status': 'in-use'}, {'status': 'maintenance'},
           {'migration_status': None},
           {'status': 'available', 'migration_status': None})
-# A clone is made of a snapshot, as test_driver shows.
+# A cloned volume is created from a snapshot, see test_driver.
 OPERATIONS = ('extend', 'snapshot', 'attach', 'attach_at_home', 'copy',
               'upload', 'unmanage', 'migrate', 'retype', 'image', 'revert',
               'detach', 'force_detach')
@@ -45,7 +45,7 @@ class HandsTestCase(base.CloudTestCase):
         self.clone = Names(self.placeholder.id)
 
     def bring_to(self, state):
-        """Bring the volume to a state; its guest has written something."""
+        """Bring the volume to a state, with a write of its guest."""
         if state == 'prepared':
             return
         if state == 'gate closed':
@@ -68,7 +68,7 @@ class HandsTestCase(base.CloudTestCase):
         return self.cloud.by_host[row.host.partition('#')[0]]
 
     def facts(self):
-        """Return what must not change: of each node, what it has."""
+        """Return the state of each node that must not change."""
         found = []
         for node in (self.a, self.b):
             for path, volume in node.lvm.volumes.items():
@@ -79,7 +79,7 @@ class HandsTestCase(base.CloudTestCase):
                 found.append((node.name, name, device.kinds, device.size))
         return sorted(found)
 
-    # Operations, as Cinder's manager calls the driver
+    # Operations, with the calls of Cinder's manager
 
     def extend(self, driver, row):
         driver.extend_volume(row, 2)
@@ -104,7 +104,7 @@ class HandsTestCase(base.CloudTestCase):
         driver.initialize_connection(row, self.node_of(row).connector)
 
     def copy(self, driver, row):
-        """Cinder's own data access: an upload, or a backup."""
+        """Attach internally, as for an upload or a backup."""
         driver.initialize_connection(row, {
             'host': 'backup', 'initiator': 'iqn.backup', 'ip': '192.0.2.9'})
 
@@ -142,14 +142,14 @@ class HandsTestCase(base.CloudTestCase):
             driver.terminate_connection(row, None, force=True)
 
     def delete(self, row):
-        """Delete a row's volume; returns whether its data may be gone."""
+        """Delete a row's volume; returns whether its data may be deleted."""
         node = self.node_of(row)
         with self.cloud.on(node):
             node.driver.remove_export(self.context, row)
             node.driver.delete_volume(row)
 
     def converge(self):
-        """All goes on, and the volume is whole where it was last written."""
+        """Detach the volume; check that the move completes."""
         for node in (self.a, self.b):
             with self.cloud.on(node):
                 node.driver._update_volume_stats()
@@ -161,7 +161,7 @@ class HandsTestCase(base.CloudTestCase):
         self.assertEqual([], self.cloud.leftovers())
 
 
-#: Of the user's volume, wherever its data is.
+#: The operations on the user's volume that are allowed in all states.
 ALLOWED = ('retype', 'detach', 'force_detach', 'attach_at_home',
            'upload')
 
@@ -194,7 +194,7 @@ class OperationsTestCase(HandsTestCase):
     @ddt.data(*itertools.product(STATES, OPERATIONS))
     @ddt.unpack
     def test_volume(self, state, operation):
-        """Its placeholder looks like any volume meanwhile."""
+        """The placeholder's row looks like that of any volume."""
         self.bring_to(state)
         self.change(self.placeholder.id, RESETS[-1])
         for columns in ({}, {'status': 'available'}, {'status': 'error'}):
@@ -215,9 +215,9 @@ class OperationsTestCase(HandsTestCase):
                 self.assertEqual(before, self.facts(), columns)
 
     def changes_nothing(self, state, operation):
-        """Whether a volume, where it is, is not to change by an operation.
+        """Return whether an operation must not change the nodes.
 
-        All of it is there, or it moves on.
+        It may if the volume is complete, or if the operation moves it.
         """
         return not (state == 'not released' or
                     operation == 'attach' and state != 'prepared')
@@ -226,7 +226,7 @@ class OperationsTestCase(HandsTestCase):
 class MigrationTestCase(HandsTestCase):
 
     def test_cinder_can_end_its_copy_of_a_placeholder(self):
-        """It deletes the new volume only if the row says "migrating".
+        """Cinder deletes the new volume only if the row is "migrating".
 
         VolumeManager._clean_temporary_volume in cinder/volume/manager.py
         """
@@ -247,7 +247,7 @@ class DeletionTestCase(HandsTestCase):
     @ddt.data(*itertools.product(STATES, RESETS))
     @ddt.unpack
     def test_of_the_placeholder(self, state, columns):
-        """As cinder-manage does it, past the API's checks."""
+        """It is refused, as called by cinder-manage without the API."""
         self.bring_to(state)
         self.change(self.placeholder.id, columns)
         before = self.facts()
@@ -257,7 +257,7 @@ class DeletionTestCase(HandsTestCase):
         self.assertEqual(before, self.facts())
         self.assertIn('it stands for data of volume ' + self.volume.id,
                       str(log.call_args))
-        # So Cinder leaves it.
+        # The status that Cinder sets.
         self.change(self.placeholder.id, {'status': 'available'})
         self.converge()
 
@@ -274,7 +274,7 @@ class DeletionTestCase(HandsTestCase):
         self.assertEqual([], self.cloud.leftovers())
 
     def test_in_a_group(self):
-        """There Cinder destroys the row of a volume that is busy."""
+        """Another error is raised: Cinder destroys busy volumes of a group."""
         self.bring_to('hydrating')
         self.change(self.placeholder.id, {'group_id': self.volume.id})
         with mock.patch.object(objects.Volume, 'group_id', self.volume.id):
@@ -284,7 +284,7 @@ class DeletionTestCase(HandsTestCase):
 
 @ddt.ddt
 class HostTestCase(HandsTestCase):
-    """cinder-manage volume update_host, and answers that come late."""
+    """cinder-manage volume update_host, and late answers."""
 
     @ddt.data(*itertools.product(STATES, ('node1', 'node2', 'node3')))
     @ddt.unpack
@@ -293,7 +293,7 @@ class HostTestCase(HandsTestCase):
         self.bring_to(state)
         home = self.row().host
         for row_id in (self.volume.id, self.placeholder.id):
-            # The pool is lost, too.
+            # Without the pool.
             self.change(row_id, {'host': name + '@dmclone'})
         row = self.row()
         with (self.cloud.on(self.node_of(row)),
@@ -306,7 +306,7 @@ class HostTestCase(HandsTestCase):
         self.converge()
 
     def test_a_node_has_got_another_name(self):
-        """Then its logical volumes are there."""
+        """It keeps its volumes, since it has their logical volumes."""
         self.change(self.volume.id, {'provider_id': 'old@dmclone#dmclone'})
         self.a.start()
         self.assertEqual((self.a.pool, self.a.pool),
@@ -314,7 +314,7 @@ class HostTestCase(HandsTestCase):
 
     @ddt.data('volume', 'placeholder')
     def test_copy_that_cinder_has_just_begun(self, of):
-        """Its row has all that was written to the row of the other one."""
+        """Cinder has copied the columns of the original to its row."""
         other = self.cloud.add('node3')
         self.bring_to('hydrating')
         row = self.cloud.row(getattr(self, of).id)
@@ -341,7 +341,7 @@ class HostTestCase(HandsTestCase):
         self.converge()
 
     def test_service_was_removed(self):
-        """An operator has given the node up."""
+        """The host is not corrected for a node that was removed."""
         self.change(self.volume.id, {'host': self.b.pool})
         self.a.service.destroy()
         with self.cloud.on(self.b):
@@ -349,7 +349,7 @@ class HostTestCase(HandsTestCase):
         self.assertEqual(self.b.pool, self.row().host)
 
     def test_unfinished_creation_is_sent_elsewhere(self):
-        """The flow deletes it here when its row says another host."""
+        """It is deleted on the old host when its row has a new one."""
         volume = self.a.create()
         self.change(volume.id, {'host': self.b.pool, 'launched_at': None})
         with self.cloud.on(self.a), mock.patch(
@@ -360,7 +360,7 @@ class HostTestCase(HandsTestCase):
         self.assertNotIn(volume.name, self.a.lvm.names())
 
     def retype(self, stale, reply):
-        """Do as Cinder on the old home, long after the scheduler."""
+        """Retype on the old home as Cinder does, with an old row."""
         service = mock.MagicMock()
         service.driver = self.a.driver
         self.a.driver.set_initialized()
@@ -378,7 +378,7 @@ class HostTestCase(HandsTestCase):
 
     @ddt.data(False, True)
     def test_retype_that_has_waited(self, equal):
-        """With types of equal content Cinder does not ask the driver."""
+        """With types of equal content Cinder does not call the driver."""
         stale = self.row()
         self.bring_to('hydrating')
         self.retype(stale, equal)

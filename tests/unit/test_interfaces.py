@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver can be called the way Cinder calls it.
+"""The driver's methods have the signatures that Cinder calls.
 
-Cinder's own compliance test cannot tell: its interfaces compare the names of
-class methods only, and a driver inherits the rest. Here each method is held
-against what Cinder declares (interfaces, base classes, the driver it derives
-from) and against every call that Cinder's sources really make.
+Cinder's own compliance test is not sufficient: its interfaces compare only the
+names of class methods, and a driver inherits the others. Here each method is
+compared with Cinder's declarations (interfaces, base classes, the driver's
+base) and with every call in Cinder's sources.
 """
 
 import ast
@@ -39,7 +39,7 @@ BASES = (
     base_driver.VolumeDriver,
 )
 
-# Where Cinder calls a driver.
+# The modules of Cinder that call a driver.
 CALLERS = (
     'cinder.volume.manager',
     'cinder.volume.flows.manager.create_volume',
@@ -55,7 +55,7 @@ POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY,
 
 
 def signature(cls, name):
-    """The signature of a method without self, or None."""
+    """Return the signature of a method without self, or None."""
     found = inspect.getattr_static(cls, name, None)
     if found is None or isinstance(found, property):
         return None
@@ -70,14 +70,14 @@ def signature(cls, name):
 
 
 def declarations(cls):
-    """Each public method that Cinder declares: its signatures, by owner."""
+    """Return {public method that Cinder declares: {owner: signature}}."""
     owners = list(INTERFACES) + list(BASES)
     owners += [base for base in cls.__mro__
                if base.__module__.startswith('cinder.') and
                base not in owners]
     declared = {}
     for owner in owners:
-        # An interface inherits from a smaller one: take both.
+        # An interface inherits from a smaller one: use both.
         for part in owner.__mro__:
             if not part.__module__.startswith('cinder.'):
                 continue
@@ -95,7 +95,7 @@ def declarations(cls):
 
 
 def differences(declared, actual):
-    """What keeps a caller of ``declared`` from calling ``actual``."""
+    """Return why a caller of ``declared`` cannot call ``actual``."""
     wrong = []
     wanted = list(declared.parameters.values())
     have = list(actual.parameters.values())
@@ -171,7 +171,7 @@ def is_driver(node, in_driver):
 
 @functools.cache
 def calls():
-    """Every call of a driver's method that Cinder makes."""
+    """Return all calls of a driver's methods in Cinder."""
     found = []
     for name in CALLERS:
         module = importlib.import_module(name)
@@ -186,21 +186,21 @@ def calls():
 
 
 def problems(cls):
-    """All that is wrong with a driver class, in words."""
+    """Return the defects of a driver class as texts."""
     found = []
     for name, signatures in sorted(declarations(cls).items()):
         actual = signature(cls, name)
         if actual is None:
-            # Optional features are told apart by their interface; what the
-            # core or a claimed interface declares has to be there.
+            # Optional features have their own interfaces. The methods of the
+            # core and of a claimed interface are required.
             owners = [owner for owner in signatures if owner in INTERFACES]
             if owners and not isinstance(
                     inspect.getattr_static(cls, name, None), property):
                 found.append('%s: declared by %s, but missing'
                              % (name, owners[0].__name__))
             continue
-        # Cinder's own declarations differ from each other here and there
-        # (context or ctxt): one of them has to be kept as a whole.
+        # Cinder's declarations differ in places (context or ctxt): the
+        # method has to match one of them completely.
         wrong = {owner: differences(declared, actual)
                  for owner, declared in signatures.items()}
         if all(wrong.values()):
@@ -225,7 +225,7 @@ class InterfacesTestCase(testtools.TestCase):
         self.assertEqual([], problems(cls))
 
     def test_driver_is_registered(self):
-        """Cinder lists the drivers that carry its decorator."""
+        """Cinder lists the drivers with its decorator."""
         module, name = DRIVER.rsplit('.', 1)
         cls = getattr(importlib.import_module(module), name)
         self.assertIn(cls, interface._volume_register)
@@ -235,7 +235,7 @@ class InterfacesTestCase(testtools.TestCase):
 
 
 class TheTestItselfTestCase(testtools.TestCase):
-    """What this file would notice: a right class and planted wrong ones."""
+    """These checks, on a correct class and on classes with faults."""
 
     def _wrong(self, **methods):
         cls = type('Planted', (lvm.LVMVolumeDriver,), methods)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of what the laboratory computes, without a laboratory."""
+"""Functions of the laboratory, without a laboratory."""
 
 import pathlib
 import unittest
@@ -15,7 +15,7 @@ from tests.unit import base
 
 
 class TickerTest(unittest.TestCase):
-    """A node that failed as a machine is never overlooked."""
+    """Hangs and crashes of a node are found."""
 
     def test_well(self):
         self.assertEqual([], ticker.troubles('boot 1\n2\n3\n', 4, True))
@@ -45,7 +45,7 @@ class TickerTest(unittest.TestCase):
 
 
 class SourcesTest(unittest.TestCase):
-    """Both formats of apt's sources are understood alike."""
+    """Both formats of apt's sources are parsed."""
 
     def test_formats_agree(self):
         stanza = ('Types: deb\n# a remark\n'
@@ -64,7 +64,7 @@ class SourcesTest(unittest.TestCase):
 
 
 class ToolsTest(base.PlainTestCase):
-    """What runs and counts tests is installed where it is missing."""
+    """The programs that run and count tests are installed if missing."""
 
     def setUp(self):
         super().setUp()
@@ -116,7 +116,7 @@ class SettingsTest(unittest.TestCase):
         self.assertEqual({'a': {'x': '1', 'y': '2'}}, before)
 
     def test_coordination(self):
-        """All hosts use the same etcd, or each its own files."""
+        """All hosts use the same etcd, or each host its own files."""
         for kind, expected in (('file', None), ('etcd', {
                 'backend_url': 'etcd3+http://10.77.0.1:2379'})):
             choices = settings.Settings(coordination=kind)

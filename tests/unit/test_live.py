@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The oracle of the live tests finds what is wrong with a volume."""
+"""The comparison of the live tests finds wrong data of a volume."""
 
 import io
 import unittest
@@ -18,7 +18,7 @@ def _disk(*numbers, original=b''):
 
 
 class RecordsTest(unittest.TestCase):
-    """Each fault is found, and nothing else is taken for one."""
+    """Each kind of wrong data is found, without false findings."""
 
     def wrong(self, disk, acknowledged, original=b''):
         return list(records.compare(disk, io.BytesIO(original), SERIAL,
@@ -61,5 +61,5 @@ class RecordsTest(unittest.TestCase):
         self.assertEqual([], self.wrong(disk, 0, original))
         disk.seek(5000)
         disk.write(b'??')
-        self.assertEqual(['byte 4096 ff. is not what it was'],
+        self.assertEqual(['the block at byte 4096 has changed'],
                          self.wrong(disk, 0, original))

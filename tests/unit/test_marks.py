@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marks of scenarios are in the ids by which stestr chooses."""
+"""Marks of scenarios are in the ids by which stestr selects."""
 
 import unittest
 
@@ -8,7 +8,7 @@ from tests.unit import base
 
 
 class MarksTestCase(base.PlainTestCase):
-    """Examples are made here, so that they are not run themselves."""
+    """The examples are created here, so that they are not run."""
 
     def setUp(self):
         super().setUp()

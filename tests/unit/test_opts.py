@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options: registered, described, and of values that make sense."""
+"""The options: their registration, descriptions and values."""
 
 import importlib.metadata
 
@@ -31,7 +31,7 @@ class OptionsTestCase(base.PlainTestCase):
         self.assertEqual(12, len(opts.MOVE_OPTS))
 
     def test_of_this_driver(self):
-        """All begin alike, and say what they are for."""
+        """All have the prefix, and a help text."""
         for option in opts.MOVE_OPTS:
             self.assertTrue(option.name.startswith('dmclone_'), option.name)
             self.assertTrue(option.help.endswith('.'), option.name)
@@ -60,9 +60,9 @@ class OptionsTestCase(base.PlainTestCase):
     def test_defaults_fit_each_other(self):
         defaults = {option.name: option.default
                     for option in opts.MOVE_OPTS}
-        # A request has to be answered, and undone, within this.
+        # A request has to be answered, or undone, within this time.
         self.assertLess(defaults['dmclone_prepare_timeout'], 60)
-        # No guest sees an error that waiting would have spared it.
+        # By default guests wait, and get no errors.
         self.assertEqual(-1, defaults['dmclone_source_timeout'])
         self.assertFalse(defaults['dmclone_remote_attach'])
         self.assertFalse(defaults['dmclone_region_size'])

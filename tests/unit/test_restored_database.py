@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A database that was restored, or has lost its last transactions.
 
-What the nodes have on their disks stays, whatever the rows say, and whatever
-reboots.
+The nodes keep the data on their disks, with any rows and after any reboots.
 """
 
 import itertools
@@ -23,8 +22,8 @@ from tests.unit import base
 
 FIELDS = records.EXCHANGED + ('replication_driver_data', 'status',
                               'migration_status')
-#: When the rows were saved, and how far the volume had come by the time that
-#: they were put back.
+#: When the rows were saved, and the state of the volume when they were
+#: restored.
 SAVED = ('before', 'prepared', 'switched')
 REACHED = ('hydrating', 'complete')
 REBOOTED = ((), ('a',), ('b',), ('a', 'b'))
@@ -93,7 +92,7 @@ class RestoredTestCase(base.CloudTestCase):
         self.assertEqual(self.volume.id, self.opened())
 
     def restore(self, when):
-        """Put the rows back."""
+        """Restore the saved rows."""
         rows = self.saved[when]
         for row in self.cloud.rows():
             if row.id not in rows:
@@ -113,7 +112,7 @@ class RestoredTestCase(base.CloudTestCase):
         self.cloud.settle()
 
     def assertKept(self, reached):
-        """What was written is there, and nothing can write beside it."""
+        """Check that the data exists, and that there is no second writer."""
         self.assertIn('volume-' + self.there.name_id, self.b.lvm.names())
         if reached == 'hydrating':
             self.assertIn(self.there.metadata, self.b.lvm.names())
@@ -147,7 +146,7 @@ class RestoredTestCase(base.CloudTestCase):
         self.assertKept(reached)
 
     def attach_at_the_old_home(self):
-        """Nova starts the old guest again."""
+        """Attach as Nova does, which starts the old guest again."""
         if self.row().host == self.a.pool:
             self.a.driver.initialize_connection(self.row(), self.a.connector)
             self.assertIsNone(self.a.kernel.get(self.home.path()))
@@ -162,12 +161,12 @@ class RestoredTestCase(base.CloudTestCase):
         row = self.row()
         if row.host == self.a.pool and (
                 self.volume.name in self.a.lvm.names()):
-            # Where it is gone there is nothing to delete.
+            # Without the logical volume there is nothing to delete.
             self.a.driver.delete_volume(row)
             self.fail('deleted')
 
     def detach(self):
-        """The new attachment goes, too."""
+        """Delete the new attachment, too."""
         row = self.row()
         if row.host == self.a.pool:
             self.a.driver.terminate_connection(row, self.b.connector)
@@ -176,7 +175,7 @@ class RestoredTestCase(base.CloudTestCase):
                                  ('stopped', 'rebooted', 'down')))
     @ddt.unpack
     def test_home_that_was_never_told(self, group, peer):
-        """It was down when the guest began to write."""
+        """The home was down when the guest began to write."""
         self.cloud.attachment(self.volume, self.a)
         path = self.cloud.attach(self.volume, self.b)
         self.there, = (Names(row.id) for row in self.cloud.placeholders())
@@ -198,7 +197,7 @@ class RestoredTestCase(base.CloudTestCase):
                 error = self.assertRaises(
                     cinder_exception.CinderException,
                     self.a.driver.delete_volume, row)
-            # Cinder would destroy the row in a group.
+            # In a group Cinder would destroy the row of a busy volume.
             self.assertEqual(not group, isinstance(
                 error, cinder_exception.VolumeIsBusy))
         self.assertIn(self.volume.name, self.a.lvm.names())
@@ -216,7 +215,7 @@ class RestoredTestCase(base.CloudTestCase):
 
     @ddt.data(*REBOOTED)
     def test_source_that_is_gone_already(self, *rebooted):
-        """The rows are those of a volume that still hydrates."""
+        """The rows are from the time of the hydration."""
         self.live('complete')
         self.restore('switched')
         self.restart(rebooted)

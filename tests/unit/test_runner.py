@@ -21,7 +21,7 @@ from tests.runner import sets
 from tests.unit import base
 
 _SCENARIOS = pathlib.Path(__file__).parents[1] / 'scenarios'
-# Prints a subunit stream with a test that passes, or more.
+# Prints a subunit stream with one test per status.
 _STREAM = """
 import subunit, sys
 out = subunit.StreamResultToBytes(sys.stdout.buffer)
@@ -34,7 +34,7 @@ sys.stdout.flush()
 
 
 class ChoiceTestCase(base.PlainTestCase):
-    """Which sets run, and which scenarios in each."""
+    """The chosen sets, and the scenarios in each set."""
 
     def names(self, *words):
         return [each.name for each in sets.choose(list(words))]
@@ -81,7 +81,7 @@ class ChoiceTestCase(base.PlainTestCase):
 
     @staticmethod
     def is_chosen(choice, test_id):
-        """Whether stestr chooses a test."""
+        """Return whether stestr selects a test."""
         choice = list(choice)
         if choice[:1] == ['--exclude-regex']:
             if re.search(choice[1], test_id):
@@ -104,11 +104,11 @@ class ChoiceTestCase(base.PlainTestCase):
 
 
 class CountsTestCase(base.PlainTestCase):
-    """What the last line counts."""
+    """The counts in the last line."""
 
     def setUp(self):
         super().setUp()
-        # One whose output is not that of these tests.
+        # An interpreter whose output is not mixed with that of these tests.
         self.tools = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
         self.interpreter_runs('exec %s "$@" > %s' % (
             sys.executable, self.tools / 'output'))
@@ -185,7 +185,7 @@ class StyleTestCase(base.PlainTestCase):
 
 
 class CommandsTestCase(base.PlainTestCase):
-    """What is run in which laboratory, and for how long."""
+    """The commands of the sets, their laboratories and time limits."""
 
     def setUp(self):
         super().setUp()
@@ -199,7 +199,7 @@ class CommandsTestCase(base.PlainTestCase):
         self.patch('builtins.print')
 
     def asked(self, name):
-        """Return what a set asks for: (lab, command, seconds, more)."""
+        """Return the arguments of a set: (lab, command, seconds, more)."""
         this = run.Run()
         this.in_lab = mock.Mock()
         this.run([sets.NAMED[name]])
@@ -248,7 +248,7 @@ class CommandsTestCase(base.PlainTestCase):
 
 
 class LaboratoryTestCase(base.PlainTestCase):
-    """One that is up is used, and one of ours fits what is wanted."""
+    """A laboratory that is up is used; ours is replaced if necessary."""
 
     def setUp(self):
         super().setUp()
@@ -280,7 +280,7 @@ class LaboratoryTestCase(base.PlainTestCase):
         self.laboratory.need({})
         self.laboratory.need({})
         self.laboratory.need({'nodes': 3})
-        # Any is good enough.
+        # A set without settings uses any.
         self.laboratory.need({})
         self.laboratory.need({'nova': True})
         self.laboratory.leave()
@@ -305,7 +305,7 @@ class LaboratoryTestCase(base.PlainTestCase):
     def test_one_that_is_not_well(self):
         self.up.return_value = True
         self.well.return_value = False
-        self.assertRaisesRegex(errors.LabError, 'not well',
+        self.assertRaisesRegex(errors.LabError, 'not healthy',
                                self.laboratory.need, {})
         self.laboratory.leave()
         self.assertEqual([], self.started)

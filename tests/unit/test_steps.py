@@ -7,7 +7,7 @@ from tests.unit import base
 
 
 class FlowsTestCase(base.CloudTestCase):
-    """What the crash tests stop at is what really happens, in order."""
+    """The steps of flows are reached in the documented order."""
 
     def setUp(self):
         super().setUp()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/style finds what it is for, and counts as tools/test expects."""
+"""The findings of tools/style, and its line of counts."""
 
 import pathlib
 import shutil
@@ -16,7 +16,7 @@ STYLE = pathlib.Path(__file__).parents[2] / 'tools/style'
 
 @ddt.ddt
 class StyleTestCase(base.PlainTestCase):
-    """The check that is no stock tool, on a tree with one more file."""
+    """The check "names", on a tree with one more file."""
 
     def setUp(self):
         super().setUp()

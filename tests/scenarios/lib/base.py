@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A test against the lab that is up: its user, its nodes, its clean-up."""
+"""Base of scenarios: the laboratory that is up, its user, the clean-up."""
 
 import contextlib
 import time
@@ -13,7 +13,7 @@ from tests.scenarios.lib import marks
 
 
 class E2ETest(marks.Marked, volumes.Volumes, unittest.TestCase):
-    """Afterwards all volumes are deleted, and nothing else may be left."""
+    """A test that deletes all volumes at its end, and checks for leftovers."""
 
     def setUp(self):
         super().setUp()
@@ -27,7 +27,7 @@ class E2ETest(marks.Marked, volumes.Volumes, unittest.TestCase):
     def program(self, node, name, *arguments):
         """Run one of the driver's commands on a node.
 
-        :returns: (exit code, the lines that it prints, its error stream)
+        :returns: (exit code, lines of stdout, stderr)
         """
         code, out, err = node.try_run(
             '. /lab/node.env; PYTHONPATH=$CHECKOUT PYTHONWARNINGS=ignore '
@@ -39,7 +39,7 @@ class E2ETest(marks.Marked, volumes.Volumes, unittest.TestCase):
 
 
 class HydratingTest(E2ETest):
-    """A test with a volume whose data is still moving."""
+    """A test with a volume that hydrates."""
 
     def setUp(self):
         super().setUp()
@@ -47,9 +47,9 @@ class HydratingTest(E2ETest):
         self.peer = self.other(self.node)
 
     def attach_and_write(self):
-        """Attach the volume away and change it there.
+        """Attach the volume away and write to it there.
 
-        :returns: (path, checksum from now on)
+        :returns: (path, expected checksum)
         """
         path = user_module.path(self.user.attach(self.volume_id, self.peer))
         expected = self.checksum_with(self.peer, path, 20, 'one')
@@ -81,13 +81,13 @@ class TwoAttachmentsTest(E2ETest):
                      '> /dev/null 2>&1 &' % command)
 
     def end(self):
-        """Wait for the end of that command; returns its code."""
+        """Wait for the end of that command; returns its exit code."""
         return wait.until(
             lambda: self.new.run('cat /run/code 2>/dev/null; true').strip(),
-            'what waits at the gate to end', 30)
+            'the command at the gate to end', 30)
 
     def flush(self):
-        """Let the guest flush before it has written anything."""
+        """Flush as the guest, before it has written anything."""
         self.begin("python3 -c 'import os; os.fsync(os.open(\"%s\", "
                    "os.O_RDWR))'" % self.new_path)
         time.sleep(3)
@@ -95,13 +95,13 @@ class TwoAttachmentsTest(E2ETest):
 
 
 class SetupTest(E2ETest):
-    """A test with other options, which leaves the lab as it found it."""
+    """A test with other options, which are reset at its end."""
 
     @contextlib.contextmanager
     def configured(self, options, *nodes, mode=None):
-        """Run nodes with other options of the backend for a while.
+        """Run nodes with other options of the backend.
 
-        :param mode: 'eventlet' or 'threads', if not the lab's own
+        :param mode: 'eventlet' or 'threads', if not the lab's default
         """
         usual = self.lab.settings.mode
         self._configure({'dmclone': options}, nodes, mode or usual)

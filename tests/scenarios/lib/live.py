@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A test with real instances: a guest that writes all the way through."""
+"""Base of tests with instances, whose guests write all the time."""
 
 from lab.common import consoles
 from lab.common import servers as servers_module
@@ -18,7 +18,7 @@ _CHECK = (
 
 @needs('nova')
 class LiveTest(base.E2ETest):
-    """Afterwards every record that was acknowledged must be there."""
+    """A test with servers, and checks of their acknowledged records."""
 
     def setUp(self):
         super().setUp()
@@ -28,7 +28,7 @@ class LiveTest(base.E2ETest):
 
     @staticmethod
     def switch_on(*nodes):
-        """Start the nodes that are off, and wait until they serve."""
+        """Start the nodes that are off, and wait until they are ready."""
         off = [node for node in nodes if not node.machine.powered()]
         for node in off:
             node.power_on()
@@ -49,7 +49,7 @@ class LiveTest(base.E2ETest):
         return console
 
     def attach(self, server_id, console, *volume_ids):
-        """Attach volumes; returns when the guest writes to all."""
+        """Attach volumes, and wait until the guest writes to all."""
         for volume_id in volume_ids:
             self.servers.attach(server_id, volume_id)
             self.user.settled(volume_id, 'in-use')
@@ -59,9 +59,9 @@ class LiveTest(base.E2ETest):
     def writing_server(self, more=0):
         """Start a server that boots from a volume and writes to it.
 
-        Without a disk of its own a migration copies nothing but memory.
+        It has no local disk, so that a migration copies only memory.
 
-        :param more: how many volumes to attach beside that
+        :param more: number of additional volumes
         :returns: (server id, console, volume ids)
         """
         made = [self.filled_volume() for _ in range(1 + more)]
@@ -76,7 +76,7 @@ class LiveTest(base.E2ETest):
         return server_id, console, volume_ids
 
     def migrate(self, server_id, console, node, *volume_ids):
-        """Live-migrate a server; returns when its guest writes there."""
+        """Live-migrate a server, and wait until its guest writes there."""
         self.servers.live_migrate(server_id, node)
         self.servers.migration_ended(server_id, 'completed')
         self.servers.settled(server_id, 'ACTIVE')
@@ -86,9 +86,9 @@ class LiveTest(base.E2ETest):
             self.assertIs(node, self.home(volume_id))
 
     def begin_migration(self, server_id, node):
-        """Start a live migration; returns it once memory is copied.
+        """Start a live migration; returns it when it copies memory.
 
-        On a slow network that takes long enough for something to happen.
+        On a slow network the copy takes long enough to inject a fault.
         """
         self.servers.live_migrate(server_id, node)
 
@@ -101,7 +101,7 @@ class LiveTest(base.E2ETest):
     # Data
 
     def check_records(self, volume_id, console, mib=volumes.DATA):
-        """Compare a detached volume with what the guest has written."""
+        """Compare a detached volume with the guest's writes."""
         acknowledged = console.last(volume_id)
         self.assertGreater(acknowledged, 0)
         self.assertIsNone(console.crash)
@@ -123,10 +123,10 @@ class LiveTest(base.E2ETest):
 
 
 class OneServerTest(LiveTest):
-    """One server that writes on its old node, and a new node to go to."""
+    """A test with one server that writes, its node, and another node."""
 
-    #: How many volumes it has beside the one that it boots from; the last
-    #: of all is the one that is looked at.
+    #: The number of volumes in addition to the root disk; the last volume
+    #: of all is checked.
     more = 0
 
     def setUp(self):
@@ -137,38 +137,38 @@ class OneServerTest(LiveTest):
         self.new = self.other(self.old)
 
     def assert_writes_on(self, node):
-        """Assert that the guest writes on a node, where its volume is."""
+        """Check that the guest and its volume are on a node."""
         self.assertEqual(node.name, self.servers.node(self.server_id))
         self.console.wait_writing(self.volume_id, node.name)
         self.assertIs(node, self.home(self.volume_id))
         started = [line.said.split() for line in
                    self.console.of(self.volume_id)
                    if line.said.startswith('starts')]
-        # It has found all its records on its way.
+        # The guest has found all its records after each start.
         self.assertEqual({'0'}, {bad for _, last, bad in started})
         self.check_after_delete(self.server_id, self.console, self.volume_id)
 
 
 class FailedMigrationTest(OneServerTest):
-    """A test of a migration after which the guest is where it was."""
+    """A test of a migration that fails, with the guest on its old node."""
 
     def assert_as_before(self):
-        """The guest writes on its old node, and nothing is prepared."""
+        """Check that the guest writes on its old node, without a move."""
         self.assertEqual(self.old.name, self.servers.node(self.server_id))
         self.console.wait_writing(self.volume_id, self.old.name)
         wait.until(lambda: not self.placeholders(self.volume_id),
-                   'the move to be rolled back', 60)
+                   'the move to be aborted', 60)
         self.assertIs(self.old, self.home(self.volume_id))
         self.assertEqual([], self.console.complaints(self.volume_id))
 
     def set_right(self):
-        """Do what Nova leaves to its operator, if it does.
+        """Clean up as an operator where Nova does not.
 
         When libvirt reports a cancelled or broken job as failed, Nova's
-        monitor raises and rolls nothing back: the server is in error, with
+        monitor raises and does not roll back: the server is in error, with
         the attachment for the destination (_live_migration_monitor in
-        nova/virt/libvirt/driver.py of Nova 34). An attachment that could
-        not be made stays too: nobody but Cinder has ever known its id.
+        nova/virt/libvirt/driver.py of Nova 34). An attachment whose creation
+        failed is left, too: only Cinder knows its id.
         """
         server = self.servers.settled(self.server_id, 'ACTIVE', 'ERROR')
         if server['status'] == 'ERROR':

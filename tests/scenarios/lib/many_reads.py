@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Submit many reads of a device from one thread, as QEMU's main loop does.
 
-Run on a node: ``python3 many_reads.py DEVICE COUNT FROM TO HERE``: reads at
-COUNT places between FROM and TO (MiB), and then one at HERE. A line says
-when the latter was answered, another when, and with what errors, the others
-have ended.
+Run on a node: ``python3 many_reads.py DEVICE COUNT FROM TO HERE``. Submits
+reads at COUNT places between FROM and TO (MiB), and then one at HERE (MiB).
+Prints one line when the latter has ended, and one when the others have ended,
+each with the time and the errors.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ import struct
 import sys
 import time
 
-# Of x86-64; see the kernel's uapi/linux/aio_abi.h.
+# System calls of x86-64; see the kernel's uapi/linux/aio_abi.h.
 _SETUP, _GETEVENTS, _SUBMIT = 206, 208, 209
 _PREAD, _SIZE = 0, 4096
 _CONTROL = struct.Struct('<QIIHhIQQqQII')
@@ -33,7 +33,7 @@ def _call(number, *arguments):
 
 
 class Reads:
-    """Reads of a device, past the page cache, that are under way."""
+    """Asynchronous reads of a device without the page cache."""
 
     def __init__(self, path, most):
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
@@ -45,7 +45,7 @@ class Reads:
         self._blocks = []
 
     def submit(self, offset):
-        """Begin to read 4 KiB."""
+        """Submit a read of 4 KiB."""
         number = len(self._blocks)
         block = ctypes.create_string_buffer(_CONTROL.pack(
             number, 0, 0, _PREAD, 0, self._fd,
@@ -55,7 +55,7 @@ class Reads:
         _call(_SUBMIT, self._context, 1, ctypes.byref(pointer))
 
     def errors(self):
-        """Wait until all have ended; return the names of their errors."""
+        """Wait until all reads have ended; return the names of errors."""
         count = len(self._blocks)
         events = ctypes.create_string_buffer(_EVENT.size * count)
         _call(_GETEVENTS, self._context, count, count, events, None)

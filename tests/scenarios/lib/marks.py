@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marks of scenarios: how long a test takes, and what it needs.
+"""Marks of scenarios: their duration, and their requirements.
 
-They decide when a test runs, and its id shows them: ``[nova,slow]``. So
-stestr chooses by them, as with the attributes of Tempest's tests::
+The marks are in the id of a test: ``[nova,slow]``. So stestr selects tests by
+them, as by the attributes of Tempest's tests::
 
     stestr --test-path tests/scenarios list '\\[.*slow'
 """
@@ -21,12 +21,12 @@ def _marks_of(target):
     return getattr(target, 'marks', frozenset())
 
 
-#: Decorates a test, or a class of tests, that takes minutes.
+#: Decorates a test, or a class of tests, which takes minutes.
 slow = _mark(SLOW)
 
 
 def needs(what):
-    """Decorate a test, or a class of tests, that needs more than Cinder.
+    """Decorate a test, or a class of tests, which needs more than Cinder.
 
     :param what: 'nova', for a laboratory with instances
     """
@@ -36,7 +36,7 @@ def needs(what):
 class Marked:
     """A mixin for test cases: marks of the class and the test are in the id.
 
-    A class has the marks of its base, too.
+    A class inherits the marks of its base.
     """
 
     def id(self):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read from a QEMU of its own, as Nova runs it: native I/O, one main loop.
+"""Submit reads in a new QEMU, as run by Nova: native I/O, one main loop.
 
-Run on a node: ``python3 qemu_reads.py DEVICE OTHER COUNT FROM TO HERE``: reads
-at COUNT places of DEVICE between FROM and TO (MiB). A line each says when the
-monitor has answered afterwards, when a read of OTHER and one at HERE (MiB)
-have ended, and when all have.
+Run on a node: ``python3 qemu_reads.py DEVICE OTHER COUNT FROM TO HERE``.
+Submits reads at COUNT places of DEVICE between FROM and TO (MiB). Then prints
+one line when the monitor has answered, one when a read of OTHER has ended, one
+when a read at HERE (MiB) has ended, and one when all reads have ended.
 """
 
 import json
@@ -45,7 +45,7 @@ class Monitor:
                 return answer['return']
 
     def io(self, disk, command):
-        """Give a command of qemu-io to a disk of the guest."""
+        """Run a command of qemu-io on a disk of the guest."""
         said = self.ask('human-monitor-command', **{
             'command-line': 'qemu-io -d %s "%s"' % (_DEVICE % disk, command)})
         assert 'rror' not in said and 'failed' not in said, said

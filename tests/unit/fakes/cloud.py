@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Some nodes with the real driver on pretended machines, and a database."""
+"""Nodes with the real driver on simulated machines, and a database."""
 
 import contextlib
 import datetime
@@ -37,20 +37,20 @@ GROUP = 'volumes'
 GIB = storage.GIB
 BLOCK = ('size', 'logical_block_size', 'flush_buffers', 'set_read_only',
          'zero_start', 'forbid_discard', 'flush_disk')
-#: Functions of devicemapper.sysfs, and what stands for them.
+#: {function of devicemapper.sysfs: its replacement in the simulated kernel}
 SYSFS = {'devices': 'names', 'disks_below': 'disks_below',
          'in_flight': 'in_flight', 'is_suspended': 'is_suspended',
          'requests': 'requests', 'suspended': 'suspended_names'}
 
 
-#: What does not run at once, as if it was in the way of nothing.
+#: The jobs that do not run at once, but in settle(), like in a thread.
 LATER = (recovery.Recovery._resume_local,
          recovery.Recovery._sync_with_database,
          source.Source.release)
 
 
 class Jobs(jobs.Jobs):
-    """Jobs in the time of a pretended cloud."""
+    """Jobs with the clock of a simulated cloud."""
 
     def __init__(self, cloud):
         super().__init__(lambda: cloud.seconds)
@@ -68,7 +68,7 @@ class Jobs(jobs.Jobs):
 
 
 class Cloud:
-    """Some nodes; ``here`` is the one whose code runs."""
+    """Some nodes; ``here`` is the node whose code runs."""
 
     def __init__(self, test):
         self.test = test
@@ -126,7 +126,7 @@ class Cloud:
         patch('dmclone_driver.node.checks.ISCSI_TARGETS',
               new={'tgtadm': 'not imported'})
         for module in ('watcher', 'outages'):
-            # Their endless loops are replaced by calls of look().
+            # Their loops are replaced by calls of look().
             patch('dmclone_driver.move.%s.threading' % module,
                   new=types.SimpleNamespace(Thread=self._loop))
         patch('dmclone_driver.move.backend.jobs',
@@ -161,7 +161,7 @@ class Cloud:
         return coordination.Lock(self, name)
 
     def wait_for_ever(self, name):
-        """Somebody waits for a lock that is never released."""
+        """Record and raise a dead lock: a wait for a lock without an end."""
         self.dead_locks.append(name)
         raise AssertionError('dead lock: ' + name)
 
@@ -175,18 +175,18 @@ class Cloud:
             self.here = before
 
     def add(self, name, **options):
-        """Add a node, with its service running."""
+        """Add a node with a running service."""
         node = self.NODE(self, name, **options)
         self.nodes[name] = self.by_host[node.host] = node
         node.start()
         return node
 
     def pass_time(self, seconds):
-        """Let time go by."""
+        """Advance the clock."""
         self.seconds += seconds
 
     def settle(self):
-        """Run what was left to threads."""
+        """Run the postponed jobs."""
         while self.later:
             node, target, args = self.later.pop(0)
             if not node.down:
@@ -194,7 +194,7 @@ class Cloud:
                     target(*args)
 
     def watch(self, times=1, hydrate=True):
-        """Let time go by, with clones copied and completed."""
+        """Run the watchers, and hydrate clones, some times."""
         for _ in range(times):
             self.pass_time(1000)
             for node in self.nodes.values():
@@ -206,7 +206,7 @@ class Cloud:
                     node.hydrate()
             self.settle()
 
-    # What the database says
+    # The database
 
     def row(self, volume_id):
         """Read a row, None if it is gone."""
@@ -217,11 +217,11 @@ class Cloud:
         return list(objects.VolumeList.get_all(self.context))
 
     def placeholders(self):
-        """Read the placeholders."""
+        """Read the rows of placeholders."""
         return [row for row in self.rows() if placeholders.is_placeholder(row)]
 
     def messages(self):
-        """Read what users were told."""
+        """Read the user messages."""
         return db_api.message_get_all(self.context)
 
     def states(self):
@@ -229,13 +229,13 @@ class Cloud:
         return [placeholders.state_of(row) for row in self.placeholders()]
 
     def violations(self):
-        """Return what would have hung or destroyed data."""
+        """Return the actions that would have hung or destroyed data."""
         return self.dead_locks + [
             text for node in self.nodes.values()
             for text in node.kernel.violations]
 
     def leftovers(self):
-        """Return all that is there beside idle volumes on their homes."""
+        """Return all objects that do not belong to idle volumes."""
         found = self.violations() + [
             'lock ' + name for name in self.locks | self.semaphores]
         idle = {}
@@ -273,10 +273,10 @@ class Cloud:
                       for path in node.kernel.disks]
         return found
 
-    # What a user does
+    # Users
 
     def attachment(self, volume, node, connected=True, **connector):
-        """Make an attachment record."""
+        """Create an attachment record."""
         connector = dict(node.connector, **connector)
         record = objects.VolumeAttachment(
             self.context, volume_id=volume.id, attach_status='attached',
@@ -286,7 +286,7 @@ class Cloud:
         return record
 
     def attach(self, volume, node, **connector):
-        """Attach a volume as nova and cinder do; returns its path."""
+        """Attach a volume as Nova and Cinder do; returns its path."""
         record = self.attachment(volume, node, connected=False)
         connector = dict(node.connector, **connector)
         volume = self.row(volume.id)
@@ -303,14 +303,14 @@ class Cloud:
         return data['data']['device_path']
 
     def set_attach_status(self, volume, node, status):
-        """Set the status of a volume's one attachment on a node."""
+        """Set the status of a volume's only attachment on a node."""
         record, = (record for record in self.row(volume.id).volume_attachment
                    if record.connector['host'] == node.name)
         record.attach_status = status
         record.save()
 
     def detach(self, volume, node, **connector):
-        """Detach a volume as nova and cinder do."""
+        """Detach a volume as Nova and Cinder do."""
         connector = dict(node.connector, **connector)
         volume = self.row(volume.id)
         home = self.by_host[volume.host.partition('#')[0]]
@@ -323,7 +323,7 @@ class Cloud:
 
 
 class Node:
-    """A machine and its cinder-volume."""
+    """A simulated machine and its cinder-volume."""
 
     KERNEL = kernel.Kernel
 
@@ -359,7 +359,7 @@ class Node:
         return storage.Group(self.lvm, name)
 
     def groups(self, name):
-        """Return what LVM says about a volume group."""
+        """Return a volume group as Cinder reads it from LVM."""
         self.cloud.steps.run('%s: vgs' % self.name, kernel.error('injected'),
                              lambda: None)
         group = self.group(name)
@@ -367,7 +367,7 @@ class Node:
                  'available': group.vg_free_space}]
 
     def start(self):
-        """Start the service; it knows nothing of the time before."""
+        """Start the service, without any state in memory."""
         self._end_process()
         self.down = False
         self.server = None
@@ -392,25 +392,25 @@ class Node:
         return driver
 
     def die(self):
-        """Cut the power so long ago that Cinder takes the service for down."""
+        """Cut the power, with a heartbeat so old that the service is down."""
         self.reboot()
         self._heard_of(-1)
 
     def _heard_of(self, days):
-        """Set the last heartbeat, from now, however long a test takes."""
+        """Set the last heartbeat, in days from now."""
         self.service.updated_at = (timeutils.utcnow() +
                                    datetime.timedelta(days))
         self.service.save()
 
     def stop(self):
-        """Stop the service; what is in the kernel goes on."""
+        """Stop the service; the kernel's devices continue."""
         self._end_process()
         self.down = True
         self.cloud.later = [job for job in self.cloud.later
                             if job[0] is not self]
 
     def _end_process(self):
-        """Nothing renews the locks of a process that is gone."""
+        """Release the locks of a killed process: they are not renewed."""
         for held in (self.cloud.locks, self.cloud.semaphores):
             held -= {name for name in held if self.host in name}
 
@@ -443,7 +443,7 @@ class Node:
         return self.driver._backend.jobs
 
     def left(self, kind):
-        """Return ids of what jobs of a kind are still about."""
+        """Return the ids of unfinished jobs of a kind."""
         return [str(key) for key in self.jobs._kinds[kind]]
 
     @property
@@ -459,7 +459,7 @@ class Node:
         return self.driver._teardown
 
     def create(self, size=1, **fields):
-        """Make a user's volume on this node."""
+        """Create a user's volume on this node."""
         volume = cinder_utils.create_volume(
             self.cloud.context, host=self.pool, size=size,
             service_uuid=self.service.uuid,
@@ -472,17 +472,17 @@ class Node:
         return volume
 
     def look(self):
-        """Let the watcher look once."""
+        """Run one check of the watcher."""
         with self.cloud.on(self):
             return self.watcher.look()
 
     def look_at_sessions(self):
-        """Let the sessions to sources be looked at once."""
+        """Run one check of the sessions to sources."""
         with self.cloud.on(self):
             return self.outages.look()
 
     def hydrate(self):
-        """Let all copies that run come to their end."""
+        """Complete all hydrations that are on."""
         for name, device in self.kernel.devices.items():
             if device.clone and device.clone.hydration:
                 self.kernel.hydrate(name)

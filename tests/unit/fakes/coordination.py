@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keeps the locks: semaphores of each process, and tooz with etcd."""
+"""The locks: simulated semaphores of processes, and tooz with etcd."""
 
 import tooz
 
@@ -7,7 +7,7 @@ from tests.unit.fakes import steps
 
 
 class Semaphore:
-    """One that says so where a real one would wait for ever."""
+    """A semaphore that raises where a real one would wait for ever."""
 
     def __init__(self, cloud, name):
         self._cloud, self._name = cloud, name
@@ -25,10 +25,11 @@ class Semaphore:
 
 
 class Lock:
-    """One that reaches across nodes, as with etcd.
+    """A lock of all nodes, as with etcd.
 
-    It stays held when its release fails, as tooz renews its lease then. An
-    acquisition that fails is not renewed, whether etcd has done it or not.
+    It remains held when its release fails, since tooz renews its lease then.
+    After a failed acquisition it is not renewed, whether or not etcd has done
+    the acquisition.
     """
 
     def __init__(self, cloud, name):
@@ -62,7 +63,7 @@ class Lock:
         try:
             return self._step('unlock', self._release)
         except steps.Killed:
-            # Nothing renews it.
+            # It is not renewed any longer.
             self._release()
             raise
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel's device-mapper and block devices, as far as the driver goes.
+"""A simulated kernel's device-mapper and block devices.
 
-It keeps the rules that real devices have: a device in use cannot be removed,
-a clone starts from what its metadata says, and waiting for a write that waits
-itself never ends. What would hang or destroy data is noted in ``violations``,
-since the driver may survive the exception.
+It has the rules of real devices: a device in use cannot be removed, a clone
+starts with the state in its metadata, and a wait for a write that waits itself
+does not end. Actions that would hang or destroy data are recorded in
+``violations``, since the driver may survive the exception.
 """
 
 import errno
@@ -15,17 +15,17 @@ from dmclone_driver.node.devicemapper import swap
 from tests.unit.fakes import steps as steps_module
 
 MAPPER = '/dev/mapper/'
-#: Of the functions that stand for devicemapper.sysfs.
+#: Those replacements of devicemapper.sysfs that cannot fail.
 LISTS = ('names', 'suspended_names')
 
 
 def error(text, code=1):
-    """Return what a failed program raises."""
+    """Return the exception of a failed program."""
     return processutils.ProcessExecutionError(stderr=text, exit_code=code)
 
 
 class Clone:
-    """The state of a live clone; what is hydrated is in its metadata."""
+    """The state of a live clone; the hydrated regions are in its metadata."""
 
     def __init__(self, bitmap, length, region):
         self.bitmap = bitmap
@@ -45,7 +45,7 @@ class Segment:
         self.start, self.length = int(self.start), int(self.length)
 
     def paths(self):
-        """The devices below."""
+        """Return the paths of the devices below."""
         return self.words[:{'linear': 1, 'clone': 3}.get(self.kind, 0)]
 
 
@@ -61,12 +61,12 @@ class Device:
         self.sealed = False
         self.discards = True
         self.opened = 0
-        #: That were ever made by its users.
+        #: The number of requests that its users have made.
         self.requests = 0
         self.clone = None
 
     def below(self):
-        """Paths of the devices that its tables keep open."""
+        """Return the paths of the devices that its tables keep open."""
         return [{path for segment in table for path in segment.paths()}
                 for table in (self.table, self.loaded or [])]
 
@@ -76,20 +76,20 @@ class Device:
 
     @property
     def kinds(self):
-        """The kinds of its live table, as one text."""
+        """Return the kinds of its live table's segments as text."""
         return ' '.join(segment.kind for segment in self.table)
 
 
 class SwapProcess:
-    """Runs dmsetup for a swap; it outlives who has asked for that.
+    """The process that runs dmsetup for a swap; it outlives its caller.
 
-    With the power it is gone, too.
+    A power cut ends it, too.
     """
 
     def __init__(self, kernel):
         self._kernel = kernel
         self._begun = False
-        #: What has ended the one who asked.
+        #: The exception that has killed the caller.
         self.killed = None
 
     def run(self, arguments, table=None):
@@ -101,7 +101,7 @@ class SwapProcess:
             return self._kernel.dmsetup(arguments, table)
         except steps_module.Killed as killed:
             if not (begun or self._kernel.steps.after):
-                # Before it was asked for.
+                # The caller was killed before it started this process.
                 raise
             self.killed = killed
         if isinstance(self.killed, steps_module.PowerCut):
@@ -111,7 +111,7 @@ class SwapProcess:
 
 
 class Kernel:
-    """One node's; survives the service, not a reboot."""
+    """The kernel of a node; survives the service, not a reboot."""
 
     def __init__(self, lvm, steps, name):
         self.lvm = lvm
@@ -124,19 +124,19 @@ class Kernel:
         self.targets = {'linear', 'zero', 'error', 'clone'}
         self.flushed = []
         self.violations = []
-        #: Imported disks whose session is lost, whatever its target does.
+        #: Imported disks whose session is lost, even if there is a target.
         self.lost = set()
-        #: Imported disks whose session was ended, but whose users are left.
+        #: Imported disks whose session was ended, but which have users.
         self.ended = set()
-        #: {name: requests that have passed a device and do not end}
+        #: {name: requests in flight that do not end}
         self.stuck = {}
-        #: Devices that were told to keep what comes.
+        #: Devices that were told to hold new requests.
         self.held = []
 
-    # What the driver calls
+    # Replacements of functions that the driver calls
 
     def run_all(self, *commands):
-        """Stand for privsep.command.dmsetup."""
+        """Replace privsep.command.dmsetup."""
         for arguments, table in commands:
             out = self.dmsetup(arguments, table)
         return out
@@ -149,7 +149,7 @@ class Kernel:
             error('injected'), getattr(self, '_' + verb), rest, table)
 
     def swap(self, request):
-        """Stand for privsep.swaps.swap."""
+        """Replace privsep.swaps.swap."""
         process = SwapProcess(self)
         try:
             found = swap.perform(process.run, **request)
@@ -162,18 +162,18 @@ class Kernel:
         return found
 
     def resume_left(self, name):
-        """Stand for privsep.swaps.resume_left; no swap is running."""
+        """Replace privsep.swaps.resume_left; no swap is running."""
         self.dmsetup(['resume', name])
         return True
 
     def sysfs(self, name):
-        """Return the stand-in for a function of devicemapper.sysfs."""
+        """Return the replacement of a function of devicemapper.sysfs."""
         def run(*args):
             return self.steps.run(
                 '%s: sysfs %s %s' % (self.node, name, ' '.join(args)),
                 OSError(errno.EIO, 'injected'), getattr(self, '_' + name),
                 *args)
-        # A list of files cannot fail.
+        # Listing files cannot fail.
         return run if name not in LISTS else getattr(self, '_' + name)
 
     def _names(self):
@@ -200,12 +200,12 @@ class Kernel:
                 if device.suspended]
 
     def hold(self, name):
-        """Stand for privsep.command.hold."""
+        """Replace privsep.command.hold."""
         self.steps.run('%s: hold %s' % (self.node, name), error('injected'),
                        self.held.append, name)
 
     def block(self, name):
-        """Return the stand-in for a function of privsep.block."""
+        """Return the replacement of a function of privsep.block."""
         def run(path, *args):
             return self.steps.run(
                 '%s: %s %s' % (self.node, name, path),
@@ -245,13 +245,13 @@ class Kernel:
         self.lvm.bitmaps[path] = {'hydrated': 0}
 
     def copy_disk(self, path, copy):
-        """Nothing is on the disks of this kernel."""
+        """Do nothing: the disks of this kernel have no content."""
 
     def forbid_discard(self, path):
         self._need(path)
         self.get(path).discards = False
 
-    # What a test asks and does
+    # For tests
 
     def get(self, path):
         """Return the device of a path or name, or None."""
@@ -267,14 +267,14 @@ class Kernel:
         return found
 
     def users(self, path):
-        """How often a device is open."""
+        """Return how often a device is open."""
         device = self.get(path)
         return (device.opened if device else 0) + sum(
             path in paths for other in self.devices.values()
             for paths in other.below())
 
     def write(self, path):
-        """Let a guest write; returns whether the write is done."""
+        """Write as a guest; returns whether the write is done."""
         device = self.get(path)
         if device.sealed or device.read_only:
             raise OSError(errno.EPERM, 'read-only')
@@ -291,7 +291,7 @@ class Kernel:
         return not (gate.suspended or source.suspended)
 
     def hydrate(self, path):
-        """Let a clone's background copy run to its end."""
+        """Complete a clone's hydration."""
         device = self.get(path)
         gate, source = (self.get(part)
                         for part in device.table[0].paths()[1:])
@@ -302,13 +302,13 @@ class Kernel:
         device.clone.bitmap['hydrated'] = device.clone.total
 
     def fail_waiting(self):
-        """Let what waits for a source get an error."""
+        """Fail the requests that wait for a source."""
         for device in self.devices.values():
             if device.clone:
                 device.clone.waiting = 0
 
     def reboot(self):
-        """Forget all but the disks' content."""
+        """Remove all devices; logical volumes remain."""
         self.devices, self.disks, self.stuck = {}, {}, {}
 
     # The verbs of dmsetup
@@ -425,7 +425,7 @@ class Kernel:
         if not device.clone:
             return
         metadata, gate, source = device.table[0].paths()
-        # What has changed nothing has nothing to commit, and flushes nothing.
+        # Without a change there is no commit and no flush.
         if self.get(gate).suspended and (
                 device.clone.waiting or device.clone.bitmap['hydrated']):
             self.violations.append('%s waits for its gate for ever' % name)
@@ -440,7 +440,7 @@ class Kernel:
         self._let_go()
 
     def _let_go(self):
-        """Finish the writes that nothing holds up any more."""
+        """Finish the writes that do not have to wait any longer."""
         for device in self.devices.values():
             if not device.clone:
                 continue

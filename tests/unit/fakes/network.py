@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is between the nodes: iSCSI and messages."""
+"""The simulated network between the nodes: iSCSI and RPC."""
 
 import itertools
 import json
@@ -15,7 +15,7 @@ DISKS = '/dev/disk/by-path/'
 
 
 class Target:
-    """Stands for dmclone_driver.node.targets: a node's exports."""
+    """Replaces dmclone_driver.node.targets: a node's exports."""
 
     def __init__(self, node):
         self._node = node
@@ -45,11 +45,11 @@ class Target:
         self._step('unexport ' + name, self._close, PREFIX + name)
 
     def reboot(self):
-        """Forget all but that nobody may log in, as tgt's files say."""
+        """Keep the names of exports that refuse logins, like tgt's files."""
         self.exports = dict.fromkeys(self.exports, (None, None, None))
 
     def forget(self):
-        """Start its program anew."""
+        """Restart the target's program: it has no exports."""
         for iqn in list(self.exports):
             self._close(iqn)
 
@@ -64,7 +64,7 @@ class Target:
 
 
 class Initiator:
-    """Stands for dmclone_driver.node.initiator: a node's sessions."""
+    """Replaces dmclone_driver.node.initiator: a node's sessions."""
 
     def __init__(self, node, timeout):
         self._node = node
@@ -128,7 +128,7 @@ class Initiator:
 
 
 class Rpc:
-    """Stands for cinder.rpc as rpcapi uses it."""
+    """Replaces cinder.rpc as used by rpcapi."""
 
     def __init__(self, cloud):
         self._cloud = cloud
@@ -141,7 +141,7 @@ class Rpc:
 
 
 class Server:
-    """Answers once it is started."""
+    """An RPC server, which answers after its start."""
 
     def __init__(self, cloud, target, endpoints):
         self._cloud, self._target = cloud, target
@@ -152,7 +152,7 @@ class Server:
 
 
 class Client:
-    """Calls a method of another node, there."""
+    """An RPC client, which runs a method on another node."""
 
     def __init__(self, cloud, server=None):
         self._cloud, self._server = cloud, server
@@ -182,7 +182,7 @@ class Client:
                 return getattr(node.server.endpoint, method)(context,
                                                              **arguments)
             except steps.Killed:
-                # Another process: its caller only gets no answer.
+                # The other process was killed: the caller gets no answer.
                 node.down = True
                 raise messaging.MessagingTimeout('killed')
             except exception.CinderException:

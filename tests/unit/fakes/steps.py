@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every action outside of the process, counted, so that one can fail."""
+"""All actions outside of the process as steps, each of which can fail."""
 
 
 class Killed(BaseException):
-    """The service is killed: no handler runs, as with kill -9."""
+    """The service is killed: no exception handler runs."""
 
 
 class PowerCut(Killed):
-    """The node is gone, with all that ran there."""
+    """The node's power is cut: all its processes are killed."""
 
 
 class Steps:
-    """The actions of a test in their order, and the one that goes wrong."""
+    """The steps of a test in order, and the step that fails."""
 
     def __init__(self):
         self.log = []
@@ -20,11 +20,11 @@ class Steps:
         self.observe = lambda: None
 
     def start(self, number=None, after=False, killed=False, power=False):
-        """Count anew; the step of that number, from 0, goes wrong.
+        """Restart the count; the step with this number, from 0, fails.
 
-        :param after: it is done, but says that it failed
-        :param killed: the process is gone at that point
-        :param power: ... and all others of its node
+        :param after: the step is done, and then reports a failure
+        :param killed: the process is killed at the step
+        :param power: the power of the process's node is cut
         """
         self.log = []
         self._fault = None if number is None else (
@@ -32,11 +32,11 @@ class Steps:
 
     @property
     def after(self):
-        """Whether a step that goes wrong is done."""
+        """Return whether the failing step is done."""
         return bool(self._fault and self._fault[1])
 
     def run(self, what, error, function, *args, **kwargs):
-        """Do a step, or fail with an error that belongs to its kind."""
+        """Do a step, or fail with the error of its kind."""
         number, after, killed = self._fault or (-1, False, False)
         now = number == len(self.log)
         self.log.append(what)

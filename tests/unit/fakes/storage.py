@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's LVM: what the programs say, and Cinder's object of a group."""
+"""A node's simulated LVM: its programs, and Cinder's volume group object."""
 
 import json
 
@@ -10,18 +10,18 @@ UNITS = {'b': 1, 'm': 1024 ** 2, 'g': GIB}
 
 
 class Lvm:
-    """Logical volumes and what is on them; survives a reboot."""
+    """Logical volumes and their content; survives a reboot."""
 
     def __init__(self, steps, name, groups):
         self.steps = steps
         self.node = name
         #: {group: bytes}
         self.groups = groups
-        #: What lies on disks, {path: group or something else}.
+        #: {path of a disk: its volume group, or other content}
         self.disks = {}
-        #: Of disks, in bytes, if not a GiB, {path: size}.
+        #: {path of a disk: bytes}, if not a GiB.
         self.sizes = {}
-        #: Of groups, {group: set}.
+        #: {group: set of tags}
         self.tags = {}
         #: {path: dict of size, active, tags, origin}
         self.volumes = {}
@@ -35,7 +35,7 @@ class Lvm:
         return found if found and found['active'] else None
 
     def bitmap(self, path):
-        """Return the bitmap of formatted metadata, or None."""
+        """Return the state of formatted metadata, or None."""
         return self.bitmaps.get(path)
 
     def names(self):
@@ -49,7 +49,7 @@ class Lvm:
             if path.startswith('/dev/%s/' % group))
 
     def add(self, group, name, size, origin=None):
-        """Make a logical volume."""
+        """Create a logical volume."""
         path = '/dev/%s/%s' % (group, name)
         if path in self.volumes:
             raise kernel.error('%s already exists' % name)
@@ -59,7 +59,7 @@ class Lvm:
                               'origin': origin}
 
     def snapshot(self, group, name, origin):
-        """Make a logical volume with the content of another."""
+        """Create a logical volume with the content of another."""
         self.add(group, name, self.volumes[origin]['size'], origin)
         self.kernel.copy_disk(origin, '/dev/%s/%s' % (group, name))
 
@@ -73,7 +73,7 @@ class Lvm:
         self.bitmaps.pop(path, None)
 
     def lvm(self, arguments, environment, timeout):
-        """Stand for privsep.command.lvm."""
+        """Replace privsep.command.lvm."""
         verb, *rest = arguments
         return self.steps.run(
             '%s: %s' % (self.node, ' '.join(arguments)),
@@ -126,7 +126,7 @@ class Lvm:
         if self.disks.get(path):
             raise kernel.error('signature detected on %s' % path, code=5)
         self.disks[path] = name
-        # LVM keeps the first MiB.
+        # LVM uses the first MiB.
         self.groups[name] = self.sizes.get(path, GIB) - UNITS['m']
         self.tags[name] = {arguments[arguments.index('--addtag') + 1]}
 
@@ -150,7 +150,7 @@ class Lvm:
 
 
 class Group:
-    """Stands for cinder.brick.local_dev.lvm.LVM."""
+    """Replaces cinder.brick.local_dev.lvm.LVM."""
 
     def __init__(self, lvm, name):
         self._lvm = lvm
@@ -202,7 +202,7 @@ class Group:
                    for volume in self._lvm.volumes.values())
 
     def extend_volume(self, lv_name, new_size):
-        """Do as Cinder: what fails leaves an origin inactive."""
+        """Extend like Cinder: a failure leaves an origin inactive."""
         origin = self.lv_has_snapshot(lv_name)
         if origin:
             self.deactivate_lv(lv_name)
@@ -223,7 +223,7 @@ class Group:
 
     def activate_lv(self, name, is_snapshot=False, permanent=False):
         if name.startswith('snapshot'):
-            # LVM keeps such names to itself.
+            # LVM reserves such names.
             name = '_' + name
         self._lvm.volumes[self._path(name)]['active'] = True
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attachment records say about who uses a volume."""
+"""Attachment records: the nodes and instances that use a volume."""
 
 import types
 
@@ -39,11 +39,11 @@ class AttachmentsTestCase(base.PlainTestCase):
               ((('two', 'attaching'),), True),
               ((('one', 'attached'), ('two', 'attaching')), True),
               ((('one', 'attached'), ('two', 'attached')), False),
-              # Nova's own record of an earlier request.
+              # Nova's record of an earlier request.
               ((('two', 'attached'), ('two', 'attaching')), False),
               # An instance that runs there is being detached.
               ((('one', 'attached'), ('two', 'error_detaching')), False),
-              # Its attachment was deleted, nobody has asked this driver.
+              # The second attachment was deleted without calling the driver.
               ((('one', 'attached'),), True))
     @ddt.unpack
     def test_attaching(self, records, expected):

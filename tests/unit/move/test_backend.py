@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The locks of volumes, whatever the service that keeps them does."""
+"""The locks of volumes, with failures of the locks' service."""
 
 import threading
 
@@ -16,9 +16,9 @@ from tests.unit import base
 
 
 class Lock:
-    """Stands for tooz's lock; it lets everybody in, as one that was lost.
+    """Replaces tooz's lock; always acquired, like a lock that was lost.
 
-    What it does can be replaced.
+    Tests replace its actions.
     """
 
     def __init__(self):
@@ -40,11 +40,11 @@ def fail(*args):
 
 
 class Elsewhere(Exception):
-    """What tooz raises for some backends at the end of the time."""
+    """The exception of some backends of tooz at a timeout."""
 
 
 class LocksTestCase(base.PlainTestCase):
-    """One backend on one node, with real semaphores."""
+    """A test with one backend on one node, with real semaphores."""
 
     def setUp(self):
         super().setUp()
@@ -76,7 +76,7 @@ class LocksTestCase(base.PlainTestCase):
 
 @ddt.ddt
 class HoldersTestCase(LocksTestCase):
-    """Within a process there is one holder of a volume's lock."""
+    """A volume's lock has one holder per process."""
 
     def test_lost_lock_lets_no_second_thread_in(self):
         with self.backend.lock('x'):
@@ -130,7 +130,7 @@ class HoldersTestCase(LocksTestCase):
              for record in logs.records])
 
     def test_error_under_the_lock(self):
-        """It is not replaced by one of the release."""
+        """It is not replaced by an error of the release."""
         self.tooz.end = fail
         with (self.assertRaises(ZeroDivisionError),
               self.backend.lock('x')):
@@ -142,7 +142,7 @@ class HoldersTestCase(LocksTestCase):
 
 @ddt.ddt
 class AcquireTestCase(LocksTestCase):
-    """What can't be locked is refused, in words."""
+    """A lock that cannot be acquired is refused with a reason."""
 
     def assert_free(self):
         self.tooz.answer = lambda blocking: True
@@ -171,7 +171,7 @@ class AcquireTestCase(LocksTestCase):
     @ddt.data(lambda blocking: False, fail, Elsewhere)
     def test_held_by_another_process(self, answer):
         def wait(blocking):
-            # As a number; True would wait for ever.
+            # A number; True would wait for ever.
             self.assertEqual((float, 0), (type(blocking), blocking))
             result = answer(blocking)
             if isinstance(result, Exception):
@@ -187,7 +187,7 @@ class AcquireTestCase(LocksTestCase):
 
 
 class ReleaseTestCase(LocksTestCase):
-    """What was done under a lock that can't be released is done."""
+    """An operation succeeds although its lock cannot be released."""
 
     def leave_unreleased(self):
         self.tooz.end = fail
@@ -208,7 +208,7 @@ class ReleaseTestCase(LocksTestCase):
         self.assertEqual({'x': self.old}, self.backend.locks.unreleased)
 
     def test_next_holder_releases_it_first(self):
-        """Tooz renews it: no other lock would be acquired beside it."""
+        """Tooz renews the old lock, and a new one could not be acquired."""
         self.leave_unreleased()
         self.refused()
         self.assertEqual([], self.tooz.asked)
@@ -229,7 +229,7 @@ class ReleaseTestCase(LocksTestCase):
         self.assertEqual([0, 'release'], self.tooz.asked)
 
     def test_answer_is_late(self):
-        """The request does not wait for it."""
+        """The request does not wait for the answer to the release."""
         answers = threading.Event()
         self.addCleanup(answers.set)
         self.tooz.end = lambda: answers.wait(60)
@@ -254,12 +254,12 @@ class ReleaseTestCase(LocksTestCase):
 
 @ddt.ddt
 class RequestsTestCase(base.CloudTestCase):
-    """What a lock that fails means for a volume that is attached away."""
+    """Attaching a volume away while a lock fails."""
 
     def attach(self, fault=None, **kind):
         """Attach a volume while one step fails.
 
-        :returns: (volume, error or None, what was done)
+        :returns: (volume, error or None, steps)
         """
         volume, error = self.a.create(), None
         self.cloud.steps.start(fault, **kind)
@@ -273,7 +273,7 @@ class RequestsTestCase(base.CloudTestCase):
         return volume, error, log
 
     def attach_without(self, what, **kind):
-        """Attach while such a step fails; yields (volume, error) for each."""
+        """Attach once per such step, which fails; yields (volume, error)."""
         *_, log = self.attach()
         self.cloud.watch(4)
         numbers = [number for number, step in enumerate(log) if step == what]
@@ -291,7 +291,7 @@ class RequestsTestCase(base.CloudTestCase):
               ('node2', False), ('node2', True))
     @ddt.unpack
     def test_release_fails(self, node, after):
-        """After a switchover, too: the attach succeeds."""
+        """The attach succeeds, also if the release fails later."""
         for volume, error in self.attach_without(node + ': unlock',
                                                  after=after):
             self.assertIsNone(error)
@@ -299,7 +299,7 @@ class RequestsTestCase(base.CloudTestCase):
 
     @ddt.data(False, True)
     def test_acquire_fails_at_home(self, after):
-        """Nothing is done."""
+        """The attach is refused, and nothing is changed."""
         for volume, error in self.attach_without('node1: lock', after=after):
             self.assertIsInstance(error, exception.LockNotAcquired)
             self.assertIn(volume.id, error.msg)
@@ -307,7 +307,7 @@ class RequestsTestCase(base.CloudTestCase):
             self.assertEqual([], self.cloud.leftovers())
 
     def test_acquire_fails_on_the_peer(self):
-        """Before the switchover it is refused; later it is tried again."""
+        """Before the switchover it is refused; later it is retried."""
         ends = set()
         for volume, error in self.attach_without('node2: lock'):
             home = self.b if error is None else self.a
@@ -320,7 +320,7 @@ class RequestsTestCase(base.CloudTestCase):
         self.assertEqual({self.a, self.b}, ends)
 
     def test_service_is_away_after_the_switchover(self):
-        """For all nodes and locks, until the attach has been answered."""
+        """No lock can be acquired until the attach has returned."""
         switch_over, step = records.switch_over, self.cloud.steps.run
 
         def run(what, error, *args):
@@ -338,7 +338,7 @@ class RequestsTestCase(base.CloudTestCase):
         path = self.cloud.attach(self.volume, self.b)
         self.cloud.watch(3)
         self.assertEqual(self.b.pool, self.row().host)
-        # A write waits, since the gate is opened under the lock.
+        # A write waits, since opening the gate needs the lock.
         self.assertFalse(self.b.kernel.write(path))
         self.cloud.steps.run = step
         self.cloud.watch(4)

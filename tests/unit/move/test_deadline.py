@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that take too long, and the attachments that they leave."""
+"""Requests that time out, and the attachments that they leave."""
 
 from unittest import mock
 
@@ -32,7 +32,7 @@ class DeadlineTestCase(base.PlainTestCase):
         self.assertEqual(0, self.deadline.left())
 
     def test_of_request(self):
-        """It ends before Cinder's API gives up."""
+        """It ends before the timeout of Cinder's API."""
         self.patch('dmclone_driver.move.deadline.CONF',
                    rpc_response_timeout=60)
         self.assertLess(deadline.Deadline.of_request().left(), 60)
@@ -40,7 +40,7 @@ class DeadlineTestCase(base.PlainTestCase):
 
 
 class RequestTestCase(base.CloudTestCase):
-    """Each action of the outside takes time."""
+    """A test with slow steps."""
 
     def setUp(self):
         super().setUp()
@@ -49,7 +49,7 @@ class RequestTestCase(base.CloudTestCase):
                        50, lambda: self.cloud.seconds))
 
     def slow(self, what, seconds):
-        """Let an action take so long; returns when they ended."""
+        """Make steps with a text take some seconds."""
         run = self.cloud.steps.run
 
         def slowly(name, *args, **kwargs):
@@ -119,10 +119,10 @@ class MoveTestCase(RequestTestCase):
 
 @ddt.ddt
 class LeakedAttachmentTestCase(RequestTestCase):
-    """Records of attempts whose answer came too late, or failed."""
+    """Attachment records of requests with a late answer, or an error."""
 
     def leak(self, connector=True, status='attaching'):
-        """Attach on the peer; the answer is lost."""
+        """Attach on the peer, and lose the answer."""
         record = self.cloud.attachment(self.volume, self.b, connected=False)
         record.attach_status = 'reserved'
         record.save()
@@ -175,7 +175,7 @@ class LeakedAttachmentTestCase(RequestTestCase):
         self.assertEqual({}, self.b.kernel.devices)
 
     def test_orphan_beside_a_leaked_record(self):
-        """It is not hidden by the record of another attempt."""
+        """It is found although there is a record of another attempt."""
         self.cloud.attach(self.volume, self.a)
         self.leak(None)
         self.cloud.attach(self.volume, self.b)
@@ -187,7 +187,7 @@ class LeakedAttachmentTestCase(RequestTestCase):
 
 
 class RunningGuestTestCase(base.CloudTestCase):
-    """A guest keeps its disk, whichever attachment is deleted."""
+    """A running guest keeps its disk when an attachment is deleted."""
 
     def setUp(self):
         super().setUp()
@@ -234,7 +234,7 @@ class RunningGuestTestCase(base.CloudTestCase):
 
 
 class ImageTestCase(base.CloudTestCase):
-    """A volume to which an image is copied stays where it is."""
+    """A move is refused while an image is copied to the volume."""
 
     def test_attach_meanwhile(self):
         def fetch(*args, **kwargs):
@@ -252,7 +252,7 @@ class ImageTestCase(base.CloudTestCase):
         self.cloud.attach(self.volume, self.b)
 
     def test_before_and_after_the_copy(self):
-        """Cinder still has the row in its hands."""
+        """It is refused, too, while Cinder creates the volume."""
         with mock.patch('dmclone_driver.move.records.is_being_made',
                         return_value=True):
             self.assertRaises(exception.MoveRefused, self.cloud.attach,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The new home's side: what a destination is made of, and thrown away on."""
+"""The new home's side: creating, activating and discarding destinations."""
 
 import contextlib
 from unittest import mock
@@ -22,7 +22,7 @@ CLONE = {'handle': 'clone', 'gate': 'linear', 'source': 'linear'}
 
 
 class DestinationTestCase(base.CloudTestCase):
-    """A move that has begun and is exported, not yet prepared."""
+    """A test with a move that has begun, and is exported, not prepared."""
 
     def setUp(self):
         super().setUp()
@@ -90,7 +90,7 @@ class PrepareTestCase(DestinationTestCase):
         self.assertEqual(storage.GIB, self.device().size)
 
     def test_tags(self):
-        """What recovery finds after a power cut."""
+        """LVM's tags, by which recovery finds the volume after a power cut."""
         self.prepare()
         lv = logical_volumes.find('volume-' + self.placeholder_id, 'volumes')
         self.assertEqual('volumes/' + self.names.metadata,
@@ -137,7 +137,7 @@ class PrepareTestCase(DestinationTestCase):
                            str(storage.GIB), 'extent sizes differ', size=size)
 
     def test_another_disk(self):
-        """Whatever answers under that name, it is not the source."""
+        """An imported disk with another size is refused."""
         self.a.kernel.get(self.volume.id)
         export = self.a.kernel.get('dmclone-%s-export' % self.volume.id)
         export.table.pop()
@@ -160,7 +160,7 @@ class PrepareTestCase(DestinationTestCase):
 class ActivateTestCase(DestinationTestCase):
 
     def test_not_switched(self):
-        """A message that arrives late opens no gate."""
+        """A late activate of a move that has not switched over is refused."""
         self.prepare()
         self.assertRaises(exception.MoveGone, self.activate)
         records.abort(self.context, self.volume.id, self.placeholder_id)
@@ -168,7 +168,7 @@ class ActivateTestCase(DestinationTestCase):
         self.assertTrue(self.device('gate').suspended)
 
     def test_complete(self):
-        """An old home that starts asks for what was done long ago."""
+        """An activate of a complete move succeeds without effect."""
         self.prepare()
         self.commit()
         self.activate()
@@ -182,7 +182,7 @@ class ActivateTestCase(DestinationTestCase):
         self.activate()
 
     def test_discards_are_forbidden_again(self):
-        """A crash may have come between the clone and that."""
+        """They are forbidden again after a crash that had prevented it."""
         self.prepare()
         self.commit()
         self.device().discards = True
@@ -202,7 +202,7 @@ class ActivateTestCase(DestinationTestCase):
             'dmclone-' + self.volume.id).sealed)
 
     def test_volume_has_moved_on(self):
-        """What another node reads stays sealed when its gate opens late."""
+        """A late activate opens the gate; the sealed volume stays sealed."""
         self.prepare()
         self.commit()
         LocalVolume(self.names).seal()
@@ -222,7 +222,7 @@ class ActivateTestCase(DestinationTestCase):
         self.assertTrue(self.device('gate').suspended)
 
     def test_after_a_power_cut(self):
-        """The clone is made again from its own bitmap."""
+        """The clone is rebuilt with its metadata."""
         self.prepare()
         self.commit()
         self.b.kernel.write(self.names.path())
@@ -237,7 +237,7 @@ class ActivateTestCase(DestinationTestCase):
         self.assertTrue(self.device().clone.hydration)
 
     def test_session_is_made_under_the_lock(self):
-        """Or a deletion in the middle would leave it behind."""
+        """Otherwise a concurrent deletion would leave the session."""
         connect, seen = self.b.backend.initiator.connect, []
 
         def look(*args):
@@ -256,7 +256,7 @@ class ActivateTestCase(DestinationTestCase):
         self.assertIn(self.volume.id, lock)
 
     def test_metadata_is_lost(self):
-        """No guess, nothing discarded, and a plain message."""
+        """It is refused with a message, and nothing is deleted."""
         self.prepare()
         self.commit()
         self.b.kernel.reboot()
@@ -269,7 +269,7 @@ class ActivateTestCase(DestinationTestCase):
         self.assertIn('volume-' + self.placeholder_id, self.b.lvm.names())
 
     def test_old_home_does_not_answer(self):
-        """The gate opens; hydration waits."""
+        """The gate opens, and hydration does not begin."""
         self.prepare()
         self.commit()
         self.a.stop()
@@ -303,13 +303,13 @@ class DeleteTestCase(DestinationTestCase):
         self.assertNothing()
 
     def test_aborted(self):
-        """The session's address is in the placeholder then."""
+        """The session's address is read from the aborted placeholder."""
         records.abort(self.context, self.volume.id, self.placeholder_id)
         self.assertTrue(self.discard())
         self.assertNothing()
 
     def test_aborted_but_written_and_acknowledged(self):
-        """As if the database had lost a switchover: it is the only copy."""
+        """It is kept: the database may have lost the switchover."""
         records.abort(self.context, self.volume.id, self.placeholder_id)
         self.device('gate').suspended = False
         self.device().clone.bitmap['hydrated'] = 1
@@ -355,7 +355,7 @@ class DeleteTestCase(DestinationTestCase):
         self.assertTrue(self.device('gate').suspended)
 
     def test_open(self):
-        """Not written is not switched: the home aborts it, see there."""
+        """It fails; the home aborts the move, since nothing was written."""
         self.device().opened = 1
         self.assertRaises(cinder_exception.VolumeDriverException,
                           self.discard)
@@ -363,7 +363,7 @@ class DeleteTestCase(DestinationTestCase):
         self.assertFalse(self.device().sealed)
 
     def test_open_while_the_kernel_looks_idly(self):
-        """It counts that like a write, for a moment."""
+        """dm-clone's idle worker counts like a write for a moment."""
         self.device().opened = self.device().clone.waiting = 1
 
         def end_of_look():
@@ -374,7 +374,7 @@ class DeleteTestCase(DestinationTestCase):
                           self.discard)
 
     def test_closed_after_a_moment(self):
-        """Udev, or an instance that has just gone."""
+        """An opener such as udev closes the device soon."""
         self.device().opened = 1
         closes = self.cloud.seconds + 2
         self.cloud.steps.observe = lambda: self._close(closes)
@@ -386,7 +386,7 @@ class DeleteTestCase(DestinationTestCase):
             self.device().opened = 0
 
     def test_metadata_has_failed(self):
-        """It cannot tell any more whether there was a write."""
+        """It fails, since failed metadata does not show earlier writes."""
         self.device().clone.mode = 'ro'
         self.assertRaises(cinder_exception.VolumeDriverException,
                           self.discard)

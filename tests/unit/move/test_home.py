@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The home's side of a move: what results for both nodes and the rows."""
+"""The home's side of a move: the results on both nodes and in the rows."""
 
 from unittest import mock
 
@@ -35,14 +35,14 @@ class HomeTestCase(base.CloudTestCase):
         self.gate = self.b.kernel.get(self.new.path('gate'))
 
     def attach_error(self, node=None):
-        """Return the error of an attachment that is refused or fails."""
+        """Attach; return the error of the refusal or failure."""
         return self.assertRaises(
             (exception.MoveRefused, exception.MoveFailed),
             self.cloud.attach, self.volume, node or self.b)
 
 
 class AttachTestCase(HomeTestCase):
-    """Nobody else has the volume attached."""
+    """Attach a volume without another attachment."""
 
     def test_attach_at_home(self):
         path = self.cloud.attach(self.volume, self.a)
@@ -97,7 +97,7 @@ class AttachTestCase(HomeTestCase):
         self.assertIdle(self.a)
 
     def test_peer_does_not_answer_after_the_switchover(self):
-        """The only way is forward."""
+        """The move continues when the peer is back."""
         switch_over = records.switch_over
 
         def lose_peer(*args):
@@ -128,7 +128,7 @@ class AttachTestCase(HomeTestCase):
 
 
 class MigrationTestCase(HomeTestCase):
-    """Two attachments at a time."""
+    """A live migration: two attachments at a time."""
 
     def test_stays_passive(self):
         self.migrate()
@@ -142,7 +142,7 @@ class MigrationTestCase(HomeTestCase):
                          self.a.home_side.prepared)
 
     def test_gate_is_closed_from_the_first_moment_until_the_switchover(self):
-        """After every single step of both nodes."""
+        """Checked after every step of both nodes."""
         seen = set()
 
         def look():
@@ -168,7 +168,7 @@ class MigrationTestCase(HomeTestCase):
         self.assertIdle(self.b)
 
     def test_home_seals_before_it_asks_for_the_gate(self):
-        """So it need not be asked before that."""
+        """So the peer does not request a seal before it opens the gate."""
         self.migrate()
         self.cloud.steps.start()
         self.cloud.detach(self.volume, self.a)
@@ -181,7 +181,7 @@ class MigrationTestCase(HomeTestCase):
                               if 'seal_source' in step])
 
     def test_home_cannot_seal(self):
-        """Then the peer asks for it before it opens the gate."""
+        """Then the peer requests the seal before it opens the gate."""
         self.migrate()
         self.cloud.steps.start()
         with mock.patch('dmclone_driver.node.devices.LocalVolume.seal',
@@ -212,7 +212,7 @@ class MigrationTestCase(HomeTestCase):
         self.assertEqual({}, self.a.home_side.prepared)
 
     def test_peer_does_not_see_that_it_has_aborted(self):
-        """Only the newest row knows the session, so that is left for now."""
+        """It reads an old row without the session, and discards later."""
         self.migrate()
         older, get = self.cloud.row(self.new.name_id), records.get
 
@@ -227,7 +227,7 @@ class MigrationTestCase(HomeTestCase):
         self.assertIdle(self.a)
 
     def test_peer_attachment_goes_after_a_write(self):
-        """Evidence decides, not which attachment was deleted."""
+        """The move switches over, since the destination was written."""
         self.migrate()
         self.b.kernel.write(self.there)
         self.assertTrue(self.cloud.detach(self.volume, self.b))
@@ -238,8 +238,8 @@ class MigrationTestCase(HomeTestCase):
             self.there).clone.bitmap['hydrated'])
 
     def test_peer_attachment_goes_while_the_handle_is_open(self):
+        """The move is aborted, since the open handle was not written."""
         self.migrate()
-        """Open is not written: the guest may well go on at the home."""
         handle = self.b.kernel.get(self.there)
         handle.opened += 1
         self.assertFalse(self.cloud.detach(self.volume, self.b))
@@ -253,7 +253,7 @@ class MigrationTestCase(HomeTestCase):
         self.assertIdle(self.a)
 
     def test_peer_attachment_goes_before_it_was_complete(self):
-        """What has written there was no guest."""
+        """The move is aborted: only a guest's write switches over."""
         self.migrate()
         self.cloud.set_attach_status(self.volume, self.b, 'attaching')
         handle = self.b.kernel.get(self.there)
@@ -276,7 +276,7 @@ class MigrationTestCase(HomeTestCase):
         self.assertIdle(self.a)
 
     def test_names_of_the_host_differ(self):
-        """Nova's name of a host need not be cinder's; the address decides."""
+        """Nova's and Cinder's host names differ; the address is compared."""
         self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b, host='node2.example.org')
         self.cloud.watch(2)
@@ -317,7 +317,7 @@ class MigrationTestCase(HomeTestCase):
         self.assertEqual({}, self.a.home_side.prepared)
 
     def test_orphan_that_a_start_has_not_seen(self):
-        """The database that it read was not up to date."""
+        """The rows at the start were older; the orphan is found later."""
         self.migrate()
         before = self.row()
         before.replication_driver_data = None
@@ -335,7 +335,7 @@ class MigrationTestCase(HomeTestCase):
         self.assertEqual([], self.cloud.placeholders())
 
     def test_orphan_that_cannot_be_discarded(self):
-        """It stops neither the others, nor is it forgotten."""
+        """The other orphans are aborted, and it is retried."""
         other = self.a.create()
         self.migrate()
         self.cloud.attach(other, self.a)
@@ -365,7 +365,7 @@ class MigrationTestCase(HomeTestCase):
         self.assertEqual(self.b.pool, self.row().host)
 
     def test_database_forgets_a_commit_that_only_the_home_knows(self):
-        """What was prepared is kept, until the database knows again."""
+        """The clone is kept until the database has the commit again."""
         self.migrate()
         ids = self.volume.id, self.new.name_id
         older = self.rows(*ids)
@@ -392,7 +392,7 @@ class MigrationTestCase(HomeTestCase):
         self.assertIdle(self.b)
 
     def rows(self, *ids):
-        """Read what the driver writes of some rows."""
+        """Read the columns of some rows that the driver writes."""
         fields = (*records.EXCHANGED, 'replication_driver_data')
         return {row_id: {field: self.cloud.row(row_id)[field]
                          for field in fields} for row_id in ids}
@@ -424,7 +424,7 @@ class MigrationTestCase(HomeTestCase):
 
 
 class PeerDownTestCase(HomeTestCase):
-    """The peer does not answer at a roll back."""
+    """The peer does not answer when a move is aborted."""
 
     def setUp(self):
         super().setUp()
@@ -459,7 +459,7 @@ class PeerDownTestCase(HomeTestCase):
         self.assertIdle(third)
 
     def test_write_to_an_aborted_destination_fails(self):
-        """It was never acknowledged, and never will be."""
+        """It was not acknowledged."""
         self.b.kernel.write(self.there)
         self.b.start()
         self.cloud.watch(3)
@@ -468,18 +468,18 @@ class PeerDownTestCase(HomeTestCase):
 
 @ddt.ddt
 class FailureTestCase(HomeTestCase):
-    """Whatever fails, the volume is at one place and nothing is left."""
+    """If a step fails, the volume has one home, without leftovers."""
 
     def _attach(self, volume):
         self.cloud.attach(volume, self.b)
 
     @ddt.data(False, True)
     def test_each_step_of_a_move(self, after):
-        """What fails before the switchover is undone at once, all of it."""
+        """A failure before the switchover undoes everything at once."""
         wrong, failed = {}, 0
         for step, volume, error in self.each_step(self._attach, after=after):
             if error is None:
-                # After the switchover, what fails is done later.
+                # After the switchover a failed step is repeated later.
                 self.cloud.watch(4)
                 home = self.b
             else:
@@ -492,12 +492,12 @@ class FailureTestCase(HomeTestCase):
             if left:
                 wrong[step] = left
         self.assertEqual({}, wrong)
-        # Some of them have to be before the switchover.
+        # Some steps are before the switchover.
         self.assertGreater(failed, 15)
 
     @ddt.data(False, True)
     def test_each_step_of_a_move_back(self, after):
-        """The peer's attachment goes; what fails is repeated."""
+        """The peer's attachment is deleted; a failed step is repeated."""
         def before(volume):
             self.cloud.attach(volume, self.a)
             self.cloud.attach(volume, self.b)
@@ -526,13 +526,13 @@ class FailureTestCase(HomeTestCase):
         self.assertIdle(self.a)
 
     def test_reason_is_a_sentence(self):
-        """It ends with one full stop, as the message around it."""
+        """A reason that ends with a full stop is not given another one."""
         self.patch('dmclone_driver.move.records.switch_over',
                    side_effect=RuntimeError('The volume group is full.'))
         self.assertIn('is full. It stays', self.attach_error().msg)
 
     def lose_answer(self, function):
-        """Let the database do something, and its answer be lost."""
+        """Make a function of records raise after its transaction."""
         real = getattr(records, function)
 
         def lose(*args, **kwargs):
@@ -541,7 +541,7 @@ class FailureTestCase(HomeTestCase):
         return mock.patch('dmclone_driver.move.records.' + function, new=lose)
 
     def test_answer_to_the_beginning_is_lost(self):
-        """Nobody waits for what has begun: it is an orphan."""
+        """The begun move is an orphan, and is aborted."""
         with self.lose_answer('begin'):
             self.assertRaises(RuntimeError, self.cloud.attach, self.volume,
                               self.b)
@@ -568,7 +568,7 @@ class FailureTestCase(HomeTestCase):
         self.assertIdle(self.a)
 
     def test_answer_to_the_commit_is_lost(self):
-        """The volume has moved, and that is what its user is told."""
+        """The volume has moved, and the error says so."""
         self.cloud.steps.start()
         with self.lose_answer('switch_over'):
             error = self.attach_error()
@@ -606,7 +606,7 @@ class FailureTestCase(HomeTestCase):
         self.assertEqual(1, len(self.a.target.exports))
 
     def test_peer_is_lost_while_it_prepares(self):
-        """Nothing is undone there, until it is back."""
+        """The destination is removed when the peer is back."""
         prepare = self.a.backend.client.prepare
 
         def lose_peer(*args, **kwargs):
@@ -627,7 +627,7 @@ class FailureTestCase(HomeTestCase):
 
 @ddt.ddt
 class RefusalTestCase(HomeTestCase):
-    """What cannot work is refused before anything is changed."""
+    """Moves that cannot succeed are refused without any change."""
 
     def assertRefused(self, *parts):
         error = self.attach_error()
@@ -651,7 +651,7 @@ class RefusalTestCase(HomeTestCase):
         self.assertRefused(self.old.path(), 'still open')
 
     def test_clone_whose_metadata_has_failed(self):
-        """What it has copied since is nowhere else, and cannot be kept."""
+        """It is refused, since the clone cannot be a source."""
         self.cloud.attach(self.volume, self.b)
         self.cloud.detach(self.volume, self.b)
         name, = self.b.clones()
@@ -662,7 +662,7 @@ class RefusalTestCase(HomeTestCase):
         self.assertEqual([State.SWITCHED], self.cloud.states())
 
     def test_disk_that_cannot_flush(self):
-        """What it has acknowledged would be lost: the volume stays."""
+        """It is refused, since acknowledged writes would be lost."""
         self.patch('dmclone_driver.privsep.block.flush_disk',
                    side_effect=OSError('no flush'))
         error = self.attach_error()
@@ -686,7 +686,7 @@ class RefusalTestCase(HomeTestCase):
                            'reserved_percentage = 100')
 
     def give_type(self, **extra_specs):
-        """Give the volume a type that wants something."""
+        """Give the volume a type with extra specs."""
         volume_type = volume_types.create(self.context, 'picky', extra_specs)
         row = self.row()
         row.volume_type_id = volume_type['id']
@@ -719,7 +719,7 @@ class RefusalTestCase(HomeTestCase):
         self.assertRefused('node2@dmclone did not answer describe')
 
     def test_another_peer_does_not_answer(self):
-        """Whoever attaches a volume does not wait for that."""
+        """An attach does not wait for another volume's peer."""
         other = self.a.create()
         third = self.cloud.add('node3')
         self.cloud.attach(other, self.a)
@@ -763,7 +763,7 @@ class WhileMovingTestCase(HomeTestCase):
         self.refuse()
 
     def test_complete_but_the_old_home_is_away(self):
-        """What it has left is nobody's data any more."""
+        """The released source on the old home does not count."""
         self.cloud.attach(self.volume, self.b)
         self.a.stop()
         self.cloud.watch(3)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One queue, one clock, one back-off."""
+"""The queue of jobs, and its pauses between retries."""
 
 from unittest import mock
 
@@ -46,7 +46,7 @@ class JobsTestCase(base.PlainTestCase):
         self.kind = self.jobs.kind('a kind', self.tried.append, last=2)
 
     def work(self):
-        """Let all threads do what they were started for."""
+        """Run the functions of all started threads."""
         for call in self.threads.call_args_list:
             call.kwargs['target'](*call.kwargs['args'])
         self.threads.reset_mock()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What belongs to nobody goes, what may be somebody's data stays."""
+"""Leftovers are removed, except for data that may be needed."""
 
 from cinder.db import api as db_api
 
@@ -26,14 +26,14 @@ class LeftoverTestCase(base.PlainTestCase):
 class ReconcilerTestCase(base.CloudTestCase):
 
     def reconcile(self, node, remove=False):
-        """Return {what: why it is kept}."""
+        """Return {leftover: why it is kept, or None}."""
         with self.cloud.on(node):
             found = leftovers.Leftovers(node.backend).run(
                 self.context, remove=remove)
         return {leftover.what: leftover.kept for leftover in found}
 
     def forget(self, row_id):
-        """Take a row out of the database, and nothing else."""
+        """Delete a row, and nothing else."""
         db_api.volume_destroy(self.context, row_id)
 
     def forget_all(self):
@@ -56,7 +56,7 @@ class ReconcilerTestCase(base.CloudTestCase):
                 before = self.picture(node)
                 self.assertEqual({}, self.reconcile(node, remove=True))
                 self.assertEqual(before, self.picture(node))
-            # And once more when it is switched.
+            # Repeat this after the switchover.
             self.cloud.detach(self.volume, self.a)
 
     def test_data_stays(self):
@@ -113,13 +113,13 @@ class ReconcilerTestCase(base.CloudTestCase):
         self.assertEqual(({}, {}, {}), self.picture(self.a)[:3])
 
     def test_clone_that_nobody_knows(self):
-        """Only it tells which blocks are new: all of it stays."""
+        """All of it is kept, since only the metadata shows the new blocks."""
         self.cloud.attach(self.volume, self.b)
         self.forget_all()
         before = self.picture(self.b)
         found = self.reconcile(self.b, remove=True)
         self.assertEqual(before, self.picture(self.b))
-        # Handle, gate and shim, the session, the data and its bitmap.
+        # Handle, gate and shim, the session, the data and its metadata.
         self.assertEqual(6, len(found))
         self.assertNotIn(None, found.values())
 
@@ -145,13 +145,13 @@ class ReconcilerTestCase(base.CloudTestCase):
         self.assertEqual([], self.b.lvm.names())
 
     def told(self, node):
-        """Return what is said about the one logical volume of a node."""
+        """Return why the only logical volume of a node is kept."""
         why, = (why for what, why in self.reconcile(node, True).items()
                 if what.startswith('logical volume volumes/volume-'))
         return why
 
     def test_home_by_its_tag(self):
-        """The database says something else."""
+        """Both logical volumes are kept if the database contradicts a tag."""
         before = dict(self.row())
         self.cloud.attach(self.volume, self.b)
         row = self.row()
@@ -172,7 +172,7 @@ class ReconcilerTestCase(base.CloudTestCase):
             self.assertEqual(names, node.lvm.names())
 
     def test_volume_of_another_node(self):
-        """As on a node that was taken for lost and comes back."""
+        """It is kept, as on a lost node that comes back."""
         row = self.row()
         row.host = row.provider_id = self.b.pool
         row.save()

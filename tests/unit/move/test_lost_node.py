@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node that never comes back: each case, said first and done then."""
+"""The command forget_node: each case as a dry run, and then done."""
 
 import copy
 
@@ -20,7 +20,7 @@ from tests.unit import base
 
 
 class LostNodeTestCase(base.CloudTestCase):
-    """The first node is the one that is lost."""
+    """A test in which the first node is lost."""
 
     def setUp(self):
         super().setUp()
@@ -30,7 +30,7 @@ class LostNodeTestCase(base.CloudTestCase):
     def forget(self, lost=None, on=None, do_it=True):
         """Run the command; returns its lines."""
         lost, on = lost or self.a, on or self.b
-        # It is a process of its own.
+        # The command is a separate process.
         backend = copy.copy(on.backend)
         backend.jobs = jobs.Jobs()
         with self.cloud.on(on):
@@ -39,13 +39,13 @@ class LostNodeTestCase(base.CloudTestCase):
                 lost.name).run(self.context, do_it)]
 
     def picture(self):
-        """Return all that the database says about volumes."""
+        """Return the columns of all rows of volumes."""
         return {row.id: {field: row[field] for field in (
             'host', 'status', 'provider_id', 'replication_driver_data',
             '_name_id')} for row in self.cloud.rows()}
 
     def forgotten(self, lost=None, on=None):
-        """Say first, then do, all that there is; returns the line."""
+        """Run the command as a dry run, then do it; returns its lines."""
         before = self.picture()
         said = self.forget(lost, on, do_it=False)
         self.assertEqual(before, self.picture())
@@ -56,7 +56,7 @@ class LostNodeTestCase(base.CloudTestCase):
         return '\n'.join(done)
 
     def asked(self, node, act):
-        """Return how often a node is asked for something meanwhile."""
+        """Return the requests to a node during an action."""
         self.cloud.steps.start()
         act()
         log, self.cloud.steps.log = self.cloud.steps.log, []
@@ -81,7 +81,7 @@ class RefusedTestCase(LostNodeTestCase):
         self.assertIn('lately', self.refused())
 
     def test_silent_for_long_but_answers(self):
-        """It has lost its way to the database, for example."""
+        """It may have lost its connection to the database."""
         self.a.die()
         self.a.down = False
         self.a.start()
@@ -101,7 +101,7 @@ class RefusedTestCase(LostNodeTestCase):
 
 
 class DestinationTestCase(LostNodeTestCase):
-    """The lost node was where a volume was going."""
+    """The lost node was the destination of a move."""
 
     def test_prepared(self):
         self.cloud.attach(self.volume, self.a)
@@ -109,7 +109,7 @@ class DestinationTestCase(LostNodeTestCase):
         self.b.die()
         self.assertIn('stays where it is', self.forgotten(self.b, self.c))
         self.assertEqual([], self.cloud.placeholders())
-        # The home sees to the rest, and asks for nothing.
+        # The home removes its devices without a request.
         self.assertEqual([], self.asked(self.b, self.cloud.watch))
         self.assertEqual({}, self.a.target.exports)
         self.assertIsNone(self.row().provider_location)
@@ -167,7 +167,7 @@ class DestinationTestCase(LostNodeTestCase):
 
 
 class SourceTestCase(LostNodeTestCase):
-    """The lost node had what a volume has not copied yet."""
+    """The lost node had the source of a clone."""
 
     def setUp(self):
         super().setUp()
@@ -191,7 +191,7 @@ class SourceTestCase(LostNodeTestCase):
         self.assertEqual({}, self.b.requests.pending)
 
     def test_complete_and_not_written_down(self):
-        """As after a database that was restored."""
+        """The rows do not show it, as after a restore of the database."""
         self.a.stop()
         self.b.hydrate()
         self.b.look()
@@ -229,7 +229,7 @@ class SourceTestCase(LostNodeTestCase):
         self.assertEqual('error', self.row().status)
         self.assertEqual([self.volume.id], [
             message['resource_uuid'] for message in self.cloud.messages()])
-        # Requests that waited have got their errors.
+        # Pending requests have failed.
         status = self.b.kernel.get(self.path).clone
         self.assertEqual((0, False), (status.waiting, status.hydration))
         self.assertEqual([], self.asked(
@@ -237,7 +237,7 @@ class SourceTestCase(LostNodeTestCase):
         self.assertEqual('clone', self.b.kernel.get(self.path).kinds)
 
     def test_lost_while_in_use(self):
-        """Cinder's API detaches nothing that has an error."""
+        """It is set later: Cinder's API detaches no volume in error."""
         self.set_status('in-use')
         self.a.die()
         self.forgotten()
@@ -259,7 +259,7 @@ class SourceTestCase(LostNodeTestCase):
         self.assertEqual({}, self.b.kernel.disks)
 
     def test_lost_and_all_overwritten(self):
-        """Nothing is missing any more then."""
+        """Then the volume is complete."""
         self.a.die()
         self.forgotten()
         clone = self.b.kernel.get(self.path).clone
@@ -278,7 +278,7 @@ class SourceTestCase(LostNodeTestCase):
         self.assertEqual([], self.asked(self.a, self.b.look))
 
     def test_watcher_sees_it_alone(self):
-        """Where the one who has forgotten the node could not say so."""
+        """The watcher reads the state if it could not be called."""
         self.a.die()
         self.b.reboot()
         self.b.start()
@@ -303,7 +303,7 @@ class SourceTestCase(LostNodeTestCase):
             cinder_exception.VolumeDriverException, self.cloud.attach,
             self.volume, self.c)
         self.assertIn('lost', error.msg)
-        # What is left can be read.
+        # The hydrated regions can be read.
         self.assertEqual(self.path, self.cloud.attach(self.volume, self.b))
 
     def test_comes_back(self):
@@ -330,7 +330,7 @@ class SourceTestCase(LostNodeTestCase):
 
 
 class ChainTestCase(LostNodeTestCase):
-    """The volume went from the first node to the second to the third."""
+    """The volume has moved from the first node to the second to the third."""
 
     def setUp(self):
         super().setUp()
@@ -345,7 +345,7 @@ class ChainTestCase(LostNodeTestCase):
                 for row in self.cloud.placeholders()}
 
     def end(self, *nodes):
-        """Delete the volume, and see that nothing is left."""
+        """Delete the volume, and check that there is no leftover."""
         self.delete(self.volume)
         self.cloud.watch(3)
         self.assertEqual([], self.cloud.rows())
@@ -372,7 +372,7 @@ class ChainTestCase(LostNodeTestCase):
         self.end(self.a, self.c)
 
     def test_middle_is_lost_and_not_needed(self):
-        """What it has read from goes, too."""
+        """The source of the lost source is deleted, too."""
         self.b.look()
         self.b.stop()
         self.c.hydrate()
@@ -386,7 +386,7 @@ class ChainTestCase(LostNodeTestCase):
         self.assertEqual([], self.a.lvm.names())
 
     def test_last_is_lost(self):
-        """What it was before is where it was."""
+        """The previous node becomes the home again."""
         self.c.die()
         text = self.forgotten(self.c, self.b)
         self.assertIn('keeps, as ' + Names(self.volume.id).path(), text)
@@ -414,7 +414,7 @@ class ChainTestCase(LostNodeTestCase):
         self.end(self.b, d)
 
     def test_there_and_back(self):
-        """Its home, and what it has left behind there before."""
+        """The lost node had the home and an older source."""
         self.cloud.attach(self.volume, self.a)
         self.detach_all()
         self.a.die()
@@ -513,7 +513,7 @@ class HomeTestCase(LostNodeTestCase):
         self.assertEqual(self.c.pool, self.row().host)
 
     def test_was_in_use_elsewhere(self):
-        """The database has forgotten it: nothing is given up."""
+        """If the database lost the switchover nothing is given up."""
         self.cloud.attach(self.volume, self.b)
         placeholder, = self.cloud.placeholders()
         row = self.row()
@@ -534,7 +534,7 @@ class HomeTestCase(LostNodeTestCase):
         self.assertEqual(names, self.b.lvm.names())
 
     def test_altered_host(self):
-        """A volume that is elsewhere is put back, not given up."""
+        """The host of a volume on another node is corrected."""
         other = self.c.create()
         other.host = self.a.pool
         other.save()
@@ -544,7 +544,7 @@ class HomeTestCase(LostNodeTestCase):
         self.assertEqual('available', self.cloud.row(other.id).status)
 
     def test_comes_back(self):
-        """It has all of it, and serves nothing."""
+        """It keeps the data, without devices and exports."""
         self.a.die()
         self.forgotten()
         self.a.start()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is done, and what not, while the session to a source is lost."""
+"""Actions of the driver while the session to a source is lost."""
 
 from unittest import mock
 
@@ -18,7 +18,7 @@ INTERVAL = 10
 class OutageTestCase(base.CloudTestCase):
 
     def look(self, node=None, seconds=0):
-        """Look once; returns the steps of that."""
+        """Run one check; returns its steps."""
         self.cloud.pass_time(seconds)
         self.cloud.steps.start()
         self.interval = (node or self.b).look_at_sessions()
@@ -31,7 +31,7 @@ class OutageTestCase(base.CloudTestCase):
         return Names(self.cloud.row(volume.id).name_id)
 
     def lose(self, *nodes):
-        """Let the networks of sources be cut."""
+        """Lose the sessions to all sources."""
         self.b.kernel.lost.update(self.b.kernel.disks)
 
     def source(self, names, node=None):
@@ -39,7 +39,7 @@ class OutageTestCase(base.CloudTestCase):
 
     @staticmethod
     def others(steps):
-        """Leave out what only reads sysfs."""
+        """Return the steps without reads of sysfs."""
         return [step for step in steps if 'sysfs' not in step]
 
     @staticmethod
@@ -54,7 +54,7 @@ class CostTestCase(OutageTestCase):
         self.assertEqual(INTERVAL, self.interval)
 
     def test_all_is_well(self):
-        """However many clones there are: no process and no message."""
+        """Without an outage a check of clones needs no process and no RPC."""
         for _ in range(3):
             self.attach(self.a.create())
         with mock.patch('dmclone_driver.move.outages.records', new=None):
@@ -100,7 +100,7 @@ class HoldTestCase(OutageTestCase):
         self.assertFalse(self.source(self.names).suspended)
 
     def test_source_that_is_not_connected_yet_waits(self):
-        """It has nothing but errors for what waits."""
+        """It is not resumed, since its error target would fail requests."""
         self.a.stop()
         self.b.reboot()
         self.b.start()
@@ -125,7 +125,7 @@ class HoldTestCase(OutageTestCase):
         self.assertEqual([other.of(SOURCE)], self.b.kernel.held)
 
     def test_hold_fails(self):
-        """It is tried again, and the node of the source is asked."""
+        """It is retried, and the source's node is called all the same."""
         self.lose()
         self.b.kernel.stuck[self.shim] = 3
         with mock.patch.object(self.b.kernel, 'hold', side_effect=OSError):
@@ -147,7 +147,7 @@ class AskTestCase(OutageTestCase):
 
     @ddt.data(True, False)
     def test_target_was_restarted(self, switched):
-        """In a live migration, too, before the guest has arrived."""
+        """The source is exported again, also before the switchover."""
         if not switched:
             self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b)
@@ -217,7 +217,7 @@ class AskTestCase(OutageTestCase):
         self.assertEqual({}, self.b.jobs.pauses._next)
 
     def test_source_that_is_not_needed(self):
-        """Its row may be gone, or say so."""
+        """The node of a released source is not called."""
         names = self.attach()
         records.release(self.context, names.name_id)
         self.lose()
@@ -225,7 +225,7 @@ class AskTestCase(OutageTestCase):
 
 
 class HydrationTestCase(OutageTestCase):
-    """What the watcher does meanwhile."""
+    """The watcher during an outage."""
 
     def setUp(self):
         super().setUp()
@@ -248,7 +248,7 @@ class HydrationTestCase(OutageTestCase):
         self.assertTrue(self.handle.clone.hydration)
 
     def test_complete_while_a_read_waits(self):
-        """The suspend would wait for it, and all that comes for that."""
+        """It stays a clone: a suspend would wait for the read."""
         self.handle.clone.bitmap['hydrated'] = self.handle.clone.total
         self.b.kernel.stuck[self.names.of(SOURCE)] = 1
         self.lose()

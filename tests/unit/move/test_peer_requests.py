@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to peers that are repeated until they have been done."""
+"""Requests to peers, which are repeated until they succeed."""
 
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move.placeholders import Placeholder
@@ -47,7 +47,7 @@ class PeerRequestsTestCase(base.CloudTestCase):
         self.assertNothing(self.a)
 
     def test_one_that_is_gone_does_not_hold_up_another(self):
-        """Who releases a source does not wait for the node of another."""
+        """A release does not wait for the node of another volume."""
         self.b.requests.pending['other'] = self.wanted('node1@dmclone')
         self.cloud.steps.start()
         self.release()
@@ -59,7 +59,7 @@ class PeerRequestsTestCase(base.CloudTestCase):
                                     volume_id)
 
     def ask_again(self, *args):
-        """Return who was asked about rows that are there."""
+        """Repeat the requests; return the called nodes."""
         self.patch('dmclone_driver.move.records.placeholder')
         self.cloud.steps.start()
         self.b.requests.ask_again(self.context, *args)
@@ -81,7 +81,7 @@ class PeerRequestsTestCase(base.CloudTestCase):
         self.assertEqual([self.a.host], self.ask_again('another'))
 
     def test_node_was_lost_meanwhile(self):
-        """What was read before still says that it is needed."""
+        """The row that was read before is older."""
         records.lose(self.context, self.placeholder.id)
         self.cloud.steps.start()
         self.release()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which backend serves a connector's host, from a real database."""
+"""Finding the backend of a connector's host, with a real database."""
 
 from cinder import context as cinder_context
 from cinder import objects
@@ -50,7 +50,7 @@ class PeersTestCase(base.DatabaseTestCase):
 
     @ddt.data('192.0.2.2', '2001:db8::2')
     def test_by_address(self, ip):
-        """Nova's name of the host may be another one."""
+        """Nova may have another name for the host."""
         self.assertEqual('node2@fast',
                          self.find('node2.example.org', ip).backend_host)
 
@@ -68,7 +68,7 @@ class PeersTestCase(base.DatabaseTestCase):
             self.assertIn(part, error.msg)
 
     def test_heartbeat_is_old(self):
-        """As after a restart; whether it answers is found out later."""
+        """The peer is found, as after a restart; a call checks it later."""
         clock = self.useFixture(fixture.TimeFixture())
         clock.advance_time_seconds(1000)
         self.assertEqual('node2@fast', self.find('node2').backend_host)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is who, on a real database."""
+"""The rows of volumes and placeholders, with a real database."""
 
 from unittest import mock
 import uuid
@@ -56,7 +56,7 @@ class RecordsTestCase(base.DatabaseTestCase):
         return records.get(self.context, volume_id)
 
     def raw(self, *ids):
-        """Read all columns of rows, as they are in the database."""
+        """Read all columns of rows from the database."""
         admin = self.context.elevated()
         with db_api.main_context_manager.reader.using(admin):
             rows = {row.id: {column.name: getattr(row, column.name)
@@ -65,7 +65,7 @@ class RecordsTestCase(base.DatabaseTestCase):
         return [rows[row_id] for row_id in ids]
 
     def assertAllOrNothing(self, act, read):
-        """What was written is taken back, whichever write is the last."""
+        """Check that a transaction is rolled back after each write."""
         before, wrong = read(), []
 
         def fail(session, context):
@@ -109,7 +109,7 @@ class BeginTestCase(RecordsTestCase):
             placeholders.record_of(placeholder))
 
     def test_users_do_not_see_it(self):
-        """It is in no project of theirs."""
+        """A placeholder is not in the user's project."""
         placeholder_id = self.begin()
         seen = objects.VolumeList.get_all_by_project(
             self.context, self.context.project_id)
@@ -209,7 +209,7 @@ class SwitchoverTestCase(RecordsTestCase):
         self.assertIsNone(mine_after['replication_driver_data'])
         self.assertEqual(State.SWITCHED, placeholders.record_of(
             self.read(placeholder_id)).state)
-        # The export goes with the logical volume that is exported.
+        # The export belongs to the exported logical volume.
         self.assertEqual('where', other_after['provider_location'])
 
     def test_twice(self):
@@ -229,7 +229,7 @@ class SwitchoverTestCase(RecordsTestCase):
         self.assertEqual(before, self.raw(self.volume.id, placeholder_id))
 
     def test_placeholder_says_otherwise(self):
-        """Both rows have to agree."""
+        """It is refused unless both rows agree."""
         placeholder_id = self.begin()
         row = self.read(placeholder_id)
         row.replication_driver_data = placeholders.record_of(row).but(
@@ -263,7 +263,7 @@ class SwitchoverTestCase(RecordsTestCase):
                       logs.output[0])
 
     def test_chain(self):
-        """A to B to C, while the data of neither has arrived."""
+        """From A to B to C, without hydration."""
         first = self.begin(B)
         self.switch_over(first)
         second = self.begin(C)
@@ -277,7 +277,7 @@ class SwitchoverTestCase(RecordsTestCase):
         self.assertIsNone(records.source_row(self.context, self.volume.id))
 
     def test_there_and_back(self):
-        """The old logical volume is still there: nothing collides."""
+        """The names differ, since the old logical volume still exists."""
         first = self.begin(B)
         self.switch_over(first)
         second = self.begin(A)
@@ -301,7 +301,7 @@ class AbortTestCase(RecordsTestCase):
         self.assertEqual(A, volume.host)
         self.assertEqual(State.ABORTED,
                          placeholders.record_of(placeholder).state)
-        # Whoever ends the session has to find it.
+        # The session is ended with the data of this row.
         self.assertEqual((None, None), (volume.provider_location,
                                         volume.provider_auth))
         self.assertEqual(('where', 'secret'), (
@@ -405,7 +405,7 @@ class ReleaseTestCase(RecordsTestCase):
         self.assertIs(False, records.release(self.context, placeholder_id))
 
     def test_others_in_maintenance(self):
-        """Cinder uses that status, and migration_status, itself."""
+        """Cinder itself uses this status and migration_status."""
         utils.create_volume(self.context, status='maintenance',
                             volume_type_id=self.vt['id'],
                             migration_status='dmclone:' + self.volume.id)
@@ -471,7 +471,7 @@ class RowsTestCase(RecordsTestCase):
         self.assertIsNone(self.read(placeholder_id))
 
     def test_export_of_a_volume_that_has_moved(self):
-        """Its old home may be late: the new row is not touched."""
+        """A late export by the old home does not change the new row."""
         placeholder_id = self.begin()
         late = self.read(self.volume.id)
         records.switch_over(self.context, self.volume.id, placeholder_id)
@@ -480,7 +480,7 @@ class RowsTestCase(RecordsTestCase):
             self.context, self.volume.id).provider_location)
 
     def test_export_for_a_move_that_was_aborted(self):
-        """The volume would seem to be in use."""
+        """A late export does not mark the volume as in use."""
         placeholder_id = self.begin()
         late = self.read(self.volume.id)
         records.abort(self.context, self.volume.id, placeholder_id)

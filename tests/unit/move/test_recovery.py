@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starting again, after whatever end."""
+"""Starts of services after restarts, reboots and crashes."""
 
 import contextlib
 from unittest import mock
@@ -38,7 +38,7 @@ class VolumesTestCase(RecoveryTestCase):
         self.assertIdle(self.a)
 
     def test_host_was_changed_while_the_node_was_off(self):
-        """As with cinder-manage volume update_host."""
+        """The host is corrected, as after cinder-manage volume update_host."""
         self.a.reboot()
         db_api.volume_update(self.context, self.volume.id,
                              {'host': self.b.pool})
@@ -56,7 +56,7 @@ class VolumesTestCase(RecoveryTestCase):
         self.assertIdle(self.a)
 
     def test_broken_volume_stops_nothing(self):
-        """Neither the service nor the others."""
+        """The service starts, and other volumes can be used."""
         others = [self.a.create() for _ in range(2)]
         self.cloud.attach(self.volume, self.b)
         self.cloud.attach(others[0], self.b)
@@ -74,7 +74,7 @@ class VolumesTestCase(RecoveryTestCase):
         self.cloud.attach(others[1], self.b)
 
     def test_exports_that_nobody_needs(self):
-        """One that cannot be judged stops no other."""
+        """They are removed, also after an error with another one."""
         names = [Names(self.volume.id), Names(self.a.create().id)]
         with self.cloud.on(self.a):
             for each in names:
@@ -94,7 +94,7 @@ class VolumesTestCase(RecoveryTestCase):
         self.assertEqual([], self.cloud.leftovers())
 
     def test_copy_that_was_cut_off(self):
-        """Its snapshot would keep the volume here for ever."""
+        """Its snapshot is deleted; it would prevent moves."""
         name = 'clone-snap-' + str(uuid.uuid4())
         with self.cloud.on(self.a):
             self.a.driver.vg.create_lv_snapshot(name, self.volume.name)
@@ -133,7 +133,7 @@ class VolumesTestCase(RecoveryTestCase):
 
 
 class AgainTestCase(RecoveryTestCase):
-    """What fails at a start is tried again until it works."""
+    """Failures at a start are retried until they succeed."""
 
     def setUp(self):
         super().setUp()
@@ -182,7 +182,7 @@ class AgainTestCase(RecoveryTestCase):
         self.assertIn(again.call_count, range(5, 9))
 
     def hold(self, act):
-        """Do something while a retry waits for the lock of a volume."""
+        """Run an action while a retry waits for a volume's lock."""
         lock, self.locked = self.a.backend.lock, []
 
         @contextlib.contextmanager
@@ -212,7 +212,7 @@ class AgainTestCase(RecoveryTestCase):
         self.assertEqual({}, self.a.kernel.roles(self.names))
 
     def test_metadata_in_the_middle_of_a_chain(self):
-        """The volume lives elsewhere, and needs what it knew."""
+        """A volume with its home on another node is in error, too."""
         self.broken.clear()
         self.cloud.watch()
         c = self.cloud.add('node3')
@@ -250,7 +250,7 @@ class AgainTestCase(RecoveryTestCase):
         self.assertEqual([], self.cloud.leftovers())
 
     def test_deletion_goes_on_without_metadata(self):
-        """Cinder resumes what is in this state, and in no other."""
+        """The status stays: Cinder resumes only volumes in "deleting"."""
         self.broken.clear()
         self.cloud.watch()
         self.cloud.attach(self.volume, self.b)
@@ -266,7 +266,7 @@ class AgainTestCase(RecoveryTestCase):
         self.assertNotIn(row.name, self.b.lvm.names())
 
     def test_operator_knows_better(self):
-        """A status that somebody has set meanwhile stays."""
+        """A status that an operator has set meanwhile is kept."""
         self.broken.clear()
         self.cloud.watch()
         self.cloud.attach(self.volume, self.b)
@@ -283,7 +283,7 @@ class AgainTestCase(RecoveryTestCase):
         self.assertEqual('in-use', self.row().status)
 
     def test_target_that_starts_late(self):
-        """Its initiator still has a session, and does not ask."""
+        """The export is retried: an initiator with a session does not ask."""
         self.broken.clear()
         self.cloud.watch()
         self.cloud.attach(self.volume, self.b)
@@ -301,7 +301,7 @@ class AgainTestCase(RecoveryTestCase):
         return [path for path, *_ in self.a.target.exports.values()]
 
     def test_slow_retry_holds_up_no_gate(self):
-        """It may clear a big volume meanwhile; and it is one retry."""
+        """A retry may take long; the watcher continues, with one retry."""
         run = self.a.jobs.run
         self.a.jobs.run = mock.Mock()
         for _ in range(5):
@@ -339,7 +339,7 @@ class HydratingTestCase(RecoveryTestCase):
         self.b.kernel.write(self.path)
 
     def test_importer_comes_back(self):
-        """What it has is served at once, and the rest is copied."""
+        """The clone is usable at once, and hydrates."""
         self.restart(self.b, reboot=True, settle=False)
         handle = self.handle(self.b)
         self.assertEqual(1, handle.clone.bitmap['hydrated'])
@@ -349,7 +349,7 @@ class HydratingTestCase(RecoveryTestCase):
         self.assertIdle(self.b)
 
     def test_importer_comes_back_with_nothing_written(self):
-        """The old home may not have sealed its copy yet."""
+        """The old home is sealed before the gate opens."""
         other = self.a.create()
         path = self.cloud.attach(other, self.b)
         home = self.a.kernel.get('dmclone-' + other.id)
@@ -387,7 +387,7 @@ class HydratingTestCase(RecoveryTestCase):
         self.see_sealed_at_every_moment(self.b, self.path)
 
     def test_source_that_is_a_clone_comes_back(self):
-        """It goes on, and stays sealed: nobody opens its gate later."""
+        """Its gate is open, and it stays sealed."""
         other = self.a.create()
         path = self.cloud.attach(other, self.b)
         self.cloud.detach(other, self.b)
@@ -405,7 +405,7 @@ class HydratingTestCase(RecoveryTestCase):
         return other, self.cloud.attach(other, self.b)
 
     def test_commit_while_the_new_home_starts(self):
-        """Its old home had no answer; what the start read is old by now."""
+        """The rows that the start has read are older than the commit."""
         other, path = self.prepare_another()
         self.restart(self.b, reboot=True, settle=False)
         self.assertIsNone(self.b.kernel.get(path))
@@ -419,7 +419,7 @@ class HydratingTestCase(RecoveryTestCase):
         self.assertEqual([], self.cloud.leftovers())
 
     def test_activation_is_asked_for_again(self):
-        """The new home has no devices that could show that it is."""
+        """The old home repeats it, since the new home has no devices."""
         other, path = self.prepare_another()
         self.restart(self.b, reboot=True)
         with mock.patch('dmclone_driver.move.rpcapi.PeerClient.activate',
@@ -435,7 +435,7 @@ class HydratingTestCase(RecoveryTestCase):
         self.assertEqual({}, self.a.requests.pending)
 
     def test_importer_comes_back_alone(self):
-        """Its start waits for nobody."""
+        """Its start does not wait for the old home."""
         self.b.stop()
         self.a.stop()
         self.cloud.steps.start()
@@ -448,7 +448,7 @@ class HydratingTestCase(RecoveryTestCase):
         self.assertIdle(self.b)
 
     def test_old_home_comes_back(self):
-        """It serves the source again, and nobody can write it."""
+        """It exports the source again, read-only."""
         self.restart(self.a, reboot=True)
         (path, initiator, auth), = self.a.target.exports.values()
         self.assertEqual(self.b.initiator, initiator)
@@ -474,7 +474,7 @@ class HydratingTestCase(RecoveryTestCase):
 
 
 class SilentNodeTestCase(RecoveryTestCase):
-    """A start asks one that does not answer for one thing."""
+    """A start calls a node that does not answer only once."""
 
     def setUp(self):
         super().setUp()
@@ -483,7 +483,7 @@ class SilentNodeTestCase(RecoveryTestCase):
         self.cloud.settle()
 
     def asked(self, node):
-        """Return how often a node asks another at its start."""
+        """Return the calls of a node at its start."""
         node.stop()
         self.cloud.steps.start()
         self.restart(node)
@@ -533,7 +533,7 @@ class SilentNodeTestCase(RecoveryTestCase):
         self.assertEqual(0, self.asked(self.c))
 
     def test_request_asks_only_the_peer_that_it_needs(self):
-        """The other one may be dead, and the request has its time."""
+        """It does not wait for another node, which may be dead."""
         self.move_all()
         self.a.stop()
         for device in self.b.clones():
@@ -564,7 +564,7 @@ class PreparedTestCase(RecoveryTestCase):
         self.assertFalse(self.b.kernel.get(self.gate).suspended)
 
     def test_peer_reboots(self):
-        """Nothing there can be written before the switchover."""
+        """The peer has no devices before the switchover."""
         self.restart(self.b, reboot=True)
         self.assertEqual({}, self.b.kernel.devices)
         self.cloud.detach(self.volume, self.b)
@@ -577,7 +577,7 @@ class PreparedTestCase(RecoveryTestCase):
         self.assertIdle(self.b)
 
     def test_peer_reboots_with_its_metadata_in_memory(self):
-        """It can't become the volume's home: the move is taken back."""
+        """It cannot become the home, and the move is aborted."""
         self.b.kernel.reboot()
         self.b.lvm.drop('/dev/volumes/' + Names(
             records.prepared_move(self.row())).metadata)
@@ -588,7 +588,7 @@ class PreparedTestCase(RecoveryTestCase):
         self.assertEqual('available', self.row().status)
 
     def test_peer_reboots_and_home_dies_after_the_switchover(self):
-        """Nobody but the old home knows that the new one has nothing."""
+        """The restarted old home activates the new home."""
         self.restart(self.b, reboot=True)
         with mock.patch('dmclone_driver.node.devices.LocalVolume.seal',
                         side_effect=steps.Killed('seal')):
@@ -603,7 +603,7 @@ class PreparedTestCase(RecoveryTestCase):
         self.assertIsNotNone(self.handle(self.b))
 
     def test_service_of_the_home(self):
-        """It finds what is prepared, and the orphans among it."""
+        """It finds prepared moves, and aborts orphans."""
         self.restart(self.a)
         self.assertEqual([self.volume.id], list(self.a.home_side.prepared))
         self.cloud.watch()
@@ -621,7 +621,7 @@ class PreparedTestCase(RecoveryTestCase):
         self.assertIdle(self.a)
 
     def test_peer_aborts_while_the_home_is_off(self):
-        """A target's file outlives the reboot, the device below does not."""
+        """A reboot keeps the target's file, not the device below."""
         self.a.reboot()
         for record in self.row().volume_attachment:
             record.destroy()
@@ -638,7 +638,7 @@ class PreparedTestCase(RecoveryTestCase):
         self.cloud.detach(self.volume, self.a)
         self.assertTrue(self.b.kernel.get(self.gate).suspended)
         self.restart(self.b)
-        # The old home is asked to seal first, which no start waits for.
+        # The old home is called first to seal; a start does not wait for that.
         self.assertTrue(self.b.kernel.get(self.gate).suspended)
         self.b.look()
         self.assertFalse(self.b.kernel.get(self.gate).suspended)
@@ -647,16 +647,16 @@ class PreparedTestCase(RecoveryTestCase):
         self.assertIdle(self.b)
 
 
-# (whether the node goes, too; whether the step is done before)
+# (whether the node's power is cut; whether the step is done before)
 WAYS = ((False, False), (False, True), (True, False), (True, True))
 
 
 @ddt.ddt
 class CrashTestCase(RecoveryTestCase):
-    """The service that does a step is killed there, or its node is."""
+    """Killed services, and power cuts, at each step."""
 
     def check(self, act, before, reboot, after):
-        """Kill at each step; returns {where the volume ends: steps}."""
+        """Kill at each step; returns {final host: steps}."""
         wrong, ends = {}, {}
         for step, volume, _error in self.each_step(act, before, after=after,
                                                    killed=True, power=reboot):
@@ -668,7 +668,7 @@ class CrashTestCase(RecoveryTestCase):
             other.look()
             node.start()
             self.cloud.settle()
-            # Nova gives up, or the instance is gone.
+            # Nova has given up, or the instance was deleted.
             for record in self.cloud.row(volume.id).volume_attachment:
                 record.destroy()
             self.cloud.watch(5)
@@ -688,7 +688,7 @@ class CrashTestCase(RecoveryTestCase):
 
     @ddt.data(False, True)
     def test_start_of_a_new_home(self, after):
-        """A device without a table is not taken for a complete volume."""
+        """A device without a table does not count as a complete volume."""
         def before(volume):
             self.b.kernel.write(self.cloud.attach(volume, self.b))
             self.b.reboot()
@@ -719,7 +719,7 @@ class CrashTestCase(RecoveryTestCase):
     def test_end_of_a_migration(self, reboot, after):
         ends = self.check(lambda volume: self.cloud.detach(volume, self.a),
                           self.migrate, reboot, after)
-        # It begins with a look whether the volume is still in use there.
+        # The first steps check whether the volume is in use there.
         self.assertEqual([], [
             step for step in ends.pop(self.a.pool)
             if step != 'node1: lock' and not base.READS.search(step)])

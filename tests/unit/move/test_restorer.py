@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database that has forgotten a switchover is brought up to date."""
+"""The command reconcile --restore: rows get a lost switchover again."""
 
 from cinder.db import api as db_api
 import ddt
@@ -20,12 +20,12 @@ FIELDS = ('host', 'status', 'migration_status', 'replication_driver_data',
 class RestorerTestCase(base.CloudTestCase):
 
     def picture(self):
-        """Return all that the database says about volumes."""
+        """Return the columns of all rows of volumes."""
         return {row.id: {field: row[field] for field in FIELDS}
                 for row in self.cloud.rows()}
 
     def put_back(self, picture):
-        """Let the database be as it was."""
+        """Restore the rows to a picture."""
         for row in self.cloud.rows():
             if row.id in picture:
                 row.update(picture[row.id])
@@ -40,7 +40,7 @@ class RestorerTestCase(base.CloudTestCase):
                 node.backend).run(self.context, self.volume.id, do_it)]
 
     def restored(self, node):
-        """Say first, then do; returns the line."""
+        """Run the command as a dry run, then do it; returns its line."""
         before = self.picture()
         said, = self.restore(node, do_it=False)
         self.assertEqual(before, self.picture())
@@ -66,7 +66,7 @@ class RestorerTestCase(base.CloudTestCase):
 
 @ddt.ddt
 class ForgottenTestCase(RestorerTestCase):
-    """The database is as it was before the volume went to another node."""
+    """The rows are from before the volume's move."""
 
     def setUp(self):
         super().setUp()
@@ -83,7 +83,7 @@ class ForgottenTestCase(RestorerTestCase):
         self.put_back(self.restored_to[when])
 
     def assertUpToDate(self):
-        """Each row says what it said, but for the export."""
+        """Check that the rows are the newest, except for the export."""
         self.assertEqual(*[{row: {
             field: value for field, value in fields.items()
             if not field.startswith('provider_')}
@@ -101,14 +101,14 @@ class ForgottenTestCase(RestorerTestCase):
         self.restart(self.b)
         self.cloud.watch(3)
         self.detach_all()
-        # The database has not known its session, either.
+        # The restored row does not have the session.
         with self.cloud.on(self.b):
             leftovers.Leftovers(self.b.backend).run(self.context, True)
         self.assertIdle(self.b)
 
     @ddt.data('idle', 'prepared')
     def test_nodes_were_rebooted(self, when):
-        """Each keeps what it has; nothing is opened or thrown away."""
+        """Each node keeps its logical volumes and metadata."""
         self.b.kernel.write(self.path)
         hydrated = self.b.kernel.get(self.path).clone.bitmap['hydrated']
         self.assertNotEqual(0, hydrated)
@@ -141,7 +141,7 @@ class ForgottenTestCase(RestorerTestCase):
         self.assertUpToDate()
 
     def test_complete(self):
-        """Its source is released by the service."""
+        """The service releases the source."""
         self.cloud.watch(2)
         self.forget('idle')
         self.restored(self.b)
@@ -158,7 +158,7 @@ class ForgottenTestCase(RestorerTestCase):
         self.assertEqual(self.b.pool, self.row().host)
 
     def test_old_home_is_silent(self):
-        """What the clone still has to read is not guessed."""
+        """It is refused, since the source is not known."""
         self.forget('idle')
         self.a.stop()
         self.assertIn('not known', self.refused(self.b))
@@ -174,7 +174,7 @@ class ForgottenTestCase(RestorerTestCase):
         self.assertIn('no logical volume', self.refused(self.a))
 
     def test_source_on_record(self):
-        """A home that is not sealed yet, since its node was off."""
+        """It is refused for a source, which is not sealed yet."""
         volume = self.row()
         self.detach_all()
         self.cloud.attach(volume, self.a)
@@ -183,7 +183,7 @@ class ForgottenTestCase(RestorerTestCase):
         self.assertIn('already stands', self.refused(self.b))
 
     def test_another_move_is_prepared(self):
-        """As if the old home had not noticed."""
+        """It is refused, as if the old home did not know the move."""
         self.forget('idle')
         row = self.row()
         row.replication_driver_data = 'another'
@@ -212,7 +212,7 @@ class ForgottenTestCase(RestorerTestCase):
 
 
 class ChainTestCase(RestorerTestCase):
-    """The database has forgotten two moves."""
+    """The rows are from before two moves."""
 
     def setUp(self):
         super().setUp()
@@ -240,7 +240,7 @@ class ChainTestCase(RestorerTestCase):
         self.assertIdle(self.c)
 
     def test_halfway(self):
-        """What is sealed is not used."""
+        """After the first restore the sealed volume is not usable."""
         self.restored(self.b)
         self.restart(self.b, reboot=True)
         handle = self.b.kernel.get('dmclone-' + self.row().name_id)

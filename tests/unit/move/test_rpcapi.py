@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between peers, over oslo.messaging's own pretended transport."""
+"""RPC between peers, over the fake transport of oslo.messaging."""
 
 import types
 from unittest import mock
@@ -15,7 +15,7 @@ HOST = 'node2@dmclone'
 
 
 class Part:
-    """Stands for Destination and Source: answers with what it was asked."""
+    """Replaces Destination and Source; returns the call and its arguments."""
 
     def __init__(self):
         self.error = None

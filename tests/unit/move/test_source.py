@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The old home's side: serve a source, seal it, delete it."""
+"""The old home's side: exporting, sealing and deleting a source."""
 
 import contextlib
 from unittest import mock
@@ -106,7 +106,7 @@ class UnexportAgainTestCase(SourceTestCase):
 
     @contextlib.contextmanager
     def wait(self, volume_id, timeout=None):
-        """Get a lock that somebody else has held until now."""
+        """Acquire a lock after another holder, who runs ``held``."""
         self.held()
         with self.lock(volume_id):
             self.locked.append(volume_id)
@@ -131,7 +131,7 @@ class UnexportAgainTestCase(SourceTestCase):
         self.assertEqual([], self.exports())
 
     def test_source(self):
-        """The lock is that of the user's volume."""
+        """The lock of the user's volume is taken."""
         self.move()
         self.again(self.names)
         self.assertEqual([self.volume.id], self.locked)
@@ -170,7 +170,7 @@ class ExportAgainTestCase(SourceTestCase):
         self.assertEqual([], self.exports())
 
     def test_left_behind_for_another(self):
-        """A row that was made again by hand may name the wrong source."""
+        """The export is refused if the source's tag names another volume."""
         placeholder = self.move()
         self.a.target.exports.clear()
         self.assertEqual(placeholder.id,
@@ -201,7 +201,7 @@ class ExportAgainTestCase(SourceTestCase):
 class SealTestCase(SourceTestCase):
 
     def test_prepared(self):
-        """The home may still write, and the destination is no source."""
+        """A prepared move is not sealed, neither home nor destination."""
         home = self.cloud.attach(self.volume, self.a)
         there = self.cloud.attach(self.volume, self.b)
         placeholder_id = records.prepared_move(self.row())
@@ -229,7 +229,7 @@ class SealTestCase(SourceTestCase):
         self.assertFalse(self.source.seal(self.context, placeholder.id))
 
     def test_not_here(self):
-        """The initiator's own copy is not sealed."""
+        """A request to the new home does not seal its volume."""
         placeholder = self.move()
         with self.cloud.on(self.b):
             self.assertFalse(self.b.source.seal(self.context,
@@ -255,11 +255,11 @@ class ReleaseTestCase(SourceTestCase):
         self.assertEqual({}, self.a.kernel.devices)
         self.assertEqual([], self.exports())
         self.assertIsNone(self.cloud.row(self.placeholder.id))
-        # Late, or again.
+        # A late or repeated request.
         self.source.release(self.context, self.placeholder.id)
 
     def test_open(self):
-        """It is kept, and the reason is logged."""
+        """It is kept, and the error names it."""
         records.release(self.context, self.placeholder.id)
         self.a.kernel.get(self.names.path()).opened += 1
         error = self.assertRaises(
@@ -286,7 +286,7 @@ class ReleaseTestCase(SourceTestCase):
         delete.assert_called_once()
 
     def test_volume_may_come_back_while_its_source_is_cleared(self):
-        """Which takes as long as it takes to write all of it."""
+        """The volume's lock is not held meanwhile, which may take long."""
         records.release(self.context, self.placeholder.id)
         delete, seen = self.a.teardown.delete_data, []
 
@@ -308,7 +308,7 @@ class ReleaseTestCase(SourceTestCase):
         self.assertIn('clone', self.b.kernel.get(self.path).kinds)
 
     def test_in_use(self):
-        """It stays, with its row, and nothing is raised."""
+        """It is kept with its row, and no exception is raised."""
         records.release(self.context, self.placeholder.id)
         self.a.kernel.get(self.names.path()).opened += 1
         self.source.release(self.context, self.placeholder.id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removing a logical volume with all that was built around it."""
+"""Removing a logical volume with its devices, session and export."""
 
 from unittest import mock
 
@@ -16,7 +16,7 @@ from tests.unit.fakes import steps
 class TeardownTestCase(base.CloudTestCase):
 
     def remove(self, node, row=None):
-        """Remove a row's data on a node."""
+        """Remove a row's logical volume on a node."""
         with self.cloud.on(node):
             node.teardown.remove(self.context, row or self.row())
 
@@ -48,7 +48,7 @@ class RemoveTestCase(TeardownTestCase):
         self.assertEqual('linear', handle.kinds)
 
     def test_still_being_cleared(self):
-        """By a program that has outlived the service: not made available."""
+        """It fails, but does not make the volume available again."""
         self.remove_but_for_the_data()
         self.a.kernel.get('dmclone-' + self.volume.id).opened = 1
         error = self.assertRaises(cinder_exception.VolumeDriverException,
@@ -61,7 +61,7 @@ class RemoveTestCase(TeardownTestCase):
             self.remove(self.a)
 
     def test_hydrating(self):
-        """Its source goes too."""
+        """Its source is released and deleted, too."""
         self.cloud.attach(self.volume, self.b)
         self.remove(self.b)
         self.assertNothing(self.b)
@@ -71,7 +71,7 @@ class RemoveTestCase(TeardownTestCase):
         self.assertEqual([], self.cloud.states())
 
     def test_hydrating_from_a_node_that_is_gone(self):
-        """Nothing waits for it, and it is told later."""
+        """The removal does not wait; the source is released later."""
         path = self.cloud.attach(self.volume, self.b)
         self.b.kernel.get(path + '-source').suspended = True
         self.b.kernel.write(path)
@@ -84,15 +84,15 @@ class RemoveTestCase(TeardownTestCase):
         self.assertNothing(self.a)
 
     def test_session_that_cannot_be_ended(self):
-        """A suspend would wait for it, and hold the volume's lock."""
+        """It fails with a hint, without a suspend, which would wait."""
         path = self.cloud.attach(self.volume, self.b)
-        # A copy waits for its source, below what can be suspended.
+        # A copy waits for its source, below the suspendable device.
         self.b.kernel.get(path).clone.waiting = 1
         with mock.patch.object(self.b.backend.initiator, 'cut'):
             self.cloud.steps.start()
             error = self.assertRaises(
                 cinder_exception.VolumeDriverException, self.remove, self.b)
-        # Cinder makes a busy volume available again.
+        # Cinder would make a busy volume available again.
         self.assertNotIsInstance(error, cinder_exception.VolumeIsBusy)
         for part in (self.volume.id, 'dmclone-' + self.volume.name_id,
                      self.a.host, '--logout'):
@@ -100,12 +100,12 @@ class RemoveTestCase(TeardownTestCase):
         self.assertEqual([], [step for step in self.cloud.steps.log
                               if 'suspend' in step and 'sysfs' not in step])
         self.assertEqual('clone', self.b.kernel.get(path).kinds)
-        # It has been ended by hand.
+        # Now the session is ended by hand.
         self.remove(self.b)
         self.assertNothing(self.b)
 
     def test_whole_chain(self):
-        """Away and back, twice, and nothing has been copied."""
+        """The volume has moved three times, without hydration."""
         for node in (self.b, self.a, self.b):
             self.cloud.attach(self.volume, node)
             self.cloud.detach(self.volume, node)
@@ -164,7 +164,7 @@ class DeleteTestCase(TeardownTestCase):
             return self.b.teardown.delete_destination(self.names, self.row())
 
     def test_untouched(self):
-        """Nothing waits for the gate: see CloudTestCase."""
+        """A discard does not wait for the gate: see CloudTestCase."""
         for _ in range(2):
             self.discard()
             self.assertNothing(self.b)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the watcher does at a look, and what a look costs."""
+"""The checks of the watcher: their actions and their cost."""
 
 from unittest import mock
 
@@ -35,7 +35,7 @@ class WatcherTestCase(base.CloudTestCase):
         self.queries.append(statement)
 
     def look(self, node=None, seconds=0):
-        """Look once; returns the steps and the queries of that."""
+        """Run one check; returns its steps and its queries."""
         self.cloud.pass_time(seconds)
         self.cloud.steps.start()
         self.queries.clear()
@@ -57,7 +57,7 @@ class WatcherTestCase(base.CloudTestCase):
 class CostTestCase(WatcherTestCase):
 
     def test_no_clones(self):
-        """However many volumes there are: one process, no query."""
+        """A check of any number of volumes needs one process and no query."""
         for _ in range(3):
             self.a.create()
         for seconds in (0, 10, 1000):
@@ -75,9 +75,9 @@ class CostTestCase(WatcherTestCase):
                                if 'sysfs' not in step])
 
     def test_passive(self):
-        """The database is asked ever less, the kernel all the time.
+        """The database is queried less and less often, the kernel always.
 
-        A flush that waits at the gate is seen by neither.
+        A flush that waits at the gate is not visible in either.
         """
         self.migrate()
         asked = 0
@@ -99,7 +99,7 @@ class CostTestCase(WatcherTestCase):
 
 
 class MemoryTestCase(WatcherTestCase):
-    """What is known about clones goes with them."""
+    """The state about a clone is removed with the clone."""
 
     def assertForgotten(self, names):
         watch = self.b.watcher
@@ -136,7 +136,7 @@ class ResumeLeftTestCase(WatcherTestCase):
         self.handle.suspended = True
 
     def test_volume_in_one_place(self):
-        """Its extension was killed; no query is needed."""
+        """It is resumed without a query, as after a killed extension."""
         steps, queries = self.look(self.a)
         self.assertFalse(self.handle.suspended)
         self.assertEqual([], queries)
@@ -151,7 +151,7 @@ class ResumeLeftTestCase(WatcherTestCase):
         self.assertIdle(self.b)
 
     def test_cannot_be_resumed(self):
-        """It holds up nothing else."""
+        """The watcher continues."""
         with mock.patch('dmclone_driver.privsep.swaps.resume_left',
                         side_effect=OSError):
             steps, queries = self.look(self.a)
@@ -184,7 +184,7 @@ class PassiveTestCase(WatcherTestCase):
         self.assertEqual(1, self.handle.clone.bitmap['hydrated'])
 
     def test_idle_look_of_the_kernel_is_no_write(self):
-        """Its worker counts itself for a moment when it looks for work."""
+        """dm-clone's idle worker counts as a request for a moment."""
         self.handle.clone.waiting = 1
         clone = self.patch('dmclone_driver.node.devicemapper.dmsetup.clone')
         clone.return_value = status.CloneStatus(length=2097152, mode='rw',
@@ -194,7 +194,7 @@ class PassiveTestCase(WatcherTestCase):
         self.assertTrue(self.gate.suspended)
 
     def test_waiting_write_is_looked_at_again_and_again(self):
-        """However long the database was away."""
+        """It is retried at short intervals, also after a long outage."""
         self.b.kernel.write(self.names.path())
         with mock.patch('dmclone_driver.move.records.placeholder',
                         side_effect=OSError):
@@ -205,7 +205,7 @@ class PassiveTestCase(WatcherTestCase):
         self.assertFalse(self.gate.suspended)
 
     def test_old_home_is_sealed_before_the_gate_opens(self):
-        """A paused guest still has it open there, and that is all right."""
+        """A paused guest on the old home does not prevent it."""
         home = self.a.kernel.get('dmclone-' + self.volume.id)
         home.opened = 1
         self.b.kernel.write(self.names.path())
@@ -237,14 +237,14 @@ class PassiveTestCase(WatcherTestCase):
             self.see_no_answer()
 
     def test_message_bus_is_dead(self):
-        """A call does not even come to its own end then."""
+        """The call for the seal hangs; the gate opens after a timeout."""
         thread = self.patch('dmclone_driver.move.destination.threading').Thread
         self.see_no_answer()
         thread.return_value.join.assert_called_once_with(
             destination.SEAL_TIMEOUT)
 
     def test_gate_stays_closed_while_the_commit_fails(self):
-        """And the write that waits is not forgotten."""
+        """The pending write is kept until the commit succeeds."""
         self.b.kernel.write(self.names.path())
         with mock.patch('dmclone_driver.move.records.switch_over',
                         side_effect=RuntimeError):
@@ -271,7 +271,7 @@ class PassiveTestCase(WatcherTestCase):
         self.assertFalse(self.gate.suspended)
 
     def test_write_before_the_attachment_is_complete(self):
-        """Nova formats an encrypted volume; it must never be switched.
+        """The move is aborted: Nova formats an encrypted volume then.
 
         dm-clone has read the region from the source for this write.
         """
@@ -292,7 +292,7 @@ class PassiveTestCase(WatcherTestCase):
         self.assertIdle(self.a)
 
     def test_early_write_is_too_late(self):
-        """The old home has switched at the same moment."""
+        """The old home has switched over at the same moment."""
         self.cloud.set_attach_status(self.volume, self.b, 'attaching')
         self.b.kernel.write(self.names.path())
         abort = records.abort
@@ -316,7 +316,7 @@ class PassiveTestCase(WatcherTestCase):
         self.assertIdle(self.a)
 
     def test_aborted_and_written(self):
-        """Whoever waits gets an error, lets go, and it is removed."""
+        """Pending writes fail, and the closed destination is removed."""
         self.handle.opened = 1
         self.b.kernel.write(self.names.path())
         records.abort(self.context, self.volume.id, self.names.name_id)
@@ -346,7 +346,7 @@ class PassiveTestCase(WatcherTestCase):
         self.assertIdle(self.a)
 
     def test_orphans_are_looked_for_each_minute(self):
-        """However long another move has been prepared."""
+        """The interval does not depend on the age of another move."""
         look = mock.Mock()
         self.a.home_side.prepared.run = look
         for _ in range(600):
@@ -377,7 +377,7 @@ class HydratingTestCase(WatcherTestCase):
         self.assertEqual([], self.a.lvm.names())
 
     def older_source(self, state):
-        """Return the source's row as it once was, None if it was not."""
+        """Return the source's row in an older state, None for no row."""
         row = self.cloud.row(self.names.name_id)
         if state is None:
             return None
@@ -387,7 +387,7 @@ class HydratingTestCase(WatcherTestCase):
 
     @ddt.data(None, State.PREPARED, State.ABORTED)
     def test_complete_but_the_database_forgot_the_move(self, state):
-        """All stays until it knows again; that is said once."""
+        """The clone is kept until the row is back; it is logged once."""
         self.b.kernel.hydrate(self.path)
         older = self.older_source(state)
         log = self.patch('dmclone_driver.move.messages.LOG')
@@ -428,7 +428,7 @@ class HydratingTestCase(WatcherTestCase):
         self.assertEqual([State.SWITCHED], self.cloud.states())
 
     def test_read_only_metadata(self):
-        """A commit has failed: what seems to be complete is not."""
+        """After a failed commit the clone only seems to be complete."""
         self.b.kernel.hydrate(self.path)
         self.handle.clone.mode = 'ro'
         self.look()
@@ -447,7 +447,7 @@ class HydratingTestCase(WatcherTestCase):
                          {message['project_id'] for message in messages})
 
     def test_source_does_not_answer(self):
-        """It is asked again, ever less often, and in the end copied."""
+        """The call is retried less and less often, until it succeeds."""
         self.handle.clone.hydration = False
         self.a.stop()
         asked = 0
@@ -462,7 +462,7 @@ class HydratingTestCase(WatcherTestCase):
         self.assertTrue(self.handle.clone.hydration)
 
     def test_source_is_known_to_be_down(self):
-        """It is not asked; its start lets the copy go on at once."""
+        """It is not called; hydration begins at its start."""
         self.look()
         self.a.die()
         for _ in range(3 * hydration.STALLED // 10):
@@ -473,19 +473,19 @@ class HydratingTestCase(WatcherTestCase):
         self.assertTrue(self.handle.clone.hydration)
 
     def asked(self):
-        """Look; return what the old home was asked to do."""
+        """Run one check; return the calls of the old home."""
         steps, queries = self.look(seconds=10)
         return [step.split()[-1] for step in steps if 'ask' in step]
 
     def test_source_is_served_again_if_nothing_comes(self):
-        """Its target may have been restarted."""
+        """Its target may have been restarted: it is exported again."""
         self.look()
         self.a.target.exports.clear()
         asked = sum((self.asked() for _ in range(
             hydration.STALLED // 10)), [])
         self.assertEqual(['export_source'], asked)
         self.assertEqual(1, len(self.a.target.exports))
-        # And not in each look from now on; the copy begins again.
+        # The next checks do not repeat this; hydration begins again.
         self.assertFalse(self.handle.clone.hydration)
         self.assertEqual(['seal_source'], self.asked())
         self.assertTrue(self.handle.clone.hydration)
@@ -508,7 +508,7 @@ class HydratingTestCase(WatcherTestCase):
             self.look(seconds=10)
 
     def test_user_is_told_that_nothing_comes(self):
-        """Once, whether the copy has begun or not, and once again later."""
+        """There is one message per stall, with hydration on or off."""
         for begun in (True, False):
             self.handle.clone.hydration = begun
             self.handle.clone.bitmap['hydrated'] += 1
@@ -520,7 +520,7 @@ class HydratingTestCase(WatcherTestCase):
                 [row['resource_uuid'] for row in self.cloud.messages()])
 
     def test_hydration_has_begun_since_the_look(self):
-        """Or has even ended: there is nothing to start."""
+        """Hydration is not started if it is on, or if it has ended."""
         stale = status.CloneStatus(length=2097152, mode='rw', region=128,
                                    total=16384)
         clones = self.patch('dmclone_driver.node.devicemapper.dmsetup.clones')
@@ -560,7 +560,7 @@ class HydratingTestCase(WatcherTestCase):
 
 
 class StalledTestCase(WatcherTestCase):
-    """A busy guest is no dead source."""
+    """The detection of stalled clones, with busy guests."""
 
     def setUp(self):
         super().setUp()
@@ -572,11 +572,11 @@ class StalledTestCase(WatcherTestCase):
         self.asked = []
 
     def pass_time(self, seconds, requests=0, regions=0, copying=()):
-        """Look every ten seconds.
+        """Run a check every ten seconds.
 
-        :param requests: of the guest, until each look
-        :param regions: that are copied until each look
-        :param copying: how many are under way at the looks, in turn
+        :param requests: requests of the guest before each check
+        :param regions: hydrated regions before each check
+        :param copying: numbers of running copies at the checks, in turn
         """
         for number in range(seconds // 10):
             self.handle.requests += requests
@@ -587,7 +587,7 @@ class StalledTestCase(WatcherTestCase):
             self.asked += [step.split()[-1] for step in steps
                            if 'ask' in step]
 
-    def assertGoesOn(self):
+    def assertNotStalled(self):
         self.assertTrue(self.clone.hydration)
         self.assertEqual(self.batch, self.clone.batch)
         self.assertEqual([], self.asked)
@@ -605,21 +605,21 @@ class StalledTestCase(WatcherTestCase):
             self.pass_time(3600, requests=1)
         self.assertEqual([], [call for level in log.values()
                               for call in level.mock_calls])
-        self.assertGoesOn()
+        self.assertNotStalled()
 
     def test_busy_now_and_then(self):
-        """What its idle moments begin ends before the next look."""
+        """Copies begin in idle moments, and end before the next check."""
         self.pass_time(600, requests=1, copying=(1, 1, 0))
-        self.assertGoesOn()
+        self.assertNotStalled()
 
     def test_request_that_waits(self):
-        """For the source; no other is made, and no copy begins."""
+        """A request waits for the source: the clone counts as stalled."""
         self.pass_time(10, requests=1)
         self.pass_time(hydration.STALLED)
         self.assertStalled()
 
     def test_copies_that_do_not_end(self):
-        """However busy the guest is."""
+        """The clone counts as stalled, also with a busy guest."""
         self.pass_time(10 + hydration.STALLED, requests=9, copying=(3,))
         self.assertStalled()
 
@@ -629,14 +629,14 @@ class StalledTestCase(WatcherTestCase):
         self.assertEqual(1, self.clone.batch)
 
     def test_busy_guest_and_a_source_that_is_away(self):
-        """No copy is even tried: that has another reason."""
+        """Hydration is off: only the unreachable source is reported."""
         self.clone.hydration = False
         self.a.stop()
         self.pass_time(10 + hydration.STALLED, requests=1)
         self.assertEqual(1, len(self.cloud.messages()))
 
     def test_batches_come_back(self):
-        """When single regions have been copied."""
+        """They are used again after copies of single regions."""
         self.test_idle_guest()
         self.pass_time(2 * hydration.STALLED, regions=1)
         self.assertEqual(self.batch, self.clone.batch)
@@ -648,7 +648,7 @@ class StalledTestCase(WatcherTestCase):
         self.assertEqual(1, self.clone.batch)
 
     def test_batches_come_back_after_a_start(self):
-        """What it has sent before it knows from the kernel."""
+        """The watcher reads the present batch size from the kernel."""
         self.test_idle_guest()
         self.b.stop()
         self.b.start()
@@ -663,7 +663,7 @@ class StalledTestCase(WatcherTestCase):
         self.assertEqual(self.batch, self.clone.batch)
 
     def test_batches_come_back_after_an_outage(self):
-        """They were not what was wrong."""
+        """They are used again, since the outage was the cause."""
         self.test_idle_guest()
         self.a.stop()
         self.pass_time(10)
@@ -675,7 +675,7 @@ class StalledTestCase(WatcherTestCase):
 
 @ddt.ddt
 class CompletionFailsTestCase(WatcherTestCase):
-    """Whatever fails at a completion, a later look goes on with it."""
+    """A completion with a failed step is continued by a later check."""
 
     def before(self, volume):
         self.path = self.cloud.attach(volume, self.b)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keeps a backend from starting, and how that is said."""
+"""The checks at the start of a backend, and their error messages."""
 
 import types
 
@@ -84,7 +84,7 @@ class SetupCheckTestCase(base.MachineTestCase):
             self.assertIn(part, error.msg)
 
     def enable(self, **drivers):
-        """Enable backends, by their sections, beside the one here."""
+        """Enable additional backends, {section: driver}."""
         option = cfg.StrOpt('volume_driver')
         for section, driver in drivers.items():
             self.conf.register_opt(option, group=section)
@@ -101,7 +101,7 @@ class SetupCheckTestCase(base.MachineTestCase):
         self.check_alone()
 
     def test_no_backend_is_enabled(self):
-        """A program may open one that is not."""
+        """It is allowed: a command may open a backend that is not enabled."""
         self.conf.config(enabled_backends=None)
         self.check_alone()
 

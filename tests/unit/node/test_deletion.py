@@ -36,13 +36,13 @@ class DeletionTestCase(base.MachineTestCase):
 
     @ddt.data(True, False)
     def test_volume(self, with_handle):
-        """Cleared through a handle, whether or not it has one."""
+        """It is cleared through a handle, which is created if necessary."""
         if with_handle:
             LocalVolume(self.names).ensure_linear(self.lv)
         self.delete()
         self.assertCleared(self.names.path())
         self.assertEqual(([], {}), (self.lvm.names(), self.kernel.devices))
-        # It is gone.
+        # A repeated deletion succeeds.
         self.delete()
 
     def test_clearing_fails(self):
@@ -57,7 +57,7 @@ class DeletionTestCase(base.MachineTestCase):
         self.assertIn(self.lv.name, self.lvm.names())
 
     def test_group_is_missing(self):
-        """It is not taken for a deleted volume."""
+        """The volume does not count as deleted."""
         del self.lvm.groups['volumes']
         self.assertRaises(lvm.GroupNotFound, self.delete)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The devices of a volume: which tables result, and what is never done."""
+"""The devices of a volume, their tables and their changes."""
 
 import itertools
 
@@ -79,7 +79,7 @@ class LinearTestCase(DevicesTestCase):
                 self.assertEqual('linear', self.device().kinds)
 
     def test_clone_does_not_grow(self):
-        """Whatever the database says: the rest is on another node."""
+        """It is refused: a part of the data is on another node."""
         self.build(passive=False)
         suspended = []
         self.steps.observe = lambda: suspended.append(
@@ -89,11 +89,11 @@ class LinearTestCase(DevicesTestCase):
         self.assertIn(self.names.path(), error.msg)
         self.assertIn('0/', error.msg)
         self.assertEqual('clone', self.device().kinds)
-        # Its guest does not even wait.
+        # The guest does not have to wait.
         self.assertEqual({False}, set(suspended))
 
     def test_complete_clone_does_not_grow(self):
-        """Its bitmap may not be safe yet."""
+        """It is refused: its metadata may not be safe yet."""
         self.build(passive=False)
         clone = self.device().clone
         clone.bitmap['hydrated'] = clone.total
@@ -136,7 +136,7 @@ class CloneTestCase(DevicesTestCase):
 
     def test_tuning_in_regions(self):
         self.assertEqual((256, 512), TUNING.in_regions(8))
-        # Even one region is more than that.
+        # One region is larger than the limit.
         self.assertEqual((1, 1), TUNING.in_regions(8192))
 
     def test_again(self):
@@ -164,7 +164,7 @@ class CloneTestCase(DevicesTestCase):
         self.assertFalse(self.device(GATE).suspended)
 
     def test_without_its_source(self):
-        """What is there is served; the rest waits."""
+        """Hydrated regions can be read; other requests wait."""
         self.build(disk=None, passive=False)
         self.assertTrue(self.device(SOURCE).suspended)
         self.assertEqual('error', self.device(SOURCE).kinds)
@@ -175,7 +175,7 @@ class CloneTestCase(DevicesTestCase):
         self.assertEqual(0, self.device().clone.waiting)
 
     def test_source_that_cannot_be_connected(self):
-        """What waits for it goes on waiting, instead of failing."""
+        """Requests continue to wait, and do not fail."""
         self.build(disk=None, passive=False)
         self.steps.start(1)
         self.assertRaises(processutils.ProcessExecutionError,
@@ -189,7 +189,6 @@ class CloneTestCase(DevicesTestCase):
         LocalVolume(self.names).open_gate()
         self.assertEqual(0, self.device().clone.waiting)
         self.assertEqual(1, self.device().clone.bitmap['hydrated'])
-        # Else the new home shows what the old one has changed since.
 
     def test_hydration(self):
         self.build(passive=False)
@@ -204,7 +203,7 @@ class CloneTestCase(DevicesTestCase):
         self.assertFalse(LocalVolume(self.names).stop_hydration())
 
     def test_clone_that_becomes_linear_while_its_hydration_stops(self):
-        """The watcher holds no lock then."""
+        """It succeeds: the watcher holds no lock."""
         self.build(passive=False)
         self.patch('dmclone_driver.node.devicemapper.dmsetup.clone',
                    return_value=None)
@@ -239,7 +238,7 @@ class MakeLinearTestCase(DevicesTestCase):
 
     @ddt.data('ro', 'Fail')
     def test_commit_fails_during_the_suspend(self, mode):
-        """Complete before, and silently not so any more."""
+        """It is refused: after a failed commit the clone is not complete."""
         def fail():
             if self.device().suspended:
                 self.clone.mode = mode
@@ -248,7 +247,7 @@ class MakeLinearTestCase(DevicesTestCase):
         self.refuse()
 
     def test_load_fails(self):
-        """The clone goes on."""
+        """The clone is resumed."""
         self.steps.start(3)
         self.assertRaises(processutils.ProcessExecutionError,
                           LocalVolume(self.names).make_linear, self.lv)
@@ -263,7 +262,7 @@ class MakeLinearTestCase(DevicesTestCase):
     @ddt.data(*itertools.product(range(5), (False, True)))
     @ddt.unpack
     def test_caller_is_killed(self, number, after):
-        """It is finished all the same, unless it was never asked for."""
+        """The swap is completed, unless it was not started."""
         self.steps.start(number, after=after, killed=True)
         self.assertRaises(steps.Killed, LocalVolume(self.names).make_linear,
                           self.lv)
@@ -272,7 +271,7 @@ class MakeLinearTestCase(DevicesTestCase):
         self.assertFalse(self.device().suspended)
 
     def test_power_is_cut(self):
-        """Nothing is done after that."""
+        """The swap ends at that step."""
         for number in range(5):
             self.steps.start(number, killed=True, power=True)
             self.assertRaises(steps.Killed,
@@ -283,7 +282,7 @@ class MakeLinearTestCase(DevicesTestCase):
             self.device().suspended = False
 
     def test_abort(self):
-        """Then it need not be complete."""
+        """An incomplete clone can be dropped."""
         self.clone.bitmap['hydrated'] = 0
         LocalVolume(self.names).drop_clone(self.lv)
         self.assertEqual('linear', self.device().kinds)
@@ -291,7 +290,7 @@ class MakeLinearTestCase(DevicesTestCase):
 
 
 class ResumeLeftTestCase(DevicesTestCase):
-    """Devices that a swap which was killed has left suspended."""
+    """Resuming devices after a killed swap."""
 
     def setUp(self):
         super().setUp()
@@ -300,7 +299,7 @@ class ResumeLeftTestCase(DevicesTestCase):
         self.warning = self.patch('dmclone_driver.node.devices.LOG.warning')
 
     def test_handle(self):
-        """What waits at a gate, or for a source, waits."""
+        """Handles are resumed, gates and sources are not."""
         self.device(SOURCE).suspended = True
         self.kernel.devices['other'] = self.device()
         devices.resume_left()
@@ -310,7 +309,7 @@ class ResumeLeftTestCase(DevicesTestCase):
         self.assertIn(self.names.name_id, str(self.warning.call_args))
 
     def test_table_that_was_loaded(self):
-        """It was loaded after the check."""
+        """A loaded table is used: it was loaded after the check."""
         LocalVolume(self.names).open_gate()
         self.kernel.dmsetup(['load', self.names.of(HANDLE)],
                             '0 64 linear %s 0' % self.lv.path)
@@ -337,7 +336,7 @@ class ResumeLeftTestCase(DevicesTestCase):
         self.assertFalse(self.device().suspended or second.suspended)
 
     def test_none(self):
-        """It costs no process."""
+        """It needs no process."""
         self.device().suspended = False
         self.steps.start()
         devices.resume_left()
@@ -347,7 +346,7 @@ class ResumeLeftTestCase(DevicesTestCase):
 class SourceTestCase(DevicesTestCase):
 
     def test_connected(self):
-        """Whether what it points to answers or not."""
+        """A source counts as connected, whether or not its disk answers."""
         self.build(disk=None)
         self.assertFalse(LocalVolume(self.names).is_connected())
         LocalVolume(self.names).connect_source(DISK, 100)
@@ -375,7 +374,7 @@ class EvidenceTestCase(DevicesTestCase):
 
     def test_never_written(self):
         self.assertTrue(LocalVolume(self.names).never_written())
-        # And will not be from here on.
+        # Later writes fail.
         self.assertRaises(OSError, self.kernel.write, self.names.path())
 
     def assertNotProven(self):
@@ -426,7 +425,7 @@ class ExportTestCase(DevicesTestCase):
         self.assertEqual('zero linear zero', device.kinds)
         self.assertEqual([(0, 2048), (2048, SECTORS), (2048 + SECTORS, 2048)],
                          [(part.start, part.length) for part in device.table])
-        # Through the handle: another device has another cache.
+        # The export is above the handle: another device has another cache.
         self.assertEqual([self.names.path(), '0'], device.table[1].words)
 
     def test_buffers_are_flushed_before_every_export(self):
@@ -455,32 +454,32 @@ class ExportTestCase(DevicesTestCase):
         self.assertRaises(OSError, self.kernel.write, self.names.path())
 
     def test_seal_makes_durable_what_was_acknowledged(self):
-        """The guest's next flush goes to the new home alone."""
+        """The guest's next flush goes only to the new home."""
         LocalVolume(self.names).seal()
         self.assertIn(self.names.path(), self.kernel.flushed)
 
     def test_seal_of_a_disk_that_fails(self):
-        """It must not stay writable for that."""
+        """It is sealed all the same."""
         self.patch('dmclone_driver.privsep.block.flush_disk',
                    side_effect=OSError)
         self.assertTrue(LocalVolume(self.names).seal())
         self.assertTrue(self.device().sealed)
 
     def test_seal_at_a_start(self):
-        """It waits for no disk."""
+        """It does not flush, and so does not wait for a disk."""
         LocalVolume(self.names).seal(flush=False)
         self.assertTrue(self.device().sealed)
         self.assertEqual([], self.kernel.flushed)
 
     def test_seal_of_a_clone_whose_gate_is_closed(self):
-        """A flush would wait there for ever; nothing was written."""
+        """It does not flush, which would wait for ever."""
         LocalVolume(self.names).remove(HANDLE)
         self.build(passive=True)
         self.assertTrue(LocalVolume(self.names).seal())
         self.assertNotIn(self.names.path(), self.kernel.flushed)
 
     def test_seal_of_an_open_device(self):
-        """Nobody writes any more, but something may be under way."""
+        """It is sealed, but a request may be in flight."""
         self.export()
         self.device().opened = 1
         self.assertFalse(LocalVolume(self.names).seal())
@@ -489,7 +488,7 @@ class ExportTestCase(DevicesTestCase):
         self.assertTrue(LocalVolume(self.names).seal())
 
     def test_seal_of_nothing(self):
-        """What is not there yet may appear, writable."""
+        """A missing handle does not count as sealed."""
         LocalVolume(self.names).remove(HANDLE)
         self.assertFalse(LocalVolume(self.names).seal())
 

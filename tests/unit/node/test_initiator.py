@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What os-brick is told."""
+"""Sessions to sources, with simulated os-brick and iscsiadm."""
 
 import pathlib
 import shutil
@@ -21,7 +21,7 @@ PROPERTIES = {'target_discovered': False, 'target_portal': '192.0.2.1:3260',
 
 
 class Brick:
-    """A connector of os-brick."""
+    """A simulated connector of os-brick."""
 
     def __init__(self):
         self.sessions = []
@@ -83,7 +83,7 @@ class InitiatorTestCase(base.PlainTestCase):
               ('[2001:db8::1]:3260', ('2001:db8::1', 3260)))
     @ddt.unpack
     def test_portal_does_not_answer(self, portal, address):
-        """iscsid would try for minutes, and os-brick for nobody else."""
+        """It fails at once: a login would block others for minutes."""
         self.portal.side_effect = TimeoutError('the-reason')
         error = self.assertRaises(
             cinder_exception.VolumeDriverException, self.initiator.connect,
@@ -121,7 +121,7 @@ class InitiatorTestCase(base.PlainTestCase):
         self.assertEqual(names, sorted(self.initiator.targets()))
 
     def test_session_that_does_not_end(self):
-        """Nobody believes that it has."""
+        """disconnect fails, since the session still exists."""
         self.initiator.connect(LOCATION, AUTH)
         self.has_sessions(PROPERTIES['target_iqn'] + '2')
         self.initiator.disconnect(LOCATION, AUTH)
@@ -132,7 +132,7 @@ class InitiatorTestCase(base.PlainTestCase):
         self.assertIn(PROPERTIES['target_iqn'], error.msg)
 
     def test_login_that_fails_ends_soon(self):
-        """os-brick lets nobody else log in meanwhile."""
+        """It limits retries, since os-brick holds a lock meanwhile."""
         seen = []
         self.iscsiadm.side_effect = lambda words: seen.append(
             (len(self.brick.sessions), words[6:]))
@@ -144,12 +144,12 @@ class InitiatorTestCase(base.PlainTestCase):
             seen[:2])
 
     def test_boot_does_not_log_in(self):
-        """It would wait for a source that is down."""
+        """A boot would wait for a source that is down."""
         seen = []
         self.iscsiadm.side_effect = lambda words: seen.append(
             (words, list(self.brick.sessions)))
         self.initiator.connect(LOCATION, AUTH)
-        # os-brick has asked for it while it logged in.
+        # os-brick has enabled it during the login.
         self.assertEqual([(
             ['-m', 'node', '-T', PROPERTIES['target_iqn'], '-p',
              PROPERTIES['target_portal'], '--op', 'update', '-n',
@@ -180,7 +180,7 @@ class InitiatorTestCase(base.PlainTestCase):
         self.deepen.assert_called_once_with('/dev/sdx')
 
     def test_queue_that_cannot_be_made_deeper(self):
-        """The volume can be used all the same."""
+        """The volume can be used with the default queue."""
         self.deepen.side_effect = OSError(22, 'the-reason')
         self.assertEqual('/dev/sdx', self.initiator.connect(LOCATION, AUTH))
 
@@ -215,7 +215,7 @@ class InitiatorTestCase(base.PlainTestCase):
         self.assertIn('--logout', words)
 
     def test_nowhere_to_cut(self):
-        """A source that was never exported again after a crash."""
+        """A source without an export has no session."""
         self.initiator.cut(None)
         self.iscsiadm.assert_not_called()
 

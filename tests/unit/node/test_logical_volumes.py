@@ -32,7 +32,7 @@ class ParseTestCase(base.PlainTestCase):
         self.assertEqual('8', one.tagged(logical_volumes.REGION_TAG))
         self.assertIsNone(one.tagged(logical_volumes.METADATA_TAG))
         self.assertIsNone(two.tagged(logical_volumes.REGION_TAG))
-        # Without a value it is there all the same.
+        # A tag without a value counts, too.
         self.assertEqual('', one.tagged('other'))
 
 
@@ -55,7 +55,7 @@ class LogicalVolumesTestCase(base.MachineTestCase):
         self.assertIsNone(logical_volumes.find_anywhere('other'))
 
     def test_group_is_missing(self):
-        """That does not mean that the logical volume is deleted."""
+        """The logical volume does not count as deleted."""
         self.assertRaises(lvm.GroupNotFound, logical_volumes.find,
                           self.lv.name, 'elsewhere')
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LVM's commands: their environment, and what their errors mean."""
+"""LVM's commands: their environment, and their errors."""
 
 import ddt
 from oslo_concurrency import processutils
@@ -21,14 +21,14 @@ class LVMTestCase(base.PlainTestCase):
             '', text, code, 'lvm lvs a/b')
 
     def test_environment(self):
-        """Of Cinder's prefix, LVM's settings are passed on."""
+        """LVM's settings in Cinder's command prefix are used."""
         self.patch('cinder.brick.local_dev.lvm.LVM.LVM_CMD_PREFIX', new=[
             'env', 'LC_ALL=C', 'LVM_SYSTEM_DIR=/etc/cinder'])
         lvm.run('lvs', 'a/b')
         self.run_as_root.assert_called_once_with(
             ['lvs', 'a/b'], ['LVM_SYSTEM_DIR=/etc/cinder'], lvm.TIMEOUT)
 
-    # As LVM 2.03.16 prints them.
+    # Errors of LVM 2.03.16.
     @ddt.data(
         (5, '  Failed to find logical volume "a/b"\n', lvm.NotFound),
         (5, '  Failed to find physical volume "/dev/x".\n', lvm.NotFound),

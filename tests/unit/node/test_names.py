@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of devices, there and back."""
+"""Names of devices, and parsing them."""
 
 import uuid
 
@@ -27,7 +27,7 @@ class NamesTestCase(base.PlainTestCase):
         self.assertEqual((mine, role), names.parse(device))
 
     def test_kernel_takes_them(self):
-        """DM_NAME_LEN and DM_UUID_LEN, with their zero; LVM takes 127."""
+        """DM_NAME_LEN and DM_UUID_LEN include a zero; LVM's limit is 127."""
         mine = names.Names(ID)
         for role in (names.HANDLE, names.GATE, names.SOURCE, names.EXPORT):
             self.assertLess(len(mine.of(role)), 128)

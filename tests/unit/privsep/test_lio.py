@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making a target of LIO: read-only, for one initiator, with CHAP."""
+"""Creating a target of LIO: read-only, for one initiator, with CHAP."""
 
 import sys
 from unittest import mock
@@ -18,7 +18,7 @@ class RtslibError(Exception):
 
 
 class CreateReadOnlyTestCase(base.PlainTestCase):
-    """What is asked of rtslib, which needs a kernel."""
+    """The calls of rtslib, which is replaced since it needs a kernel."""
 
     def setUp(self):
         super().setUp()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs as root, as far as that can be seen without being root."""
+"""The privileged functions, as far as they can be tested without root."""
 
 import os
 import time
@@ -36,7 +36,7 @@ class ActionsTestCase(PrivsepTestCase):
             self.assertEqual(b'\0' * 4096 + b'x' * 5904, stream.read())
 
     def test_ioctls(self):
-        """The numbers are those of linux/fs.h; files close again."""
+        """The numbers are those of linux/fs.h, and files are closed."""
         asked = []
 
         def ioctl(fd, request, argument):
@@ -56,7 +56,7 @@ class ActionsTestCase(PrivsepTestCase):
 
     def test_failed_ioctl_closes_the_file(self):
         before = os.listdir('/proc/self/fd')
-        # It is no block device.
+        # The file is not a block device.
         self.assertRaises(OSError, block.flush_buffers, self.path)
         self.assertEqual(len(before), len(os.listdir('/proc/self/fd')))
 
@@ -76,7 +76,7 @@ class ActionsTestCase(PrivsepTestCase):
             for call in run.call_args_list[1:]])
 
     def lvm(self, script, timeout=60):
-        """Run a command of LVM, with a script instead of LVM."""
+        """Run a command of LVM, with a script in place of LVM."""
         program = os.path.join(self.folder, 'lvm')
         with open(program, 'w') as stream:
             stream.write('#!/bin/sh\n' + script)
@@ -97,7 +97,7 @@ class ActionsTestCase(PrivsepTestCase):
             (error.exit_code, error.stderr, error.cmd))
 
     def test_lvm_does_not_end(self):
-        """It is told to end, and not waited for."""
+        """It is terminated, and the caller does not wait for its end."""
         path = os.path.join(self.folder, 'pid')
         error = self.assertRaises(
             processutils.ProcessExecutionError, self.lvm,
@@ -121,7 +121,7 @@ def _runs(pid):
 
 
 class HoldTestCase(PrivsepTestCase):
-    """With a dmsetup that only writes down what it is asked."""
+    """Holding devices, with a dmsetup that logs its arguments."""
 
     PROGRAM = ('#!/bin/sh\necho "$@" >> %(log)s\n'
                'case $1 in suspend) read line <> %(pipe)s;; esac\n')
@@ -137,7 +137,7 @@ class HoldTestCase(PrivsepTestCase):
         os.chmod(program, 0o755)
         self.useFixture(fixtures.EnvironmentVariable(
             'PATH', self.folder + ':' + os.environ['PATH']))
-        # Opened for both, so that nothing here waits for the other end.
+        # Opened for reading and writing, so that neither end waits.
         self.pipe = os.open(pipe, os.O_RDWR)
         self.addCleanup(os.close, self.pipe)
         self.processes = {}
@@ -146,7 +146,7 @@ class HoldTestCase(PrivsepTestCase):
         self.addCleanup(self.end)
 
     def end(self):
-        """Let the suspends that wait come to their end."""
+        """End the pending suspends."""
         running = [process for process in self.processes.values()
                    if process.poll() is None]
         os.write(self.pipe, b'\n' * len(running))
@@ -205,7 +205,7 @@ class QueueTestCase(PrivsepTestCase):
             self.queue('scheduler'), self.queue('nr_requests')))
 
     def test_deep_already(self):
-        """What is under way is not waited for."""
+        """The settings are not written, which would wait for requests."""
         self.queue('nr_requests', '2048\n')
         self.queue('scheduler', '[other]\n')
         block.deepen_queue('/dev/sdx')
@@ -228,7 +228,7 @@ class RecoveryTimeoutTestCase(PrivsepTestCase):
         return path
 
     def disk(self, *parents):
-        """Make a disk; returns a link to it."""
+        """Create a disk; returns a link to it."""
         below = os.path.join('devices', *parents, 'target3:0:0', '3:0:0:1')
         self.make(below, 'state')
         os.makedirs(os.path.join(self.folder, 'block/sdx'))
@@ -282,7 +282,7 @@ class EventsTestCase(PrivsepTestCase):
         self.patch('dmclone_driver.privsep.events._control', new=self.reader)
         self.armed = []
         self.patch('fcntl.ioctl', new=self._ioctl)
-        # The daemon is a process of its own, without eventlet.
+        # The daemon is a separate process without eventlet.
         self.patch('dmclone_driver.privsep.events.select',
                    new=patcher.original('select'))
 

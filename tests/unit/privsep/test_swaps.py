@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A swap is finished whatever is killed, with real processes.
+"""Swaps with real processes, some of which are killed.
 
-Their dmsetup is a script that writes down what it is asked for, and can be
-stopped there.
+Their dmsetup is a script that logs its arguments, and can be stopped at a
+verb.
 """
 
 import json
@@ -22,7 +22,7 @@ from dmclone_driver.privsep import swaps
 from tests.unit import base
 
 LINEAR = '0 64 linear \n'
-#: What is swapped for it.
+#: The table that replaces it.
 TABLE = '0 128 linear a 0\n'
 FINISHED = ['status', 'suspend', 'status', 'load ' + TABLE.strip(), 'resume']
 
@@ -42,7 +42,7 @@ fi
 echo "$1${table:+ $table}" >> done
 """
 
-#: A service and its privileged daemon in one.
+#: Acts as the service and its privileged daemon.
 CALLER = """\
 from dmclone_driver.node.devicemapper import swap
 from dmclone_driver import privsep
@@ -87,7 +87,7 @@ class SwapsTestCase(base.PlainTestCase):
             stream.write(text)
 
     def done(self):
-        """What dmsetup has done, in order."""
+        """Return the commands of dmsetup in order."""
         with open(self.path('done')) as stream:
             return stream.read().splitlines()
 
@@ -114,7 +114,7 @@ class SwapTestCase(SwapsTestCase):
                                   swaps.swap, self.request())
         self.assertIn('no such thing', error.stderr)
         self.assertIn('dmsetup load', error.stderr)
-        # In the end by the parent, too, which does not know why it failed.
+        # The last resume is the parent's, which does not know the reason.
         self.assertEqual(['status', 'suspend', 'status', 'resume', 'resume'],
                          self.done())
 
@@ -137,11 +137,11 @@ class SwapTestCase(SwapsTestCase):
 
 @ddt.ddt
 class KilledTestCase(SwapsTestCase):
-    """Something is killed while dmsetup is in the middle of something."""
+    """Processes are killed while dmsetup is stopped at a verb."""
 
     def setUp(self):
         super().setUp()
-        # Opened so that neither end waits for the other.
+        # Opened for reading and writing, so that neither end waits.
         self.stopped, self.go = (self.fifo(name) for name in ('stopped',
                                                               'go'))
         self.addCleanup(self.let_go)
@@ -156,7 +156,7 @@ class KilledTestCase(SwapsTestCase):
         os.write(self.go, b'\n')
 
     def swap_until(self, verb, hold=False):
-        """Begin a swap; dmsetup stops where it does that."""
+        """Begin a swap, which stops at a verb of dmsetup."""
         self.tell('stop', verb)
         self.caller = subprocess.Popen(
             [sys.executable, '-c', CALLER, self.locks,
@@ -173,7 +173,7 @@ class KilledTestCase(SwapsTestCase):
         self.assertEqual([fd], select.select([fd], [], [], 60)[0])
 
     def kill(self, pid):
-        """Kill a process that is no child; it is gone afterwards."""
+        """Kill a process that is not a child, and wait for its end."""
         fd = os.pidfd_open(pid)
         try:
             os.kill(pid, signal.SIGKILL)
@@ -182,7 +182,7 @@ class KilledTestCase(SwapsTestCase):
             os.close(fd)
 
     def assertAlone(self):
-        """All have ended."""
+        """Check that no swap is running."""
         with swap.alone('x', self.locks):
             pass
 
@@ -198,7 +198,7 @@ class KilledTestCase(SwapsTestCase):
 
     @ddt.data(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     def test_all_are_asked_to_end(self, number):
-        """As systemd does with all that a service has started."""
+        """The swap is completed, although all processes get a signal."""
         self.swap_until('suspend')
         for pid in (self.process, self.dmsetup, self.caller.pid):
             os.kill(pid, number)
@@ -216,7 +216,7 @@ class KilledTestCase(SwapsTestCase):
     @ddt.data(('suspend', 2), ('load', 4))
     @ddt.unpack
     def test_process_is_killed(self, verb, steps):
-        """Its parent resumes, when the last dmsetup has ended."""
+        """Its parent resumes the device after the last dmsetup's end."""
         self.swap_until(verb)
         self.kill(self.process)
         self.assertFalse(swaps.resume_left('x'))
@@ -237,7 +237,7 @@ class KilledTestCase(SwapsTestCase):
         return error
 
     def test_all_are_killed(self):
-        """Then whoever finds the device suspended resumes it."""
+        """Then resume_left resumes the device."""
         self.swap_until('load')
         self.caller.kill()
         self.kill(self.process)

@@ -59,7 +59,7 @@ class DmsetupTestCase(base.PlainTestCase):
         self.assertEqual(1, len(self.run))
 
     def test_device_without_a_table(self):
-        """Whoever made it was killed before it had one."""
+        """A device whose creator was killed is removed and created again."""
         self.answer = 'one|U1|0|---w\n'
         self.assertFalse(dmsetup.device('one').live)
         busy = processutils.ProcessExecutionError(
@@ -98,7 +98,7 @@ class DmsetupTestCase(base.PlainTestCase):
                           dmsetup.device, 'one')
 
     def test_clones(self):
-        """One process, which causes no commit of metadata."""
+        """It needs one process, and does not commit metadata."""
         self.answer = 'one: %s\ntwo: 0 64 clone Fail\n' % CLONE
         found = dmsetup.clones()
         self.assertEqual(3, found['one'].hydrated)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel and dmsetup print."""
+"""Parsing the output of the kernel and dmsetup."""
 
 import ddt
 
@@ -52,7 +52,7 @@ class CloneTestCase(base.PlainTestCase):
         self.assertIs(expected, changed('0/128 0', counts).complete)
 
     def test_complete_but_read_only(self):
-        """A commit has failed: the metadata on disk is older."""
+        """After a failed commit the metadata on disk is older."""
         text = PASSIVE.replace('0/128', '128/128')
         self.assertTrue(status.clone(text).complete)
         found = status.clone(text.replace(' rw', ' ro'))

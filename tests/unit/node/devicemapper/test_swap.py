@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a swap does to a device, and in which order."""
+"""The commands of a swap and their order."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ class PerformTestCase(base.PlainTestCase):
 
     def setUp(self):
         super().setUp()
-        #: What the device is at each look.
+        #: The status of the device at each check.
         self.looks = []
         self.run = []
         self.fails = None
@@ -70,7 +70,7 @@ class PerformTestCase(base.PlainTestCase):
               (swap.CLONE, '0 64 error \n'), (swap.CLONE, ''))
     @ddt.unpack
     def test_not_as_expected(self, expected, text):
-        """Before it is suspended, or since."""
+        """The state differs before the suspend, or after it."""
         self.assertEqual(text, self.perform(expected, text))
         self.assertEqual('status', self.verbs())
         self.run.clear()
@@ -93,7 +93,7 @@ class PerformTestCase(base.PlainTestCase):
 
     @ddt.data('suspend', 'load')
     def test_failure_of_what_is_held(self, verb):
-        """Its requests would get the old table's errors."""
+        """It is not resumed: its requests would fail on the old table."""
         self.fails = verb
         self.assertRaises(OSError, self.perform, None, hold=True)
         self.assertEqual(verb, self.verbs().split()[-1])

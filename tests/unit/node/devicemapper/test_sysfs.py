@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is read from files that look like the kernel's."""
+"""Reading sysfs, with files like the kernel's."""
 
 import os
 import pathlib
@@ -30,7 +30,7 @@ class SysfsTestCase(base.PlainTestCase):
 
     def test_disks_below(self):
         self.assertEqual([], sysfs.disks_below('a'))
-        # The session of that one was ended.
+        # A disk whose session was ended.
         os.symlink('nowhere', self.block / 'dm-7/slaves/sdx')
         self.assertEqual(['sdx'], sysfs.disks_below('a'))
 
@@ -49,7 +49,7 @@ class SysfsTestCase(base.PlainTestCase):
                 {'name': 'one', 'suspended': '1'},
                 {'name': 'two', 'suspended': '0'},
                 {'name': 'three', 'suspended': '1'},
-                # One that goes meanwhile.
+                # A device that is removed meanwhile.
                 {'suspended': '1'}, {})):
             folder = self.block / ('dm-%d' % number) / 'dm'
             folder.mkdir(parents=True)
@@ -59,7 +59,7 @@ class SysfsTestCase(base.PlainTestCase):
         self.assertEqual({'one', 'three'}, set(sysfs.suspended()))
 
     def test_requests(self):
-        """Of all kinds, done or not; columns of sectors and times do not."""
+        """All kinds count, done or in flight; sectors and times do not."""
         numbers = [0] * 17
         for column, counts in enumerate((1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 1,
                                          0, 0, 0, 1, 0)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables, as the kernel's documentation writes them."""
+"""Texts of tables, as in the kernel's documentation."""
 
 from dmclone_driver.node.devicemapper import table
 from tests.unit import base
@@ -17,7 +17,7 @@ class TableTestCase(base.PlainTestCase):
                        table.Linear(7, '/dev/b', 5), table.Error(1)))
 
     def test_clone(self):
-        """metadata, destination, source, region; then counted options."""
+        """Metadata, destination, source, region; then counted options."""
         self.assertEqual(
             '0 4096 clone /m /d /s 8 2 no_hydration no_discard_passdown '
             '4 hydration_threshold 3 hydration_batch_size 5\n',

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What metadata stores of pretended machines are made with."""
+"""The configuration of metadata stores on simulated machines."""
 
 import types
 from unittest import mock
@@ -10,7 +10,7 @@ from tests.unit.fakes import storage
 
 
 def configuration(**options):
-    """Make a backend's configuration."""
+    """Return a backend's configuration."""
     made = types.SimpleNamespace(**dict(
         volume_group='volumes', config_group='here',
         dmclone_metadata_volume_group=None, dmclone_metadata_device=None,
@@ -22,7 +22,7 @@ def configuration(**options):
 
 
 def use_groups(test):
-    """Let Cinder's object of a volume group see a test's machine."""
+    """Make Cinder's volume group object use a test's simulated LVM."""
     def group(name, *args, **kwargs):
         if name not in test.lvm.groups:
             raise cinder_exception.VolumeGroupNotFound(vg_name=name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk for metadata: a blank one is taken, anything else is kept."""
+"""A disk for metadata: a blank disk is used, others are refused."""
 
 from dmclone_driver import exception
 from dmclone_driver.node.metadata import device

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metadata on logical volumes: zeroed once, found in any group."""
+"""Metadata on logical volumes: zeroed once, and found in any group."""
 
 import os
 from unittest import mock
@@ -123,7 +123,7 @@ class LvmTestCase(base.MachineTestCase):
 
 @ddt.ddt
 class EnvironmentTestCase(base.PlainTestCase):
-    """What LVM commands are run with, by Cinder and by the driver."""
+    """The environment of LVM commands of Cinder and of the driver."""
 
     def setUp(self):
         super().setUp()
@@ -143,7 +143,7 @@ class EnvironmentTestCase(base.PlainTestCase):
                 'volumes': 'volumes'}.get(command[-1], ''), ''
 
     def environments(self, path, **options):
-        """Return what commands of a store and of the driver begin with."""
+        """Return the prefixes of commands of a store and of the driver."""
         store = lvm.LogicalVolumeMetadata(
             stores.configuration(lvm_conf_file=path, **options),
             self._execute)

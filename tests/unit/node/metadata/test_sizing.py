@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regions and metadata of volumes from 1 GiB to 64 TiB."""
+"""Sizes of regions and of metadata, for volumes from 1 GiB to 64 TiB."""
 
 import pathlib
 import re
@@ -73,7 +73,7 @@ class RegionTestCase(base.PlainTestCase):
 @ddt.ddt
 class MetadataSizeTestCase(base.PlainTestCase):
 
-    # Measured at worst, with regions of 4 KiB: see sizing.metadata_size.
+    # Measured worst cases with regions of 4 KiB: see sizing.metadata_size.
     @ddt.data((100 * GIB, 6528 * units.Ki), (units.Ti, 66.5 * units.Mi))
     @ddt.unpack
     def test_measured(self, size, used):
@@ -89,7 +89,7 @@ class MetadataSizeTestCase(base.PlainTestCase):
             count = sizing.regions(size, 4 * KIB)
             needed = sizing.metadata_size(count)
             self.assertGreater(needed, last)
-            # Two bitmaps of a bit a region are the least.
+            # The minimum is two bitmaps with one bit per region.
             self.assertGreater(needed, 2 * count / 8)
             last = needed
             chosen = sizing.regions(size, sizing.region(size))
@@ -97,7 +97,7 @@ class MetadataSizeTestCase(base.PlainTestCase):
 
 
 class DocumentationTestCase(base.PlainTestCase):
-    """The table for operators shows what the code computes."""
+    """The table in the documentation has the computed values."""
 
     PAGE = (pathlib.Path(__file__).parents[4] /
             'doc/source/admin/metadata.rst')

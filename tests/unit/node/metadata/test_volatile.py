@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metadata in memory: allowed knowingly, within a limit, and given back."""
+"""Metadata in memory: enabled by an option, limited, and freed."""
 
 import ddt
 import fixtures
@@ -15,13 +15,13 @@ from tests.unit import base
 from tests.unit.node.metadata import stores
 
 MIB = 2 ** 20
-GROUP = 'clone-metadata-pretended'
+GROUP = 'clone-metadata-simulated'
 
 
-class Pretended(volatile.VolatileMetadata):
-    """A RAM disk of a test."""
+class SimulatedDisk(volatile.VolatileMetadata):
+    """Metadata on a simulated RAM disk."""
 
-    kind = 'pretended'
+    kind = 'simulated'
     lvm = None
     disks = 0
 
@@ -40,16 +40,16 @@ class VolatileTestCase(base.MachineTestCase):
     def setUp(self):
         super().setUp()
         self.useFixture(fixtures.MonkeyPatch(
-            'tests.unit.node.metadata.test_volatile.Pretended.disks', 0))
+            'tests.unit.node.metadata.test_volatile.SimulatedDisk.disks', 0))
         self.names, self.lv = self.logical_volume()
-        Pretended.lvm = self.lvm
+        SimulatedDisk.lvm = self.lvm
         stores.use_groups(self)
         self.memory = self.patch(
             'dmclone_driver.privsep.ram_disks.available_memory',
             return_value=2 ** 30)
 
     def start(self, memory=64, **options):
-        store = Pretended(stores.configuration(
+        store = SimulatedDisk(stores.configuration(
             dmclone_metadata_memory=memory, **options), None)
         store.check()
         return store
@@ -63,12 +63,12 @@ class VolatileTestCase(base.MachineTestCase):
         for part in ('dmclone_metadata_backend', 'lost', 'hydrating',
                      'dmclone_volatile_metadata'):
             self.assertIn(part, error.msg)
-        self.assertEqual(0, Pretended.disks)
+        self.assertEqual(0, SimulatedDisk.disks)
 
     def test_found_again_by_the_next_start(self):
         found = self.create(self.start())
         self.assertEqual(found, self.start().find(self.names))
-        self.assertEqual(1, Pretended.disks)
+        self.assertEqual(1, SimulatedDisk.disks)
         self.assertEqual(63 * MIB, self.lvm.groups[GROUP])
 
     def test_removed_volume_is_discarded(self):
@@ -83,7 +83,7 @@ class VolatileTestCase(base.MachineTestCase):
         self.start()
         self.start(128)
         self.assertEqual((1, 127 * MIB),
-                         (Pretended.disks, self.lvm.groups[GROUP]))
+                         (SimulatedDisk.disks, self.lvm.groups[GROUP]))
 
     def test_another_limit_waits_while_clones_are_there(self):
         found = self.create(self.start())
@@ -95,11 +95,11 @@ class VolatileTestCase(base.MachineTestCase):
         store = self.start()
         self.create(store)
         store.give_back()
-        self.assertEqual(1, Pretended.disks)
+        self.assertEqual(1, SimulatedDisk.disks)
         store.remove(self.names)
         for _ in range(2):
             store.give_back()
-            self.assertEqual(0, Pretended.disks)
+            self.assertEqual(0, SimulatedDisk.disks)
             self.assertNotIn(GROUP, self.lvm.groups)
 
     def test_never_more_than_the_limit(self):
@@ -123,7 +123,7 @@ class VolatileTestCase(base.MachineTestCase):
         self.assertEqual(found, self.create(store))
 
     def test_disk_can_not_be_made(self):
-        self.patch(Pretended.__module__ + '.Pretended.make_disk',
+        self.patch(SimulatedDisk.__module__ + '.SimulatedDisk.make_disk',
                    side_effect=processutils.ProcessExecutionError(
                        stderr='no module'))
         error = self.assertRaises(exception.BadConfiguration, self.start)

@@ -65,11 +65,11 @@ class LioTestCase(base.PlainTestCase):
         self.assertEqual((IQN, 0), (found['target_iqn'],
                                     found['target_lun']))
         self.assertEqual('%s:%d' % (address, port), found['target_portal'])
-        # It would come back before its device, and answer with errors.
+        # It would be restored before its device exists, and cause errors.
         self.assertIsNone(self.saved)
 
     def show(self, enabled, unit):
-        """Let the kernel show a target."""
+        """Create the files in sysfs of a target."""
         group = os.path.join(self.target.TARGETS, IQN, 'tpgt_1')
         shutil.rmtree(group, ignore_errors=True)
         os.makedirs(os.path.join(group, 'acls', 'iqn.of.node2', unit))
@@ -77,7 +77,7 @@ class LioTestCase(base.PlainTestCase):
             stream.write(enabled)
 
     def test_again_while_it_is_used(self):
-        """Its initiator would see errors if it was made anew."""
+        """It is not created again, which would cause errors."""
         self.show('1\n', 'lun_0')
         self.export(auth='CHAP user password')
         self.assertEqual({}, self.targets)

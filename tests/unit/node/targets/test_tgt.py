@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources served by tgt: what its configuration says."""
+"""Sources exported by tgt, and its configuration files."""
 
 import os
 import types
@@ -22,7 +22,7 @@ IQN = 'iqn.2010-10.org.openstack:' + NAME
 INITIATOR = 'iqn.1993-08.org.debian:01:node2'
 
 
-# tgtadm of tgt 1.0.85, with two lines of each unit.
+# Output of tgtadm of tgt 1.0.85, with two lines per unit.
 SHOWN = """Target %d: %s
     System information:
         Driver: iscsi
@@ -44,7 +44,7 @@ SHOWN = """Target %d: %s
 
 
 class Tgtd:
-    """Keeps targets; learns them from the files."""
+    """A simulated tgtd, which reads targets from files."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -122,7 +122,7 @@ class TgtTestCase(base.PlainTestCase):
                      'initiator-name ' + INITIATOR, 'bsoflags direct',
                      'incominguser %s %s' % (user, password)):
             self.assertIn(line, lines)
-        # Either would do; without an address, any.
+        # tgt accepts either; without an address it accepts any.
         self.assertEqual(['initiator-address 255.255.255.255',
                           'initiator-name ' + INITIATOR],
                          [line for line in lines if 'initiator' in line])
@@ -132,7 +132,7 @@ class TgtTestCase(base.PlainTestCase):
             self.block_size.return_value = size
             self.export()
             lines = self.tgtd.targets[IQN]
-            # Elsewhere tgt-admin leaves it out.
+            # At another place tgt-admin ignores it.
             start = lines.index('<backing-store /dev/mapper/x-export>')
             self.assertEqual(['block-size %d' % size, '</backing-store>'],
                              lines[start + 1:start + 3])
@@ -148,7 +148,7 @@ class TgtTestCase(base.PlainTestCase):
         self.assertNotEqual(self.export()[1], self.export()[1])
 
     def test_again_with_the_same_password(self):
-        """The initiator's sessions may log in again."""
+        """So the initiator's sessions can log in again."""
         auth = self.export()[1]
         self.assertEqual(auth, self.export('/dev/mapper/y', auth)[1])
         self.assertIn('<backing-store /dev/mapper/y>',
@@ -156,7 +156,7 @@ class TgtTestCase(base.PlainTestCase):
         self.assertEqual([IQN], list(self.tgtd.targets))
 
     def test_again_while_it_is_used(self):
-        """Its initiator would see errors if it was made anew."""
+        """It is not created again, which would cause errors."""
         auth = self.export()[1]
         self.export(auth=auth)
         self.assertEqual(1, self.tgtd.updates)
@@ -171,7 +171,7 @@ class TgtTestCase(base.PlainTestCase):
             self.assertEqual(before + 1, self.tgtd.updates)
 
     def test_again_with_a_new_password(self):
-        """The database forgets it with the move that it was for."""
+        """The target is created again with a new password."""
         before = self.export()[1]
         auth = self.export()[1]
         self.assertNotEqual(before, auth)
@@ -179,7 +179,7 @@ class TgtTestCase(base.PlainTestCase):
                       self.tgtd.targets[IQN])
 
     def test_again_with_an_older_password(self):
-        """As after the database has been put back."""
+        """The older password is set, as after a restore of the database."""
         older = self.export()[1]
         self.export()
         self.export(auth=older)
@@ -195,7 +195,7 @@ class TgtTestCase(base.PlainTestCase):
                          self.tgtd.targets[IQN])
 
     def test_does_not_come_back_by_itself_after_a_reboot(self):
-        """It would without its device, and answer with errors."""
+        """It would have no device, and cause errors."""
         self.export()
         self.tgtd.tgtadmin_update(IQN)
         self.assertEqual(['<target %s>' % IQN,
@@ -203,7 +203,7 @@ class TgtTestCase(base.PlainTestCase):
                          self.tgtd.targets[IQN])
 
     def test_two_initiators(self):
-        """Each export names its own."""
+        """Each export has its initiator."""
         self.export()
         self.target.export(NAME[:-1] + '4', '/dev/x', 'iqn.of.node3')
         self.assertIn('initiator-name ' + INITIATOR, self.tgtd.targets[IQN])
@@ -218,14 +218,14 @@ class TgtTestCase(base.PlainTestCase):
             self.assertNotIn(NAME, os.listdir(self.tgtd.folder))
 
     def test_file_without_its_target(self):
-        """It would bring the target back."""
+        """The file is removed; it would restore the target."""
         with open(os.path.join(self.tgtd.folder, NAME), 'w'):
             pass
         self.target.unexport(NAME)
         self.assertNotIn(NAME, os.listdir(self.tgtd.folder))
 
     def test_tgtd_is_dead(self):
-        """It has no targets then; volumes can still be deleted."""
+        """Then there are no targets, and volumes can be deleted."""
         self.export()
         self.tgtd.dead = True
         self.target.unexport(NAME)
@@ -246,7 +246,7 @@ class TgtTestCase(base.PlainTestCase):
     def test_names(self):
         self.export()
         self.assertIn(NAME, self.target.names())
-        # A file makes a target at the next boot of tgtd.
+        # tgtd creates a target from a file at its next start.
         self.tgtd.targets.clear()
         self.assertIn(NAME, self.target.names())
         self.target.unexport(NAME)
