@@ -369,7 +369,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                                    names.name_id)
         if volume is None:
             raise cinder_exception.VolumeNotFound(volume_id=names.name_id)
-        self._start_of_clone(volume, snapshot)
+        self._snapshot_to_copy(volume, snapshot)
 
     @_in_one_place(_('snapshot'))
     def _snapshot_of(self, volume: objects.Volume,
@@ -377,8 +377,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._freeze(volume, snapshot)
 
     @_in_one_place(_('clone'))
-    def _start_of_clone(self, volume: objects.Volume,
-                        snapshot: dict[str, Any]) -> None:
+    def _snapshot_to_copy(self, volume: objects.Volume,
+                          snapshot: dict[str, Any]) -> None:
         self._freeze(volume, snapshot)
 
     def _freeze(self, volume: objects.Volume,

@@ -59,6 +59,7 @@ class Hydration:
 
     def start(self, context: cinder_context.RequestContext,
               names: Names) -> CloneState:
+        """Start the hydration of a clone when that is due and possible."""
         if names in self._outages.lost:
             # Copies would wait for the source, and a guest's writes to the
             # same regions would wait for the copies.

@@ -315,13 +315,13 @@ class Recovery:
             self,
             context: cinder_context.RequestContext) -> list[objects.Volume]:
         """Return the rows that other nodes have switched since the start."""
-        def identity(row: objects.Volume) -> tuple[str, str, State | None]:
+        def key_of(row: objects.Volume) -> tuple[str, str, State | None]:
             return row.id, row.name_id, placeholders.state_of(row)
 
-        known = set(map(identity, self._rows))
+        known = set(map(key_of, self._rows))
         switched = [
             row for row in records.on_host(context, self._backend.host)
-            if identity(row) not in known and
+            if key_of(row) not in known and
             (placeholders.is_placeholder(row) or row.name_id != row.id)]
         self.failed.update({row.id: row for row in switched})
         return switched

@@ -30,7 +30,7 @@ CONF.import_opt('volume_name_template', 'cinder.db.api')
 #: older ones a sealed handle becomes writable when its table changes.
 OLDEST_KERNEL = (5, 12)
 NAME_TEMPLATE = 'volume-%s'
-TARGETS = {'clone': 'dm-clone', 'zero': 'dm-zero'}
+DM_TARGETS = {'clone': 'dm-clone', 'zero': 'dm-zero'}
 ISCSI_TARGETS = {'tgtadm': 'dmclone_driver.node.targets.tgt.TgtSource',
                  'lioadm': 'dmclone_driver.node.targets.lio.LioSource'}
 
@@ -115,7 +115,7 @@ def check_kernel(configuration: cinder_configuration.Configuration) -> None:
                      '%(oldest)s or later') % {
                          'release': release,
                          'oldest': '%d.%d' % OLDEST_KERNEL})
-    for target, module in TARGETS.items():
+    for target, module in DM_TARGETS.items():
         try:
             if target in dmsetup.target_versions():
                 continue

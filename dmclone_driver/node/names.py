@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of the devices that belong to a volume.
 
-All derive from the identity of the logical volume (``volume.name_id``) and
+All derive from the id of the logical volume (``volume.name_id``) and
 the device's role, never from the user's volume id. So the names of a volume
 that returns to a node do not collide with those of its old logical volume
 there.

@@ -132,12 +132,12 @@ FAULTS = {
     'linear table after a suspend whose commit failed':
         ('node.devices.LocalVolume.make_linear', _linear_after_a_failed_commit,
          'its metadata is not safe'),
-    'switch of identities in two transactions':
+    'switchover in two transactions':
         ('move.records.switch_over', _two_transactions, 'is not on'),
     'hydration before the old writer is gone':
         ('node.devices.LocalVolume.seal', lambda volume, flush=True: True,
          'which is not sealed'),
-    'written destination discarded as its attachment was deleted':
+    'written destination deleted as its attachment was deleted':
         ('driver.DMCloneVolumeDriver.terminate_connection',
          _discard_with_the_attachment, 'is not on'),
     'source deleted before the linear table is flushed':

@@ -95,7 +95,7 @@ class LostNodeTest(base.E2ETest):
 class ForgetfulDatabaseTest(base.HydratingTest):
     """The database is restored to the state before a volume's move."""
 
-    def test_commit_is_made_again(self):
+    def test_switchover_is_repeated(self):
         row, = self.lab.sql(
             "SELECT host, provider_id, service_uuid, availability_zone FROM "
             "volumes WHERE id = '%s'" % self.volume_id)

@@ -105,12 +105,12 @@ class MoveTestCase(RequestTestCase):
     def test_taking_back_does_not_wait_for_the_peer(self):
         asked = []
 
-        def discard(client, context, host, placeholder_id, timeout=20):
+        def delete(client, context, host, placeholder_id, timeout=20):
             asked.append(timeout)
             return True
         self.slow('log in', 60)
         with mock.patch('dmclone_driver.move.rpcapi.PeerClient.'
-                        'delete_destination', new=discard):
+                        'delete_destination', new=delete):
             self.assertRaises(
                 (exception.MoveRefused, exception.MoveFailed),
                 self.cloud.attach, self.volume, self.b)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The new home's side: creating, activating and discarding destinations."""
+"""The new home's side: creating, activating and deleting destinations."""
 
 import contextlib
 from unittest import mock
@@ -46,13 +46,13 @@ class DestinationTestCase(base.CloudTestCase):
             self.context, row.id, self.placeholder_id, size,
             row.provider_location, row.provider_auth)
 
-    def commit(self):
+    def switch_over(self):
         records.switch_over(self.context, self.volume.id, self.placeholder_id)
 
     def activate(self):
         self.b.destination.activate(self.context, self.placeholder_id)
 
-    def discard(self):
+    def delete(self):
         return self.b.destination.delete(self.context, self.placeholder_id)
 
     def device(self, role='handle'):
@@ -170,7 +170,7 @@ class ActivateTestCase(DestinationTestCase):
     def test_complete(self):
         """An activate of a complete move succeeds without effect."""
         self.prepare()
-        self.commit()
+        self.switch_over()
         self.activate()
         self.b.hydrate()
         with mock.patch.object(self.b.requests, 'release'):
@@ -184,7 +184,7 @@ class ActivateTestCase(DestinationTestCase):
     def test_discards_are_forbidden_again(self):
         """They are forbidden again after a crash that had prevented it."""
         self.prepare()
-        self.commit()
+        self.switch_over()
         self.device().discards = True
         self.activate()
         self.assertFalse(self.device().discards)
@@ -192,7 +192,7 @@ class ActivateTestCase(DestinationTestCase):
     def test_switched(self):
         self.prepare()
         self.b.kernel.write(self.names.path())
-        self.commit()
+        self.switch_over()
         for _ in range(2):
             self.activate()
             self.assertFalse(self.device('gate').suspended)
@@ -204,7 +204,7 @@ class ActivateTestCase(DestinationTestCase):
     def test_volume_has_moved_on(self):
         """A late activate opens the gate; the sealed volume stays sealed."""
         self.prepare()
-        self.commit()
+        self.switch_over()
         LocalVolume(self.names).seal()
         peer = peers.Peer('c@backend', 'c@backend#pool', None, 'zone')
         next_id = str(uuid.uuid4())
@@ -224,7 +224,7 @@ class ActivateTestCase(DestinationTestCase):
     def test_after_a_power_cut(self):
         """The clone is rebuilt with its metadata."""
         self.prepare()
-        self.commit()
+        self.switch_over()
         self.b.kernel.write(self.names.path())
         self.device().clone.bitmap['hydrated'] = 5
         self.b.kernel.reboot()
@@ -247,7 +247,7 @@ class ActivateTestCase(DestinationTestCase):
         self.prepare()
         self.b.backend.initiator.connect = look
         self.b.kernel.reboot()
-        self.commit()
+        self.switch_over()
         for volume in self.b.lvm.volumes.values():
             volume['active'] = True
         self.activate()
@@ -258,7 +258,7 @@ class ActivateTestCase(DestinationTestCase):
     def test_metadata_is_lost(self):
         """It is refused with a message, and nothing is deleted."""
         self.prepare()
-        self.commit()
+        self.switch_over()
         self.b.kernel.reboot()
         self.b.lvm.drop('/dev/volumes/' + self.names.metadata)
         error = self.assertRaises(exception.MetadataUnusable, self.activate)
@@ -271,7 +271,7 @@ class ActivateTestCase(DestinationTestCase):
     def test_old_home_does_not_answer(self):
         """The gate opens, and hydration does not begin."""
         self.prepare()
-        self.commit()
+        self.switch_over()
         self.a.stop()
         self.activate()
         self.assertFalse(self.device('gate').suspended)
@@ -284,9 +284,9 @@ class DeleteTestCase(DestinationTestCase):
         super().setUp()
         self.prepare()
 
-    def test_discard(self):
+    def test_delete(self):
         for _ in range(2):
-            self.assertTrue(self.discard())
+            self.assertTrue(self.delete())
             self.assertNothing()
 
     def test_another_request_was_faster(self):
@@ -295,17 +295,17 @@ class DeleteTestCase(DestinationTestCase):
         @contextlib.contextmanager
         def late(volume_id):
             self.b.backend.lock = lock
-            self.assertTrue(self.discard())
+            self.assertTrue(self.delete())
             records.destroy(self.context, self.placeholder_id)
             yield
         self.b.backend.lock = late
-        self.assertTrue(self.discard())
+        self.assertTrue(self.delete())
         self.assertNothing()
 
     def test_aborted(self):
         """The session's address is read from the aborted placeholder."""
         records.abort(self.context, self.volume.id, self.placeholder_id)
-        self.assertTrue(self.discard())
+        self.assertTrue(self.delete())
         self.assertNothing()
 
     def test_aborted_but_written_and_acknowledged(self):
@@ -328,7 +328,7 @@ class DeleteTestCase(DestinationTestCase):
                 LocalVolume(self.names).fail_writes(lv.size // 512)):
             raise RuntimeError('cut off')
         self.device('gate').suspended = False
-        self.assertTrue(self.discard())
+        self.assertTrue(self.delete())
         self.assertNothing()
 
     def test_a_users_volume(self):
@@ -337,14 +337,14 @@ class DeleteTestCase(DestinationTestCase):
         self.assertEqual([self.volume.name], self.a.lvm.names())
 
     def assertKept(self):
-        self.assertFalse(self.discard())
+        self.assertFalse(self.delete())
         self.assertEqual(CLONE, self.b.kernel.roles(self.names))
         self.assertFalse(self.device().sealed)
         self.assertEqual(2, len(self.b.lvm.names()))
         self.assertEqual(1, len(self.b.kernel.disks))
 
     def test_switched(self):
-        self.commit()
+        self.switch_over()
         self.assertKept()
         records.release(self.context, self.placeholder_id)
         self.assertKept()
@@ -358,7 +358,7 @@ class DeleteTestCase(DestinationTestCase):
         """It fails; the home aborts the move, since nothing was written."""
         self.device().opened = 1
         self.assertRaises(cinder_exception.VolumeDriverException,
-                          self.discard)
+                          self.delete)
         self.assertEqual(CLONE, self.b.kernel.roles(self.names))
         self.assertFalse(self.device().sealed)
 
@@ -371,14 +371,14 @@ class DeleteTestCase(DestinationTestCase):
                 self.device().clone.waiting = 0
         self.cloud.steps.observe = end_of_look
         self.assertRaises(cinder_exception.VolumeDriverException,
-                          self.discard)
+                          self.delete)
 
     def test_closed_after_a_moment(self):
         """An opener such as udev closes the device soon."""
         self.device().opened = 1
         closes = self.cloud.seconds + 2
         self.cloud.steps.observe = lambda: self._close(closes)
-        self.assertTrue(self.discard())
+        self.assertTrue(self.delete())
         self.assertNothing()
 
     def _close(self, closes):
@@ -389,11 +389,11 @@ class DeleteTestCase(DestinationTestCase):
         """It fails, since failed metadata does not show earlier writes."""
         self.device().clone.mode = 'ro'
         self.assertRaises(cinder_exception.VolumeDriverException,
-                          self.discard)
+                          self.delete)
         self.assertEqual(CLONE, self.b.kernel.roles(self.names))
 
     def test_only_half_made(self):
         for role in ('handle', 'gate'):
             self.b.kernel.devices.pop(self.names.of(role))
-        self.assertTrue(self.discard())
+        self.assertTrue(self.delete())
         self.assertNothing()

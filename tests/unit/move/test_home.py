@@ -334,7 +334,7 @@ class MigrationTestCase(HomeTestCase):
             self.a.home_side.abort_orphans(self.context)
         self.assertEqual([], self.cloud.placeholders())
 
-    def test_orphan_that_cannot_be_discarded(self):
+    def test_orphan_that_cannot_be_deleted(self):
         """The other orphans are aborted, and it is retried."""
         other = self.a.create()
         self.migrate()
@@ -364,7 +364,7 @@ class MigrationTestCase(HomeTestCase):
             self.a.home_side.abort_orphans(self.context)
         self.assertEqual(self.b.pool, self.row().host)
 
-    def test_database_forgets_a_commit_that_only_the_home_knows(self):
+    def test_database_forgets_a_switchover_that_only_the_home_knows(self):
         """The clone is kept until the database has the commit again."""
         self.migrate()
         ids = self.volume.id, self.new.name_id
@@ -515,7 +515,7 @@ class FailureTestCase(HomeTestCase):
                 wrong[step] = self.cloud.leftovers()
         self.assertEqual({}, wrong)
 
-    def test_commit_fails(self):
+    def test_switchover_fails(self):
         self.patch('dmclone_driver.move.records.switch_over',
                    side_effect=RuntimeError('no database'))
         error = self.attach_error()
@@ -567,7 +567,7 @@ class FailureTestCase(HomeTestCase):
         self.cloud.settle()
         self.assertIdle(self.a)
 
-    def test_answer_to_the_commit_is_lost(self):
+    def test_answer_to_the_switchover_is_lost(self):
         """The volume has moved, and the error says so."""
         self.cloud.steps.start()
         with self.lose_answer('switch_over'):
@@ -578,7 +578,7 @@ class FailureTestCase(HomeTestCase):
         self.cloud.watch(4)
         self.assertIdle(self.b)
 
-    def test_peer_commits_at_the_same_moment(self):
+    def test_peer_switches_over_at_the_same_moment(self):
         self.migrate()
         real = records.switch_over
         self.cloud.steps.start()

@@ -404,7 +404,7 @@ class HydratingTestCase(RecoveryTestCase):
         self.cloud.attach(other, self.a)
         return other, self.cloud.attach(other, self.b)
 
-    def test_commit_while_the_new_home_starts(self):
+    def test_switchover_while_the_new_home_starts(self):
         """The rows that the start has read are older than the commit."""
         other, path = self.prepare_another()
         self.restart(self.b, reboot=True, settle=False)
@@ -521,7 +521,7 @@ class SilentNodeTestCase(RecoveryTestCase):
         self.assertEqual(5, len(self.b.requests.pending))
         self.assertEqual(0, self.asked(self.c))
 
-    def test_peer_that_has_something_to_discard_is_silent(self):
+    def test_peer_that_has_something_to_delete_is_silent(self):
         for volume in self.volumes:
             self.cloud.attach(volume, self.a)
             self.cloud.attach(volume, self.b)
@@ -633,7 +633,7 @@ class PreparedTestCase(RecoveryTestCase):
         self.cloud.watch(3)
         self.assertIdle(self.a)
 
-    def test_commit_while_the_peer_was_down(self):
+    def test_switchover_while_the_peer_was_down(self):
         self.b.stop()
         self.cloud.detach(self.volume, self.a)
         self.assertTrue(self.b.kernel.get(self.gate).suspended)

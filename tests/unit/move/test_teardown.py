@@ -159,13 +159,13 @@ class DeleteTestCase(TeardownTestCase):
         self.path = self.cloud.attach(self.volume, self.b)
         self.names = Names(records.prepared_move(self.row()))
 
-    def discard(self):
+    def delete(self):
         with self.cloud.on(self.b):
             return self.b.teardown.delete_destination(self.names, self.row())
 
     def test_untouched(self):
-        """A discard does not wait for the gate: see CloudTestCase."""
+        """The deletion does not wait for the gate: see CloudTestCase."""
         for _ in range(2):
-            self.discard()
+            self.delete()
             self.assertNothing(self.b)
         self.assertEqual([self.volume.name], self.a.lvm.names())

@@ -173,7 +173,7 @@ class PassiveTestCase(WatcherTestCase):
         self.assertEqual(State.PREPARED, self.state())
         self.assertEqual(self.a.pool, self.row().host)
 
-    def test_waiting_write_commits_and_opens_the_gate(self):
+    def test_waiting_write_switches_over_and_opens_the_gate(self):
         self.look()
         self.assertFalse(self.b.kernel.write(self.names.path()))
         self.look(seconds=0.25)
@@ -243,7 +243,7 @@ class PassiveTestCase(WatcherTestCase):
         thread.return_value.join.assert_called_once_with(
             destination.SEAL_TIMEOUT)
 
-    def test_gate_stays_closed_while_the_commit_fails(self):
+    def test_gate_stays_closed_while_the_switchover_fails(self):
         """The pending write is kept until the commit succeeds."""
         self.b.kernel.write(self.names.path())
         with mock.patch('dmclone_driver.move.records.switch_over',
@@ -254,7 +254,7 @@ class PassiveTestCase(WatcherTestCase):
         self.look(seconds=10)
         self.assertFalse(self.gate.suspended)
 
-    def test_commit_is_found_in_the_database(self):
+    def test_switchover_is_found_in_the_database(self):
         self.look()
         records.switch_over(self.context, self.volume.id, self.names.name_id)
         self.cloud.pass_time(1000)
@@ -262,7 +262,7 @@ class PassiveTestCase(WatcherTestCase):
             'dmclone-' + self.volume.id))
         self.assertTrue(self.b.kernel.write(self.names.path()))
 
-    def test_commit_is_found_at_once_when_a_write_waits(self):
+    def test_switchover_is_found_at_once_when_a_write_waits(self):
         for _ in range(5):
             self.look(seconds=1000)
         records.switch_over(self.context, self.volume.id, self.names.name_id)
@@ -339,7 +339,7 @@ class PassiveTestCase(WatcherTestCase):
         self.assertEqual([], self.b.lvm.names())
         self.assertIsNone(self.cloud.row(self.names.name_id))
 
-    def test_orphan_is_discarded_by_its_home(self):
+    def test_orphan_is_deleted_by_its_home(self):
         for record in self.row().volume_attachment:
             record.destroy()
         self.look(self.a, seconds=1000)
