@@ -60,7 +60,9 @@ def find(lab):
 def beside_volumes(lab):
     """Return one line per leftover that does not belong to an idle volume.
 
-    The volumes may be attached on their homes.
+    The volumes may be attached on their homes. A volume that has moved has the
+    tag of an opened logical volume: without it a restored database could make
+    it look like an unused destination.
     """
     expected = []
     for volume_id, name_id, host in lab.sql(
@@ -72,7 +74,8 @@ def beside_volumes(lab):
             r'%s: mapping dmclone-%s\s.*' % (node, name_id),
             r'%s: mapping \S+-volume--%s\s.*' % (
                 node, name_id.replace('-', '--')),
-            r'%s: volume \S+ volume-%s(\s+dmclone.opened=%s)?' % (
-                node, name_id, volume_id)]
+            r'%s: volume \S+ volume-%s%s' % (
+                node, name_id, '' if name_id == volume_id else
+                r'\s+dmclone.opened=' + volume_id)]
     at_rest = re.compile('|'.join([*expected, 'attachment row: .*']))
     return [line for line in find(lab) if not at_rest.fullmatch(line.strip())]
