@@ -253,8 +253,9 @@ class Destination:
         steps.reached(Step.OPENING, names.name_id)
         LocalVolume(names).open_gate(writable)
         steps.reached(Step.OPENED, names.name_id)
-        LOG.info('Volume %(volume)s is open on %(host)s.',
-                 {'volume': volume_id, 'host': self._backend.host})
+        LOG.info('Volume %(volume)s is open%(how)s on %(host)s.',
+                 {'volume': volume_id, 'host': self._backend.host,
+                  'how': '' if writable else ' for reading'})
 
     def _ask_to_seal(self, context: cinder_context.RequestContext,
                      placeholder: Placeholder) -> bool:

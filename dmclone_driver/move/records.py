@@ -42,7 +42,6 @@ from oslo_config import cfg
 from oslo_db import api as oslo_db_api
 from oslo_log import log as logging
 import sqlalchemy
-from sqlalchemy import event
 from sqlalchemy import orm
 
 from dmclone_driver import exception
@@ -73,6 +72,9 @@ MIGRATION_STATUS = 'dmclone:'
 PROJECT = 'dmclone_driver'
 
 CONF = cfg.CONF
+
+#: The key of a session's log lines; see :func:`_log_after_commit`.
+_LINES = 'dmclone_lines'
 
 #: What a transaction is about: a volume, or a row's id.
 First = TypeVar('First', bound='str | objects.Volume')
@@ -222,7 +224,11 @@ def _transaction(step: Step | None = None) -> collections.abc.Callable[
                            row: First, *args: Rest.args,
                            **kwargs: Rest.kwargs) -> Result:
             with db_api.main_context_manager.writer.using(context):
-                return function(context.session, row, *args, **kwargs)
+                session = context.session
+                result = function(session, row, *args, **kwargs)
+            for level, line, values in session.info.pop(_LINES, ()):
+                LOG.log(level, line, values)
+            return result
 
         @functools.wraps(function)
         def run(context: cinder_context.RequestContext, row: First,
@@ -235,14 +241,10 @@ def _transaction(step: Step | None = None) -> collections.abc.Callable[
     return decorate
 
 
-def _log_after_commit(session: orm.Session, level: int, *texts: Any) -> None:
-    """Log a line once the transaction is committed; never if it fails.
-
-    :param texts: the line and its values, as for the logger
-    """
-    event.listen(
-        session, 'after_commit', lambda _session: LOG.log(level, *texts),
-        once=True)
+def _log_after_commit(session: orm.Session, level: int, line: str,
+                      values: dict[str, Any]) -> None:
+    """Log a line once the transaction is committed; never if it fails."""
+    session.info.setdefault(_LINES, []).append((level, line, values))
 
 
 def _lock(session: orm.Session,

@@ -40,8 +40,6 @@ from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
-from dmclone_driver import steps
-from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
@@ -222,17 +220,9 @@ class Recovery:
                 clone.hydrated or not clone.healthy or _is_source(row)):
             # Before the first write the gate may never have been open: then
             # the watcher asks the old home to seal first.
-            self._open_gate(row, names, lv)
-
-    def _open_gate(self, row: objects.Volume, names: Names,
-                   lv: logical_volumes.LogicalVolume) -> None:
-        """Open the gate of a clone that was open before the reboot."""
-        if _is_source(row):
-            LocalVolume(names).open_gate(writable=False)
-            steps.reached(Step.OPENED, names.name_id)
-        else:
-            self._destination.open(names, records.guarding_id(row),
-                                   writable=not lv.sealed)
+            self._destination.open(
+                names, records.guarding_id(row),
+                writable=not (lv.sealed or _is_source(row)))
 
     def _set_error(self, context: cinder_context.RequestContext,
                    row: objects.Volume) -> None:

@@ -201,6 +201,26 @@ class Cloud(fake_cloud.Cloud):
                         name, home.name))
         return found
 
+    def untagged_gates(self):
+        """Return clones that can be written, but lack the tag for that."""
+        found = []
+        for node in self.nodes.values():
+            for name, device in node.kernel.devices.items():
+                if not device.clone:
+                    continue
+                names, _role = names_module.parse(name)
+                gate = node.kernel.get(names.of(names_module.GATE))
+                tags = node.lvm.volumes[lv_path(names.name_id)]['tags']
+                # The gate of a destination that is deleted has an error table.
+                if gate and gate.kinds == 'linear' and (
+                        not gate.suspended) and not any(
+                            tag.startswith(logical_volumes.OPENED_TAG)
+                            for tag in tags):
+                    found.append('the gate of %s on %s is open, but the '
+                                 'logical volume has no tag' % (
+                                     name, node.name))
+        return found
+
     def early_switches(self):
         """Return linear handles whose metadata is not safely complete."""
         found = []

@@ -98,6 +98,7 @@ class Session:
     def __init__(self, rows):
         self._rows = rows
         self.changed = {}
+        self.info = {}
 
     def get(self, row_id):
         if row_id in self._rows and row_id not in self.changed:

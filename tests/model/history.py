@@ -81,7 +81,8 @@ class History:
 
     def _look_at_all(self):
         found = (self.found + self.cloud.violations() +
-                 self.cloud.early_switches() + self._look_at_rows())
+                 self.cloud.early_switches() + self.cloud.untagged_gates() +
+                 self._look_at_rows())
         if found:
             raise Violation('; '.join(found))
         self._look_at_guest()

@@ -14,6 +14,7 @@ from hypothesis import stateful
 
 from dmclone_driver import driver
 from dmclone_driver.move import attachments
+from dmclone_driver.move import destination
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
@@ -34,6 +35,7 @@ from tests.model import test_model
 _terminate = driver.DMCloneVolumeDriver.terminate_connection
 _ensure_linear = LocalVolume.ensure_linear
 _recover = recovery.Recovery._recover
+_rebuild = destination.Destination.rebuild
 _find = lvm.LogicalVolumeMetadata.find
 
 
@@ -98,6 +100,10 @@ def _metadata_made_anew(self, names):
     return found
 
 
+def _rebuild_with_open_gate(self, names, passive=False):
+    _rebuild(self, names)
+
+
 def _placeholder_by_status(context, row_id):
     row = records.get(context, row_id)
     return (placeholders.Placeholder(row) if row is not None and
@@ -149,6 +155,9 @@ FAULTS = {
     'metadata made anew on recovery':
         ('node.metadata.lvm.LogicalVolumeMetadata.find', _metadata_made_anew,
          'zeroed again'),
+    'gate opened without the tag for it':
+        ('move.destination.Destination.rebuild', _rebuild_with_open_gate,
+         'the logical volume has no tag'),
     'handle that is read-only after a reboot':
         ('node.devices.LocalVolume.ensure_linear', _read_only, 'refuse'),
 }

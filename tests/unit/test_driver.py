@@ -13,6 +13,7 @@ from oslo_concurrency import processutils
 from oslo_config import cfg
 
 from dmclone_driver import exception
+from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.devices import LocalVolume
@@ -336,6 +337,10 @@ class VolumesTestCase(DriverTestCase):
             lv = self.a.backend.logical_volume(Names(new.name_id))
         self.assertEqual(self.volume.id,
                          lv.tagged(logical_volumes.OPENED_TAG))
+        self.assertEqual(
+            {(State.SWITCHED, self.volume.id), (State.ABORTED, new.id)},
+            {(each.state, each.volume_id) for each in map(
+                placeholders.Placeholder, self.cloud.placeholders())})
 
     def test_migration_keeps_the_logical_volumes_name(self):
         other = self.a.create()

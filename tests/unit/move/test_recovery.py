@@ -12,6 +12,8 @@ from dmclone_driver import exception
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import Names
 from tests.unit import base
 from tests.unit.fakes import steps
@@ -392,9 +394,14 @@ class HydratingTestCase(RecoveryTestCase):
         path = self.cloud.attach(other, self.b)
         self.cloud.detach(other, self.b)
         self.cloud.attach(other, self.a)
+        names = names_module.parse(path.removeprefix('/dev/mapper/'))[0]
+        tags = self.b.lvm.at('/dev/volumes/' + names.volume)['tags']
+        # As if it had moved on before its gate was opened for the first time.
+        tags.discard(logical_volumes.OPENED_TAG + other.id)
         self.restart(self.b, reboot=True, settle=False)
         self.assertFalse(self.b.kernel.get(path + '-gate').suspended)
         self.assertTrue(self.b.kernel.get(path).sealed)
+        self.assertIn(logical_volumes.OPENED_TAG + other.id, tags)
         self.cloud.watch(6)
         self.assertEqual([], self.cloud.leftovers())
 
