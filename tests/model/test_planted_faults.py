@@ -24,6 +24,7 @@ from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.metadata import lvm
+from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
@@ -83,8 +84,13 @@ def _two_transactions(context, volume_id, placeholder_id):
 def _discard_with_the_attachment(self, volume, connector, **kwargs):
     names = Names(volume.name_id)
     source = records.placeholder(database.Context(), volume.name_id)
-    if source is not None and not LocalVolume(names).is_open():
-        self._teardown.delete_destination(names, source)
+    gate = dmsetup.device(names.of(GATE))
+    # The removal of a written clone waits at a closed gate.
+    if source is not None and not LocalVolume(names).is_open() and not (
+            gate and gate.suspended):
+        # The tag of an opened logical volume would prevent it, too.
+        with mock.patch.object(self._teardown, 'refuse_opened'):
+            self._teardown.delete_destination(names, source)
         return True
     return _terminate(self, volume, connector, **kwargs)
 
