@@ -170,6 +170,8 @@ class Home:
         :param asked_for: ids of the attachments that the move is for
         :raises: MoveRefused if they are gone, or the time is over
         """
+        # Of the logical volume here, whoever has switched over meanwhile.
+        local = LocalVolume(Names(volume.name_id))
         volume.refresh()
         if asked_for - {record.id for record in
                         attachments.live(volume, node)}:
@@ -179,7 +181,7 @@ class Home:
         sole = not attachments.elsewhere(volume, node)
         if sole:
             # Flush while the move can still be aborted if that fails.
-            LocalVolume(Names(volume.name_id)).make_durable()
+            local.make_durable()
         if deadline.passed:
             raise exception.MoveRefused(
                 volume=volume.id, host=node,
