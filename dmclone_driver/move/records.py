@@ -385,8 +385,13 @@ def _columns(found: placeholders.Record) -> dict[str, str]:
 
 
 def _is_on(host: str) -> sqlalchemy.ColumnElement[bool]:
-    """Return the condition that a row's host is a pool of a backend."""
-    return models.Volume.host.startswith(host + '#', autoescape=True)
+    """Return the condition that a row's host is a backend or its pool.
+
+    An operator's command may write a host without the pool.
+    """
+    column = models.Volume.host
+    return sqlalchemy.or_(column == host,
+                          column.startswith(host + '#', autoescape=True))
 
 
 def altered(context: cinder_context.RequestContext, host: str) -> list[str]:

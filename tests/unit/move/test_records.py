@@ -374,6 +374,10 @@ class OfABackendTestCase(RecordsTestCase):
                          records.altered(admin, 'node1@dmclone'))
         for other in ('node1@dmclon', 'node_@dmclone', 'node1@dmclone2'):
             self.assertEqual([], records.altered(admin, other))
+        row.host = 'node3@dmclone'
+        row.save()
+        self.assertEqual([self.volume.id],
+                         records.altered(admin, 'node3@dmclone'))
 
 
 class ReleaseTestCase(RecordsTestCase):
