@@ -63,8 +63,12 @@ class Preflight:
               volume: objects.Volume, peer: Peer,
               deadline: Deadline) -> dict[str, Any]:
         """Refuse a move that would fail later; return the peer's answer."""
-        names = Names(volume.name_id)
-        local = LocalVolume(names)
+        self._refuse_by_rows(context, volume, peer)
+        self._refuse_by_devices(volume, peer)
+        return self._ask_peer(context, volume, peer, deadline)
+
+    def _refuse_by_rows(self, context: cinder_context.RequestContext,
+                        volume: objects.Volume, peer: Peer) -> None:
         if volume.group_id:
             raise refused(volume, peer, _(
                 'it is in group %(group)s, whose volumes stay together on '
@@ -81,14 +85,17 @@ class Preflight:
                 'part of its data was on %(lost)s, which is lost; copy what '
                 'can be read of it on %(node)s') % {
                     'lost': placeholder.host, 'node': self._backend.node})
-        if self._backend.group.lv_has_snapshot(volume.name):
-            raise refused(volume, peer, _(
-                'it has snapshots, which stay on %s; delete them, or attach '
-                'the volume there') % self._backend.node)
         if volume.provider_location:
             raise refused(volume, peer, _(
                 'it is in use over iSCSI, by an image, backup or migration '
                 'task; wait for that to end'))
+
+    def _refuse_by_devices(self, volume: objects.Volume, peer: Peer) -> None:
+        local = LocalVolume(Names(volume.name_id))
+        if self._backend.group.lv_has_snapshot(volume.name):
+            raise refused(volume, peer, _(
+                'it has snapshots, which stay on %s; delete them, or attach '
+                'the volume there') % self._backend.node)
         if local.is_sick():
             raise refused(volume, peer, _(
                 'the metadata of its clone has failed on %s; repair the '
@@ -97,7 +104,12 @@ class Preflight:
         if local.is_open() and not attachments.elsewhere(
                 volume, peer.node):
             raise refused(volume, peer, _(
-                'device %s is still open on its home') % names.path())
+                'device %s is still open on its home') % local.names.path())
+
+    def _ask_peer(self, context: cinder_context.RequestContext,
+                  volume: objects.Volume, peer: Peer, deadline: Deadline
+                  ) -> dict[str, Any]:
+        """Return the peer's answer; refuse a peer that does not fit."""
         try:
             description = self._backend.client.describe(
                 context, peer.backend_host, deadline.left(DESCRIBE_TIMEOUT))
@@ -108,7 +120,7 @@ class Preflight:
         # The remains of an earlier move there have the same names.
         self._requests.ask_again(context, volume.id, deadline,
                                  peer.backend_host)
-        needed = block.size(names.path()) / units.Gi
+        needed = block.size(Names(volume.name_id).path()) / units.Gi
         if description['free_gb'] < needed:
             raise refused(volume, peer, _(
                 'it needs %(needed)d GiB, and the volume group there has '
