@@ -8,7 +8,7 @@ from oslo_utils import excutils
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.messages import Troubles
 from dmclone_driver.move.peer_requests import PeerRequests
-from dmclone_driver.move.placeholders import State
+from dmclone_driver.move import placeholders
 from dmclone_driver.move import records
 from dmclone_driver.move.teardown import Teardown
 from dmclone_driver.node.devicemapper import dmsetup
@@ -86,8 +86,7 @@ class Completion:
         """
         placeholder = records.placeholder(context, names.name_id)
         state = placeholder.state if placeholder else None
-        if state in (State.SWITCHED, State.RELEASED,
-                     State.LOST) or (
+        if state in placeholders.OF_SOURCES or (
                 placeholder is None and self._is_cleared_up(names, lv)):
             return True
         self._troubles.say(

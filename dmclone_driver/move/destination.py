@@ -221,7 +221,10 @@ class Destination:
                 clone = names.of(HANDLE) in dmsetup.clones()
                 if clone and sysfs.is_suspended(names.of(GATE)):
                     owner = records.owner_row(context, placeholder_id)
-                    self.open(names, volume_id, writable=(
+                    lv = self._backend.logical_volume(names)
+                    # A clone's gate lies on it.
+                    assert lv is not None
+                    self.open(names, lv, volume_id, writable=(
                         owner is not None and
                         not placeholders.is_placeholder(owner)))
             if answers and clone:
@@ -236,18 +239,16 @@ class Destination:
             'move %s is not in the database that this node reads')
             % placeholder_id)
 
-    def open(self, names: Names, volume_id: str,
-             writable: bool = True) -> None:
+    def open(self, names: Names, lv: logical_volumes.LogicalVolume,
+             volume_id: str, writable: bool = True) -> None:
         """Tag the logical volume as opened, then open its gate.
 
         The tag survives a loss of the database. It keeps the driver from
         deleting the logical volume as an unused destination.
 
+        :param lv: below the gate
         :param writable: False if the volume has moved to another node since
         """
-        lv = self._backend.logical_volume(names)
-        # A clone's gate lies on it.
-        assert lv is not None
         if not lv.opened:
             logical_volumes.tag(lv, logical_volumes.OPENED_TAG + volume_id)
         steps.reached(Step.OPENING, names.name_id)
@@ -448,8 +449,7 @@ class Destination:
             if placeholder is None:
                 # Another request has just deleted it.
                 return True
-            if placeholder.state in (State.SWITCHED, State.RELEASED,
-                                     State.LOST):
+            if placeholder.state in placeholders.OF_SOURCES:
                 return False
             if placeholder.state == State.ABORTED:
                 return self._delete_aborted(names, placeholder)

@@ -34,6 +34,7 @@ from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.deadline import Deadline
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move.peers import Peer
+from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import preflight
@@ -170,7 +171,8 @@ class Home:
         :param asked_for: ids of the attachments that the move is for
         :raises: MoveRefused if they are gone, or the time is over
         """
-        # Of the logical volume here, whoever has switched over meanwhile.
+        # Of the logical volume on this node: the row may point to another one
+        # once it is read again.
         local = LocalVolume(Names(volume.name_id))
         volume.refresh()
         if asked_for - {record.id for record in
@@ -313,8 +315,8 @@ class Home:
         if placeholder is not None and placeholder.volume_id != volume.id:
             # Cinder has copied this row from that of a moving volume.
             return True
-        if placeholder is not None and placeholder.state in (
-                State.SWITCHED, State.RELEASED, State.LOST):
+        if (placeholder is not None and
+                placeholder.state in placeholders.OF_SOURCES):
             # The answer to the switchover was lost. The placeholder stands
             # for the source by now.
             self.prepared.pop(volume.id, None)

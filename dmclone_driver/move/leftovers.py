@@ -71,10 +71,11 @@ class Leftovers:
             # the first thing to be created and the last to be removed.
             with self._backend.lock(self._guard(context, names)):
                 owner = records.owner_row(context, names.name_id)
-                tags = list(self._check_tags(context, names, owner))
+                lv = self._backend.logical_volume(names)
+                tags = list(self._check_tags(context, names, lv, owner))
                 found += tags
                 if owner is None:
-                    found += self._leftovers(names, remove, bool(tags))
+                    found += self._leftovers(names, lv, remove, bool(tags))
         return found
 
     def _on_this_node(self) -> list[Names]:
@@ -95,10 +96,10 @@ class Leftovers:
         return names.name_id if row is None else records.guarding_id(row)
 
     def _check_tags(self, context: cinder_context.RequestContext,
-                    names: Names, owner: objects.Volume | None
+                    names: Names, lv: LogicalVolume | None,
+                    owner: objects.Volume | None
                     ) -> collections.abc.Iterator[Leftover]:
         """Report a logical volume whose tags contradict the database."""
-        lv = self._backend.logical_volume(names)
         if lv is None or lv.deleted:
             return
         opened = lv.tagged(logical_volumes.OPENED_TAG)
@@ -117,8 +118,7 @@ class Leftovers:
                        owner: objects.Volume | None) -> str | None:
         """Return how a logical volume contradicts the database, or None."""
         state = owner and placeholders.state_of(owner)
-        if lv.sealed and state not in (State.SWITCHED, State.RELEASED,
-                                       State.LOST):
+        if lv.sealed and state not in placeholders.OF_SOURCES:
             return _('volume %(volume)s has moved from it to logical volume '
                      '%(new)s, and the database says that the volume is on '
                      '%(host)s, in %(name_id)s')
@@ -133,21 +133,22 @@ class Leftovers:
                      '%(host)s')
         return None
 
-    def _leftovers(self, names: Names, remove: bool,
-                   reported: bool) -> list[Leftover]:
+    def _leftovers(self, names: Names, lv: LogicalVolume | None,
+                   remove: bool, reported: bool) -> list[Leftover]:
         """Return the leftovers of a name; remove those that can be.
 
+        :param lv: the logical volume of that name here, or None
         :param reported: whether its logical volume is already reported
         """
-        sealed = self._sealed(names)
+        sealed = self._sealed(lv)
         return [*self._targets(names, remove, sealed),
                 *self._sessions(names, remove),
                 *self._devices(names, remove, sealed),
-                *self._logical_volumes(names, remove, reported)]
+                *self._logical_volumes(names, lv, remove, reported)]
 
-    def _sealed(self, names: Names) -> str | None:
+    @staticmethod
+    def _sealed(lv: LogicalVolume | None) -> str | None:
         """Return why the devices of a source are kept, or None."""
-        lv = self._backend.logical_volume(names)
         if lv is None or not lv.sealed:
             return None
         return _('a volume on another node may read it; if none does, run '
@@ -196,10 +197,10 @@ class Leftovers:
         for role in found:
             yield Leftover(_('device %s') % names.of(role), kept)
 
-    def _logical_volumes(self, names: Names, remove: bool, reported: bool
+    def _logical_volumes(self, names: Names, data: LogicalVolume | None,
+                         remove: bool, reported: bool
                          ) -> collections.abc.Iterator[Leftover]:
         """Return leftover logical volumes; remove metadata without data."""
-        data = self._backend.logical_volume(names)
         if data is not None and not reported:
             yield Leftover(
                 _('logical volume %(group)s/%(name)s') % {

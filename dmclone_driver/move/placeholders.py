@@ -36,6 +36,10 @@ class State(enum.StrEnum):
     LOST = 'lost'
 
 
+#: The states in which a placeholder stands for a source.
+OF_SOURCES = (State.SWITCHED, State.RELEASED, State.LOST)
+
+
 @dataclasses.dataclass(frozen=True)
 class Record:
     """The data that a placeholder keeps about its move."""

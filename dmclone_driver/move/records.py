@@ -583,8 +583,7 @@ def abort(session: orm.Session, volume_id: str,
     """
     volume, placeholder = _lock(session, volume_id, placeholder_id)
     if placeholder is not None and (
-            placeholders.state_of(placeholder) in (
-                State.SWITCHED, State.RELEASED, State.LOST)):
+            placeholders.state_of(placeholder) in placeholders.OF_SOURCES):
         return False
     _abort(session, volume, placeholder, placeholder_id)
     return True

@@ -221,7 +221,7 @@ class Recovery:
             # Before the first write the gate may never have been open: then
             # the watcher asks the old home to seal first.
             self._destination.open(
-                names, records.guarding_id(row),
+                names, lv, records.guarding_id(row),
                 writable=not (lv.sealed or _is_source(row)))
 
     def _set_error(self, context: cinder_context.RequestContext,
@@ -428,8 +428,7 @@ class Recovery:
 
 def _is_source(row: objects.Volume) -> bool:
     """Whether a row stands for a source."""
-    return placeholders.state_of(row) in (State.SWITCHED, State.RELEASED,
-                                          State.LOST)
+    return placeholders.state_of(row) in placeholders.OF_SOURCES
 
 
 def _prepared_here(row: objects.Volume) -> bool:
