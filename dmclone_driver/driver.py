@@ -288,7 +288,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                         volume: objects.Volume) -> None:
         with self._backend.lock(volume.id):
             if not (self._may_be_deleted(context, volume) and
-                    self._home.roll_back(context, volume, deleting=True)):
+                    self._home.roll_back(context, volume,
+                                         'the volume is deleted',
+                                         deleting=True)):
                 raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
             if not self._volume_not_present(volume.name) and (
                     self.vg.lv_has_snapshot(volume.name)):

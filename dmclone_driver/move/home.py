@@ -239,7 +239,9 @@ class Home:
                 reason=_('it is already prepared on %s for a migration that '
                          'has not ended; finish or abort the migration first')
                 % placeholder.host)
-        if not self.roll_back(context, volume, deadline=deadline):
+        if not self.roll_back(
+                context, volume, 'its attachment was not completed, and '
+                'another one is made', deadline=deadline):
             raise self._has_moved(volume, node, placeholder.host
                                   if placeholder else _('another node'))
         volume.refresh()
@@ -295,20 +297,19 @@ class Home:
             timeout=deadline.left(ACTIVATE_TIMEOUT) if deadline else None)
 
     def roll_back(self, context: cinder_context.RequestContext,
-                  volume: objects.Volume, placeholder_id: str | None = None,
+                  volume: objects.Volume, reason: str,
                   deadline: Deadline | None = None,
                   deleting: bool = False) -> bool:
         """Undo a prepared move; can be repeated.
 
-        :param placeholder_id: of the move, if the peer may have
-            aborted it already
+        :param reason: for the log
         :param deadline: of the request
         :param deleting: whether the volume is deleted afterwards
         :returns: False if the move was switched over, either now because the
             destination was written, or earlier by the evidence of LVM; when
             deleting also if the peer has not deleted the destination
         """
-        placeholder_id = placeholder_id or records.prepared_move(volume)
+        placeholder_id = records.prepared_move(volume)
         if placeholder_id is None:
             return True
         placeholder = records.placeholder(context, placeholder_id)
@@ -324,6 +325,9 @@ class Home:
             return False
         if self._has_moved_away(volume):
             return False
+        LOG.info('Aborting move %(id)s of volume %(volume)s: %(reason)s.',
+                 {'id': placeholder_id, 'volume': volume.id,
+                  'reason': reason})
         answer = self._delete_destination(
             context, placeholder, deadline.left(DELETE_TIMEOUT)
             if deadline else DELETE_TIMEOUT)
@@ -434,10 +438,7 @@ class Home:
         elif placeholder is None or self._is_old(placeholder_id) or (
                 not attachments.live(volume,
                                      placeholder.node)):
-            LOG.info('Aborting move %(id)s of volume %(volume)s: its '
-                     'attachment is gone.',
-                     {'id': placeholder_id, 'volume': volume_id})
-            self.roll_back(context, volume)
+            self.roll_back(context, volume, 'its attachment is gone')
 
     def _is_old(self, placeholder_id: str) -> bool:
         """Whether a move has waited too long for its attachment.
@@ -489,7 +490,8 @@ class Home:
                 self._wanted(volume, placeholder)) or (
                 attachments.attached_on(
                     connector, placeholder.node)):
-            return not self.roll_back(context, volume)
+            return not self.roll_back(context, volume,
+                                      'an attachment was deleted')
         if LocalVolume(Names(volume.name_id)).is_open() or len(
                 attachments.used_elsewhere(
                     volume, placeholder.node,

@@ -130,7 +130,7 @@ def _end_with_any_attachment(self, context, volume, connector):
     if not (connector and placeholder and
             self._wanted(volume, placeholder)) or (
             attachments.attached_on(connector, placeholder.node)):
-        return not self.roll_back(context, volume)
+        return not self.roll_back(context, volume, 'planted')
     self.switch_over(context, volume)
     return True
 

@@ -345,10 +345,10 @@ class MigrationTestCase(HomeTestCase):
                 record.destroy()
         roll_back = self.a.home_side.roll_back
 
-        def fails(context, volume):
+        def fails(context, volume, reason):
             if volume.id == self.volume.id:
                 raise OSError
-            return roll_back(context, volume)
+            return roll_back(context, volume, reason)
 
         self.a.home_side.roll_back = fails
         with self.cloud.on(self.a):
@@ -418,8 +418,8 @@ class MigrationTestCase(HomeTestCase):
         self.migrate()
         records.destroy(self.context, self.new.name_id)
         with self.cloud.on(self.a):
-            self.assertTrue(self.a.home_side.roll_back(self.context,
-                                                       self.row()))
+            self.assertTrue(self.a.home_side.roll_back(
+                self.context, self.row(), 'test'))
         self.assertIsNone(records.prepared_move(self.row()))
 
 
