@@ -8,6 +8,9 @@ from lab import errors
 from lab import paths
 from lab import wait
 
+#: The loggers of background jobs, which refuse no request.
+BACKGROUND = ' dmclone_driver.move.'
+
 
 class Logs:
     """The lines with some levels since the beginning of a test."""
@@ -30,10 +33,14 @@ class Logs:
             self.lines += [line.strip() for line in log if any(
                 level in line for level in self._levels)]
 
-    def said(self, *ids, since=0):
-        """Return the first line with one of some ids, or ''."""
+    def said(self, *ids, since=0, but=None):
+        """Return the first line with one of some ids, or ''.
+
+        :param but: text of lines that do not count
+        """
         return next((line for line in self.lines[since:]
-                     if any(each in line for each in ids)), '')
+                     if any(each in line for each in ids) and
+                     not (but and but in line)), '')
 
     def wait_for(self, seconds, condition):
         """Read new lines until a condition is true, or for some time."""

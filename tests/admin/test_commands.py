@@ -164,6 +164,10 @@ class CommandsTest(base.StoppingTest):
             self.write_down(name, volumes)
         self.assertEqual({}, {volume.name: volume.wrong for volume in volumes
                               if volume.wrong})
+        self.assertEqual([], [
+            (volume.name, request.name, request.outcome, request.reason)
+            for volume in volumes for request in volume.requests
+            if request.outcome not in ('done', 'refused')])
         self.at_once([functools.partial(
             self.user.delete_volume, volume.volume_id, TO_PREPARE)
             for volume in volumes if not volume.deleted], AT_ONCE)
@@ -286,8 +290,8 @@ class CommandsTest(base.StoppingTest):
         elif request.operation.done(request):
             request.outcome = 'done'
         elif not self.is_busy(request):
-            request.reason = self.logs.said(*request.ids,
-                                            since=request.since)
+            request.reason = self.logs.said(
+                *request.ids, since=request.since, but=logs.BACKGROUND)
             request.outcome = 'refused' if request.reason else None
         return bool(request.outcome)
 

@@ -5,6 +5,7 @@ import pathlib
 
 import fixtures
 
+from tests.admin import logs
 from tests.admin import operations
 from tests.admin import table
 from tests.crash import stops
@@ -18,6 +19,18 @@ class OperationsTestCase(base.PlainTestCase):
         self.assertEqual(len(asked), len(set(asked)))
         self.assertEqual(set(operations.OPERATIONS),
                          {name for row, name in asked})
+
+
+class LogsTestCase(base.PlainTestCase):
+
+    def test_background_jobs_refuse_nothing(self):
+        found = logs.Logs.__new__(logs.Logs)
+        found.lines = [
+            'WARNING dmclone_driver.move.peer_requests [-] Request of x',
+            'ERROR dmclone_driver.driver [-] x is not deleted']
+        self.assertEqual(found.lines[0], found.said('x'))
+        self.assertEqual(found.lines[1], found.said('x', but=logs.BACKGROUND))
+        self.assertEqual('', found.said('y'))
 
 
 class StopsTestCase(base.PlainTestCase):
