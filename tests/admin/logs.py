@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import re
 
 from lab import errors
 from lab import paths
@@ -10,6 +11,12 @@ from lab import wait
 
 #: The loggers of background jobs, which refuse no request.
 BACKGROUND = ' dmclone_driver.move.'
+_REQUEST = re.compile(r'\[None (req-[0-9a-f-]+) ')
+
+
+def request_ids(*lines):
+    """Return the ids of the requests that have logged some lines."""
+    return [found for line in lines for found in _REQUEST.findall(line)]
 
 
 class Logs:
@@ -33,14 +40,14 @@ class Logs:
             self.lines += [line.strip() for line in log if any(
                 level in line for level in self._levels)]
 
-    def said(self, *ids, since=0, but=None):
+    def said(self, *ids, since=0, but=()):
         """Return the first line with one of some ids, or ''.
 
-        :param but: text of lines that do not count
+        :param but: texts; lines that have one of them do not count
         """
         return next((line for line in self.lines[since:]
                      if any(each in line for each in ids) and
-                     not (but and but in line)), '')
+                     not any(each in line for each in but)), '')
 
     def wait_for(self, seconds, condition):
         """Read new lines until a condition is true, or for some time."""

@@ -23,14 +23,26 @@ class OperationsTestCase(base.PlainTestCase):
 
 class LogsTestCase(base.PlainTestCase):
 
+    LINES = ['WARNING dmclone_driver.move.peer_requests [-] Request of x',
+             'ERROR dmclone_driver.driver [None req-1a-2 -] x is not deleted',
+             'ERROR cinder.volume.manager [None req-3b-4 -] x is busy']
+
+    def setUp(self):
+        super().setUp()
+        self.logs = logs.Logs.__new__(logs.Logs)
+        self.logs.lines = self.LINES
+
     def test_background_jobs_refuse_nothing(self):
-        found = logs.Logs.__new__(logs.Logs)
-        found.lines = [
-            'WARNING dmclone_driver.move.peer_requests [-] Request of x',
-            'ERROR dmclone_driver.driver [-] x is not deleted']
-        self.assertEqual(found.lines[0], found.said('x'))
-        self.assertEqual(found.lines[1], found.said('x', but=logs.BACKGROUND))
-        self.assertEqual('', found.said('y'))
+        self.assertEqual(self.LINES[0], self.logs.said('x'))
+        self.assertEqual(self.LINES[1], self.logs.said(
+            'x', but=[logs.BACKGROUND]))
+        self.assertEqual('', self.logs.said('z'))
+
+    def test_lines_of_another_request(self):
+        earlier = logs.request_ids('', *self.LINES[:2])
+        self.assertEqual(['req-1a-2'], earlier)
+        self.assertEqual(self.LINES[2], self.logs.said(
+            'x', since=1, but=earlier))
 
 
 class StopsTestCase(base.PlainTestCase):
