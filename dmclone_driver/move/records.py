@@ -61,6 +61,9 @@ EXCHANGED = ('_name_id', 'host', 'cluster_name', 'availability_zone',
              'service_uuid', 'provider_id', 'provider_location',
              'provider_auth', 'provider_geometry')
 
+#: The maximum length of a record, in characters.
+RECORD_LENGTH = models.Volume.replication_driver_data.type.length
+
 #: The migration status of a placeholder, before the volume's id. Cinder's API
 #: refuses to change a volume with a migration status that it does not know
 #: (AVAILABLE_MIGRATION_STATUS in cinder/volume/api.py). One that begins with
@@ -312,6 +315,12 @@ def begin(session: orm.Session, volume: objects.Volume, placeholder_id: str,
                      'there first; try again when cinder-volume runs on '
                      'that node'))
     prepared = placeholders.Record(State.PREPARED, row.id, initiator, node)
+    if len(prepared.text()) > RECORD_LENGTH:
+        raise exception.MoveRefused(
+            volume=volume.id, host=peer.host,
+            reason=_('the names of that node (%(node)s) and of its iSCSI '
+                     'initiator (%(initiator)s) are too long together') % {
+                         'node': node, 'initiator': initiator})
     session.add(models.Volume(
         id=placeholder_id, host=peer.host, service_uuid=peer.service_uuid,
         availability_zone=peer.availability_zone, provider_id=peer.host,

@@ -642,6 +642,10 @@ class RefusalTestCase(HomeTestCase):
         self.a.driver.vg.create_lv_snapshot('_snapshot-1', self.volume.name)
         self.assertRefused('it has snapshots, which stay on node1')
 
+    def test_names_that_the_record_cannot_keep(self):
+        self.b.initiator = 'iqn.' + 'x' * 160
+        self.assertRefused('iqn.xxx', 'too long together')
+
     def test_exported(self):
         records.set_export(self.context, self.row(), 'somewhere', 'x')
         self.assertRefused('in use over iSCSI')
