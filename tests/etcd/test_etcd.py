@@ -50,13 +50,17 @@ def _base64(text):
 
 
 def locks():
-    """Return the names of the held locks of the driver."""
+    """Return the held locks of the driver, as {(name, its revision)}.
+
+    A lock that is acquired again has another revision.
+    """
     answer = requests.post(etcd.ADDRESS + '/v3/kv/range', timeout=10, json={
         'key': _base64(_PREFIX), 'range_end': _base64(_PREFIX[:-1] + b't'),
         'keys_only': True})
-    names = [base64.b64decode(found['key']).decode()
-             for found in answer.json().get('kvs', ())]
-    return [name for name in names if 'dmclone-' in name]
+    found = {
+        (base64.b64decode(each['key']).decode(), each['create_revision'])
+        for each in answer.json().get('kvs', ())}
+    return {lock for lock in found if 'dmclone-' in lock[0]}
 
 
 # The faults. They begin while volumes are stopped; the volumes continue where
@@ -101,10 +105,11 @@ def _paused(control, home):
 @contextlib.contextmanager
 def _cut_off(control, home):
     """Cut the home off etcd: the home's leases expire."""
-    before = len(locks())
+    before = locks()
     home.run(_CUT_OFF)
     try:
-        wait.until(lambda: len(locks()) < before, 'a lease to expire',
+        # The peer may be waiting for the lock, and acquire it at once.
+        wait.until(lambda: before - locks(), 'a lease to expire',
                    etcd.LEASE + 10)
         yield
     finally:
@@ -120,7 +125,7 @@ class EtcdTest(base.SetupTest):
 
     def no_locks_left(self):
         wait.until(lambda: not locks(), 'all locks to be released',
-                   2 * etcd.LEASE, log=lambda: '\n'.join(locks()))
+                   2 * etcd.LEASE, log=lambda: '\n'.join(map(str, locks())))
 
 
 class AttachTest(EtcdTest):
