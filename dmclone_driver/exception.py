@@ -196,6 +196,13 @@ class PeerUnreachable(PeerError):
                 "seconds")
 
 
+class PeerBusy(PeerError):
+    """Other destinations are being prepared; nothing was done."""
+
+    message = _("it is preparing %(number)d other volumes, and none of them "
+                "was ready within %(seconds)d seconds; try again")
+
+
 class PeerFailed(PeerError):
     """A peer answered that the request failed."""
 

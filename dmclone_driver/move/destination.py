@@ -44,6 +44,10 @@ LOG = logging.getLogger(__name__)
 # Number of checks, one second apart, whether a handle has been closed.
 CLOSE_ATTEMPTS = 5
 
+# Number of destinations that are prepared at a time. With more, each takes
+# longer, until none is done before its home gives up.
+PREPARED_AT_ONCE = 4
+
 # Seconds to wait for the old home to seal its copy before a gate opens.
 SEAL_TIMEOUT = 3
 
@@ -57,6 +61,7 @@ class Destination:
         #: Names of clones in use by requests, once per request. The watcher
         #: leaves these clones alone.
         self.busy: list[Names] = []
+        self._turns = threading.BoundedSemaphore(PREPARED_AT_ONCE)
 
     def describe(self) -> dict[str, Any]:
         """Return the facts that a home checks before it begins a move.
@@ -90,11 +95,12 @@ class Destination:
         :param location: provider_location of the source's export
         :param auth: provider_auth of the source's export
         :returns: the handle's path
-        :raises: MoveGone if the home has aborted the move meanwhile
+        :raises: MoveGone if the home has aborted the move meanwhile; PeerBusy
         """
         names_module.belongs_to(placeholder_id, volume_id)
         names = Names(placeholder_id)
-        with self._mark_busy(names), self._backend.lock(volume_id):
+        with self._mark_busy(names), self._backend.lock(volume_id), (
+                self._turn()):
             records.check_prepared(context, volume_id, placeholder_id)
             try:
                 self._build(names, size, location, auth)
@@ -103,6 +109,21 @@ class Destination:
                 with excutils.save_and_reraise_exception():
                     self._undo(context, volume_id, names, location, auth)
         return names.path()
+
+    @contextlib.contextmanager
+    def _turn(self) -> collections.abc.Iterator[None]:
+        """Wait until few enough other destinations are being prepared.
+
+        :raises: PeerBusy after half of the time for which the home waits: the
+            other half is for the preparation
+        """
+        seconds = self._backend.configuration.dmclone_prepare_timeout / 2
+        if not self._turns.acquire(timeout=seconds):
+            raise exception.PeerBusy(number=PREPARED_AT_ONCE, seconds=seconds)
+        try:
+            yield
+        finally:
+            self._turns.release()
 
     def _build(self, names: Names, size: Bytes, location: str,
                auth: str) -> None:

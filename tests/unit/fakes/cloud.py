@@ -3,6 +3,7 @@
 
 import contextlib
 import datetime
+import threading
 import types
 from unittest import mock
 import uuid
@@ -132,7 +133,9 @@ class Cloud:
         patch('dmclone_driver.move.backend.jobs',
               new=types.SimpleNamespace(Jobs=lambda: Jobs(self)))
         patch('dmclone_driver.move.destination.threading',
-              new=types.SimpleNamespace(Thread=self._thread_at_once))
+              new=types.SimpleNamespace(
+                  Thread=self._thread_at_once,
+                  BoundedSemaphore=threading.BoundedSemaphore))
         patch('dmclone_driver.move.locks.threading',
               new=types.SimpleNamespace(Thread=self._thread_at_once))
         for module in ('move.destination', 'move.home', 'node.devices'):

@@ -9,6 +9,7 @@ from cinder import exception as cinder_exception
 import ddt
 
 from dmclone_driver import exception
+from dmclone_driver.move import destination
 from dmclone_driver.move import peers
 from dmclone_driver.move import records
 from dmclone_driver.node.devices import LocalVolume
@@ -81,6 +82,23 @@ class PrepareTestCase(DestinationTestCase):
                              group=cloud.BACKEND)
         self.b.lvm.add('volumes', 'other', used * storage.GIB)
         self.assertEqual(free, self.b.destination.describe()['free_gb'])
+
+    def test_too_many_at_a_time(self):
+        """It is refused before it builds anything, and in time."""
+        with mock.patch.object(self.b.destination._turns, 'acquire',
+                               return_value=False) as acquire:
+            error = self.assertRaises(exception.PeerBusy, self.prepare)
+        acquire.assert_called_once_with(timeout=20)
+        self.assertIn('it is preparing 4 other volumes', error.msg)
+        self.assertEqual([], self.b.lvm.names())
+        self.prepare()
+
+    def test_turns_are_given_back(self):
+        with mock.patch.object(self.b.destination, '_build',
+                               side_effect=OSError):
+            self.assertRaises(OSError, self.prepare)
+        for _ in range(destination.PREPARED_AT_ONCE):
+            self.assertTrue(self.b.destination._turns.acquire(blocking=False))
 
     def test_prepare(self):
         self.assertEqual(self.names.path(), self.prepare())
