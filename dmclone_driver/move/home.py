@@ -16,7 +16,11 @@ See the documentation, "Failures at each step".
 # Cinder's objects do not exist before they are registered.
 from __future__ import annotations
 
+import collections
+import collections.abc
+import contextlib
 import enum
+import threading
 import time
 from typing import Any
 import uuid
@@ -49,6 +53,9 @@ LOG = logging.getLogger(__name__)
 ACTIVATE_TIMEOUT = DELETE_TIMEOUT = 20
 # Seconds of a request that are reserved to abort a failed move.
 TIME_TO_TAKE_BACK = 5
+# Number of moves to one peer at a time. With more, each takes longer, until
+# none is done before its caller gives up.
+MOVES_AT_ONCE = 2
 # Seconds after which an attachment that is neither complete nor deleted counts
 # as forgotten.
 LEAKED = 1800
@@ -85,6 +92,9 @@ class Home:
         #: checked for orphans. A start reads them from the database.
         self.prepared = backend.jobs.kind(
             'watch prepared move', self.abort_orphans, RETRY_ORPHANS)
+        self._turns: dict[str, threading.BoundedSemaphore] = (
+            collections.defaultdict(
+                lambda: threading.BoundedSemaphore(MOVES_AT_ONCE)))
         #: Times of the first checks, {placeholder id: time}.
         self._since: dict[str, float] = {}
         #: Ids of volumes whose LVM tags contradict the database.
@@ -101,6 +111,32 @@ class Home:
         :raises: MoveRefused, MoveFailed
         """
         asked_for = {record.id for record in attachments.live(volume, node)}
+        with self._turn(volume, peer, deadline):
+            return self._move(context, volume, peer, node, asked_for,
+                              deadline)
+
+    @contextlib.contextmanager
+    def _turn(self, volume: objects.Volume, peer: Peer,
+              deadline: Deadline) -> collections.abc.Iterator[None]:
+        """Wait until few enough other volumes are moving to a peer.
+
+        :raises: MoveRefused after half of the time: the other half is for
+            the move
+        """
+        seconds, turns = deadline.left() / 2, self._turns[peer.backend_host]
+        if not turns.acquire(timeout=seconds):
+            raise preflight.refused(volume, peer, _(
+                '%(number)d other volumes are being attached there, and none '
+                'of them was ready within %(seconds)d seconds; try again') % {
+                    'number': MOVES_AT_ONCE, 'seconds': seconds})
+        try:
+            yield
+        finally:
+            turns.release()
+
+    def _move(self, context: cinder_context.RequestContext,
+              volume: objects.Volume, peer: Peer, node: str,
+              asked_for: set[str], deadline: Deadline) -> str:
         self.abort_unused_move(context, volume, node, deadline)
         try:
             description = self._preflight.check(context, volume, peer,

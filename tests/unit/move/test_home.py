@@ -8,6 +8,7 @@ from cinder.volume import volume_types
 import ddt
 
 from dmclone_driver import exception
+from dmclone_driver.move import home
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
@@ -645,6 +646,20 @@ class RefusalTestCase(HomeTestCase):
     def test_names_that_the_record_cannot_keep(self):
         self.b.initiator = 'iqn.' + 'x' * 160
         self.assertRefused('iqn.xxx', 'too long together')
+
+    def test_too_many_at_a_time(self):
+        waited = []
+        turns = mock.Mock(acquire=lambda timeout: waited.append(timeout))
+        with mock.patch.dict(self.a.home_side._turns, {self.b.host: turns}):
+            self.assertRefused('2 other volumes', 'try again')
+        self.assertLess(1, waited[0])
+        turns.release.assert_not_called()
+        for _ in range(home.MOVES_AT_ONCE + 1):
+            # A refused one gives its turn back.
+            with mock.patch.object(self.a.preflight, 'check',
+                                   side_effect=OSError('no')):
+                self.assertRefused('no')
+        self.cloud.attach(self.volume, self.b)
 
     def test_exported(self):
         records.set_export(self.context, self.row(), 'somewhere', 'x')
