@@ -199,8 +199,8 @@ class PeerUnreachable(PeerError):
 class PeerBusy(PeerError):
     """Other destinations are being prepared; nothing was done."""
 
-    message = _("it is preparing %(number)d other volumes, and none of them "
-                "was ready within %(seconds)d seconds; try again")
+    message = _("it prepares %(number)d volumes at a time, and others were "
+                "first for %(seconds)d seconds; try again")
 
 
 class PeerFailed(PeerError):

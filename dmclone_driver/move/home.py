@@ -126,8 +126,8 @@ class Home:
         seconds, turns = deadline.left() / 2, self._turns[peer.backend_host]
         if not turns.acquire(timeout=seconds):
             raise preflight.refused(volume, peer, _(
-                '%(number)d other volumes are being attached there, and none '
-                'of them was ready within %(seconds)d seconds; try again') % {
+                '%(number)d volumes at a time are attached there, and others '
+                'were first for %(seconds)d seconds; try again') % {
                     'number': MOVES_AT_ONCE, 'seconds': seconds})
         try:
             yield

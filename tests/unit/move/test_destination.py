@@ -89,7 +89,7 @@ class PrepareTestCase(DestinationTestCase):
                                return_value=False) as acquire:
             error = self.assertRaises(exception.PeerBusy, self.prepare)
         acquire.assert_called_once_with(timeout=20)
-        self.assertIn('it is preparing 4 other volumes', error.msg)
+        self.assertIn('it prepares 4 volumes at a time', error.msg)
         self.assertEqual([], self.b.lvm.names())
         self.prepare()
 

@@ -651,7 +651,7 @@ class RefusalTestCase(HomeTestCase):
         waited = []
         turns = mock.Mock(acquire=lambda timeout: waited.append(timeout))
         with mock.patch.dict(self.a.home_side._turns, {self.b.host: turns}):
-            self.assertRefused('2 other volumes', 'try again')
+            self.assertRefused('2 volumes at a time', 'try again')
         self.assertLess(1, waited[0])
         turns.release.assert_not_called()
         for _ in range(home.MOVES_AT_ONCE + 1):
