@@ -47,7 +47,10 @@ class LostNodeTest(base.E2ETest):
         self.user.detach(prepared['id'])
         wait.until(lambda: not self.exports(self.live),
                    'the export to be removed', 90)
-        self.assertEqual(['volume-' + staying], leftovers.volumes(self.live))
+        (name_id,), = self.lab.sql(
+            "SELECT COALESCE(_name_id, id) FROM volumes WHERE id = '%s'"
+            % staying)
+        self.assertEqual(['volume-' + name_id], leftovers.volumes(self.live))
         self.come_back()
 
     def forget_when_down(self):
