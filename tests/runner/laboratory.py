@@ -9,6 +9,7 @@ from lab import errors
 from lab import logs
 from lab import network
 from lab import paths
+from lab import proc
 from lab import settings
 from tests.runner import programs
 
@@ -38,6 +39,9 @@ class Laboratory:
         """
         if not network.exists():
             self._bring_up(wanted)
+        elif not self._runs():
+            # Its run was killed, or the machine has rebooted.
+            self._replace('of which nothing runs', wanted)
         elif not self._is_well():
             raise errors.LabError('the one that is up is not healthy, see '
                                   '`tools/lab status`; `tools/lab down` '
@@ -46,10 +50,11 @@ class Laboratory:
             self._check(wanted)
         elif wanted and wanted != self._wanted:
             # A set without settings can use any laboratory.
-            programs.say('taking the laboratory down for one with %s'
-                         % ' '.join(_words(wanted)))
-            programs.quietly([_LAB, 'down'])
-            self._bring_up(wanted)
+            self._replace('for one with ' + ' '.join(_words(wanted)), wanted)
+
+    @staticmethod
+    def _runs():
+        return any(map(proc.alive, proc.names()))
 
     @staticmethod
     def _is_well():
@@ -65,6 +70,11 @@ class Laboratory:
                 raise errors.LabError(
                     "the one that is up has no %s: take it down with "
                     "`tools/lab down`, and run the set again" % what)
+
+    def _replace(self, why, wanted):
+        programs.say('taking the laboratory down ' + why)
+        programs.quietly([_LAB, 'down'])
+        self._bring_up(wanted)
 
     def _bring_up(self, wanted):
         programs.say('bringing the laboratory up')

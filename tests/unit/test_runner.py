@@ -258,6 +258,8 @@ class LaboratoryTestCase(base.PlainTestCase):
         self.settings.configure_mock(nova=False, coordination='file')
         self.well = self.patch(
             'tests.runner.laboratory.Laboratory._is_well', return_value=True)
+        self.alive = self.patch('lab.proc.alive', return_value=True)
+        self.patch('lab.proc.names', return_value=['mariadb', 'node1'])
         self.started = []
         self.code = 0
         self.patch('tests.runner.programs.started', self.start)
@@ -309,6 +311,14 @@ class LaboratoryTestCase(base.PlainTestCase):
                                self.laboratory.need, {})
         self.laboratory.leave()
         self.assertEqual([], self.started)
+
+    def test_one_of_which_nothing_runs_is_replaced(self):
+        self.up.return_value = True
+        self.well.return_value = False
+        self.alive.return_value = False
+        self.laboratory.need({'nodes': 3})
+        self.laboratory.leave()
+        self.assertEqual(['down', 'up --nodes 3', 'down'], self.started)
 
     def test_half_of_one_is_taken_down(self):
         self.code = 1
