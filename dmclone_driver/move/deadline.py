@@ -17,15 +17,15 @@ MARGIN = 10
 class Deadline:
     """The time by which a request has to end."""
 
-    def __init__(self, seconds: float, clock: collections.abc.Callable[
-            [], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float,
+                 clock: collections.abc.Callable[[], float]) -> None:
         self._clock = clock
         self._end = clock() + seconds
 
     @classmethod
     def of_request(cls) -> Self:
         """Return the deadline of a request for which the API waits."""
-        return cls(max(CONF.rpc_response_timeout - MARGIN, 1))
+        return cls(max(CONF.rpc_response_timeout - MARGIN, 1), time.monotonic)
 
     def left(self, at_most: float | None = None) -> float:
         """Return the remaining seconds, zero or more."""

@@ -138,7 +138,8 @@ class Cloud:
                   BoundedSemaphore=threading.BoundedSemaphore))
         patch('dmclone_driver.move.locks.threading',
               new=types.SimpleNamespace(Thread=self._thread_at_once))
-        for module in ('move.destination', 'move.home', 'node.devices'):
+        for module in ('move.deadline', 'move.destination', 'move.home',
+                       'node.devices'):
             patch('dmclone_driver.%s.time' % module,
                   new=types.SimpleNamespace(
                       sleep=self.pass_time, monotonic=lambda: self.seconds))

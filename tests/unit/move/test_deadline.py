@@ -44,9 +44,8 @@ class RequestTestCase(base.CloudTestCase):
 
     def setUp(self):
         super().setUp()
-        self.patch('dmclone_driver.move.deadline.Deadline.of_request',
-                   new=lambda: deadline.Deadline(
-                       50, lambda: self.cloud.seconds))
+        self.patch('dmclone_driver.move.deadline.CONF',
+                   rpc_response_timeout=60)
 
     def slow(self, what, seconds):
         """Make steps with a text take some seconds."""
