@@ -30,6 +30,7 @@ from dmclone_driver.move import arrival
 from dmclone_driver.move import backend as backend_module
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import completion
+from dmclone_driver.move.deadline import Deadline
 from dmclone_driver.move import destination
 from dmclone_driver.move import home
 from dmclone_driver.move import hydration
@@ -163,9 +164,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._preflight = preflight.Preflight(self._backend, self._requests)
         self._home = home.Home(self._backend, self._source, self._requests,
                                self._preflight)
+        self._peers = peers.Peers(self.host)
         self._connections = connections.Connections(
-            self._backend, self._home, self._preflight,
-            peers.Peers(self.host), self.target_driver)
+            self._backend, self._home, self._preflight, self._peers,
+            self.target_driver)
         sessions = outages.Outages(self._backend)
         troubles = messages.Troubles()
         complete = completion.Completion(self._backend, self._teardown,
@@ -214,7 +216,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     # Volumes
 
     def create_volume(self, volume: objects.Volume) -> dict[str, Any]:
-        """Create an empty volume; return the update of its row."""
+        """Create an empty volume; return the update of its row.
+
+        :raises: MigrationRefused if a volume in use would be copied to it
+            in vain
+        """
+        self._preflight.refuse_copy_in_vain(
+            backend_module.context_of(volume), volume)
         super().create_volume(volume)
         return self._model_update(volume)
 
@@ -439,11 +447,26 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def migrate_volume(self, context: cinder_context.RequestContext,
                        volume: objects.Volume,
-                       host: dict[str, Any]) -> tuple[bool, None]:
-        """Leave a migration to Cinder's generic copy."""
-        self._preflight.refuse_if_gone(context, volume, _('migrate'))
-        self._preflight.refuse_while_moving(context, volume, _('migrate'))
-        return False, None
+                       host: dict[str, Any]
+                       ) -> tuple[bool, dict[str, str] | None]:
+        """Move a volume to a peer; leave others to Cinder's generic copy.
+
+        Cinder calls this for a volume without attachments only.
+
+        :returns: ``(True, {'host': 'node2@dmclone#dmclone'})``, or
+            ``(False, None)`` if Cinder has to copy the volume
+        :raises: MigrationRefused, MoveFailed
+        """
+        deadline = Deadline.of_request()
+        peer = self._peers.on_host(context, host['host'])
+        with self._backend.lock(volume.id, deadline.left()):
+            self._preflight.refuse_if_gone(context, volume, _('migrate'))
+            if peer is None:
+                self._preflight.refuse_while_moving(context, volume,
+                                                    _('migrate'))
+                return False, None
+            self._home.migrate(context, volume, peer, deadline)
+        return True, {'host': volume.host}
 
     def retype(self, context: cinder_context.RequestContext,
                volume: objects.Volume, new_type: objects.VolumeType,

@@ -26,6 +26,13 @@ class MoveRefused(exception.VolumeDriverException):
     message = _("Volume %(volume)s can't be attached on %(host)s: %(reason)s.")
 
 
+class MigrationRefused(MoveRefused):
+    """The volume can't be migrated to a peer now; nothing was changed."""
+
+    message = _("Volume %(volume)s can't be migrated to %(host)s: "
+                "%(reason)s.")
+
+
 class MoveFailed(exception.VolumeDriverException):
     """A move failed before its switchover and was rolled back."""
 

@@ -105,7 +105,8 @@ class Home:
              deadline: Deadline) -> str:
         """Make a volume usable on a peer; return its handle's path there.
 
-        :param node: the connector's host
+        :param node: the connector's host; empty for a migration by Cinder's
+            API
         :param deadline: :class:`~dmclone_driver.move.deadline.Deadline`; past
             it the move is aborted
         :raises: MoveRefused, MoveFailed
@@ -175,6 +176,27 @@ class Home:
                 reason=(getattr(error, 'msg', None) or
                         str(error)).rstrip('.'))
         return path
+
+    def migrate(self, context: cinder_context.RequestContext,
+                volume: objects.Volume, peer: Peer,
+                deadline: Deadline) -> None:
+        """Make a peer the home of a volume without attachments.
+
+        :raises: MigrationRefused, MoveFailed
+        """
+        try:
+            if volume.volume_attachment:
+                raise preflight.refused(volume, peer, _('it is attached'))
+            self.move(context, volume, peer, '', deadline)
+        except exception.MoveRefused as error:
+            raise exception.MigrationRefused(
+                volume=volume.id, host=peer.host,
+                reason=error.kwargs['reason'])
+        if self._backend.holds(volume) and self.roll_back(
+                context, volume, 'it was attached meanwhile'):
+            raise exception.MigrationRefused(
+                volume=volume.id, host=peer.host,
+                reason=_('it was attached meanwhile'))
 
     def _prepare(self, context: cinder_context.RequestContext,
                  volume: objects.Volume, placeholder_id: str, peer: Peer,

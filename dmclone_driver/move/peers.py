@@ -72,6 +72,21 @@ class Peers:
                    self._addressed(services, address))
         if service is None:
             raise self._no_peer(connector, _('there is no such service'))
+        return self._peer(service, pool)
+
+    def on_host(self, context: cinder_context.RequestContext,
+                host: str) -> Peer | None:
+        """Return the :class:`Peer` of a host, None if it is no peer.
+
+        :param host: with a pool, as in a volume's host
+        """
+        backend_host = volume_utils.extract_host(host)
+        return next((self._peer(service, volume_utils.extract_host(
+            host, 'pool')) for service in self._services(context)
+            if service.host == backend_host), None)
+
+    @staticmethod
+    def _peer(service: objects.Service, pool: str | None) -> Peer:
         return Peer(backend_host=service.host,
                     host=volume_utils.append_host(service.host, pool),
                     service_uuid=service.uuid,

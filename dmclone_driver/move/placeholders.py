@@ -50,8 +50,14 @@ class Record:
     #: iSCSI name of the node that imports the source.
     initiator: str
     #: The importing host's name in its attachments: nova's, which need not
-    #: be the one in the placeholder's host.
+    #: be the one in the placeholder's host. Empty if the move is a migration
+    #: by Cinder's API, of a volume without attachments.
     node: str
+
+    @property
+    def migration(self) -> bool:
+        """Whether the move is a migration by Cinder's API."""
+        return not self.node
 
     @classmethod
     def parse(cls, text: str) -> Record:

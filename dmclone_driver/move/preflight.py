@@ -18,6 +18,7 @@ from dmclone_driver.move import attachments
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.deadline import Deadline
 from dmclone_driver.move.peer_requests import PeerRequests
+from dmclone_driver.move import peers
 from dmclone_driver.move.peers import Peer
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
@@ -224,6 +225,30 @@ class Preflight:
             raise exception.IsPlaceholder(
                 action=action, placeholder=volume.id, host=volume.host,
                 volume=found.volume)
+
+    def refuse_copy_in_vain(self, context: cinder_context.RequestContext,
+                            volume: objects.Volume) -> None:
+        """Refuse a migration in use between peers before data is copied.
+
+        The instance's node would copy all data, but it attaches the new
+        volume first, which moves that to the same node (swap_volume in
+        nova/virt/libvirt/driver.py).
+
+        :param volume: a new one, to which Cinder may copy another
+        :raises: MigrationRefused
+        """
+        if not placeholders.is_copy(volume):
+            return
+        original = records.get(context, volume.migration_status.removeprefix(
+            placeholders.COPY_STATUS))
+        if (original is not None and original.volume_attachment and
+                original.volume_type_id == volume.volume_type_id and
+                peers.backend_name(records.backend_of(original)) ==
+                peers.backend_name(self._backend.host)):
+            raise exception.MigrationRefused(
+                volume=original.id, host=volume.host,
+                reason=_('an instance uses it, and its volumes are on its '
+                         'own node; live-migrate the instance'))
 
     def refuse_if_gone(self, context: cinder_context.RequestContext,
                        volume: objects.Volume, action: str) -> None:

@@ -64,6 +64,9 @@ EXCHANGED = ('_name_id', 'host', 'cluster_name', 'availability_zone',
 #: The maximum length of a record, in characters.
 RECORD_LENGTH = models.Volume.replication_driver_data.type.length
 
+#: The migration statuses of a volume that Cinder migrates.
+MIGRATES = ('starting', 'migrating', 'completing')
+
 #: The migration status of a placeholder, before the volume's id. Cinder's API
 #: refuses to change a volume with a migration status that it does not know
 #: (AVAILABLE_MIGRATION_STATUS in cinder/volume/api.py). One that begins with
@@ -294,8 +297,10 @@ def begin(session: orm.Session, volume: objects.Volume, placeholder_id: str,
     :param volume: the user's volume, freshly read by its home
     :param placeholder_id: id of the new placeholder
     :param initiator: the peer's iSCSI name
-    :param node: the peer's name in connectors
-    :raises: MoveRefused if the volume is not as it was read
+    :param node: the peer's name in connectors; empty for a migration by
+        Cinder's API
+    :raises: MoveRefused if the volume is not as it was read, or Cinder
+        migrates it
     """
     row, = _lock(session, volume.id)
     if (row is None or row.replication_driver_data or
@@ -303,6 +308,13 @@ def begin(session: orm.Session, volume: objects.Volume, placeholder_id: str,
         raise exception.MoveRefused(
             volume=volume.id, host=peer.host,
             reason=_('another request has just changed it; try again'))
+    if node and row.migration_status in MIGRATES:
+        # The end of the migration saves the host that Cinder has chosen.
+        raise exception.MoveRefused(
+            volume=volume.id, host=peer.host,
+            reason=_('it is being migrated; wait for that to end (if it was '
+                     'interrupted, an administrator has to reset its '
+                     'migration status)'))
     earlier = map(placeholders.record_of, session.query(
         models.Volume).filter_by(deleted=False, host=peer.host))
     if any(old and (old.state, old.volume) == (State.ABORTED, row.id)
@@ -574,6 +586,7 @@ def switch_over(session: orm.Session, volume_id: str,
         setattr(volume, field, other)
         setattr(placeholder, field, mine)
     volume.replication_driver_data = None
+    _end_migration(volume, placeholder, 'success')
     _set_state(placeholder, State.SWITCHED)
     _log_after_commit(
         session, logging.INFO, 'Volume %(volume)s is switched over to '
@@ -598,6 +611,23 @@ def abort(session: orm.Session, volume_id: str,
     return True
 
 
+def _end_migration(volume: models.Volume, placeholder: models.Volume,
+                   status: str) -> None:
+    """Set what Cinder sets after a migration by the driver.
+
+    The process that Cinder runs it in may end before (migrate_volume in
+    cinder/volume/manager.py).
+    """
+    found = placeholders.record_of(placeholder)
+    # Callers know by now that the row is a placeholder.
+    assert found is not None
+    if not found.migration or volume.migration_status not in MIGRATES:
+        return
+    volume.migration_status = status
+    if volume.status in ('retyping', 'maintenance'):
+        volume.status = volume.previous_status
+
+
 def _set_state(placeholder: models.Volume, state: State) -> None:
     found = placeholders.record_of(placeholder)
     # Callers know by now that the row is a placeholder.
@@ -619,6 +649,8 @@ def _abort(session: orm.Session, volume: models.Volume | None,
         placeholder.provider_auth = volume.provider_auth
     volume.replication_driver_data = None
     volume.provider_location = volume.provider_auth = None
+    if placeholder is not None:
+        _end_migration(volume, placeholder, 'error')
     _log_after_commit(
         session, logging.INFO, 'Move %(id)s of volume %(volume)s is aborted.',
         {'id': placeholder_id, 'volume': volume.id})

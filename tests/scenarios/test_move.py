@@ -3,6 +3,7 @@
 
 from lab.common import leftovers
 from lab.common import user as user_module
+from lab import wait
 from tests.scenarios.lib import base
 
 _SIGNATURES = """
@@ -77,6 +78,31 @@ class MoveTest(base.E2ETest):
             self.assertEqual(expected, self.checksum(other, path))
             self.hydrated(volume_id, timeout=240)
             self.assertEqual(expected, self.checksum(other, path))
+
+    def test_migration_by_the_api(self):
+        """Cinder copies nothing; it may be migrated before it is complete."""
+        volume_id, home, checksum = self.filled_volume(mib=1024)
+        other = self.other(home)
+        with self.slow_network(other):
+            for node in other, home:
+                self.migrate(volume_id, node)
+                self.assertEqual(node, self.home(volume_id))
+                self.assertNotEqual([], self.placeholders(volume_id))
+        with self.attached(volume_id, other) as path:
+            self.assertEqual(checksum, self.checksum(other, path, 1024))
+            self.hydrated(volume_id)
+            self.migrate(volume_id, home, 'error')
+            self.assertEqual([], self.placeholders(volume_id))
+            self.assertEqual(checksum, self.checksum(other, path, 1024))
+        self.assertEqual([], leftovers.volumes(home))
+
+    def migrate(self, volume_id, node, result='success'):
+        self.user.as_admin('POST', '/volumes/%s/action' % volume_id, {
+            'os-migrate_volume': {'host': node.name + '@dmclone#dmclone'}})
+        wait.until(lambda: self.user.as_admin(
+            'GET', '/volumes/' + volume_id)['volume'][
+                'os-vol-mig-status-attr:migstat'] == result,
+            'the migration', 60)
 
     def test_others_see_nothing_of_a_move(self):
         """The placeholder, signatures and the source are hidden."""

@@ -348,7 +348,7 @@ class VolumesTestCase(DriverTestCase):
                          self.driver.update_migrated_volume(
                              self.context, self.row(), other, 'available'))
         self.assertEqual((False, None), self.driver.migrate_volume(
-            self.context, self.row(), {}))
+            self.context, self.row(), {'host': 'a@lvm#a'}))
 
 
 @ddt.ddt
@@ -364,7 +364,7 @@ class WhileMovingTestCase(DriverTestCase):
             self.context, self.row(), self.snapshot()),
         'unmanage': lambda self: self.driver.unmanage(self.row()),
         'migrate': lambda self: self.driver.migrate_volume(
-            self.context, self.row(), {}),
+            self.context, self.row(), {'host': 'a@lvm#a'}),
     }
 
     def assertRefused(self, action):

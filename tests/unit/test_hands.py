@@ -112,7 +112,7 @@ class HandsTestCase(base.CloudTestCase):
         driver.unmanage(row)
 
     def migrate(self, driver, row):
-        driver.migrate_volume(self.context, row, {})
+        driver.migrate_volume(self.context, row, {'host': 'a@lvm#a'})
 
     def retype(self, driver, row):
         driver.retype(self.context, row, None, {}, {'host': 'elsewhere'})
@@ -325,6 +325,9 @@ class HostTestCase(HandsTestCase):
                 'provider_id', 'replication_driver_data', 'project_id',
                 'user_id', 'provider_location', 'provider_auth')})
         new.create()
+        for record in row.volume_attachment:
+            # A volume in use is not copied to a peer.
+            record.destroy()
         for node in self.cloud.nodes.values():
             with self.cloud.on(node):
                 node.driver._update_volume_stats()

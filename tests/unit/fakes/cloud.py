@@ -306,6 +306,22 @@ class Cloud:
         record.save()
         return data['data']['device_path']
 
+    def migrate(self, volume, node, lock=False):
+        """Migrate a volume as Cinder does; return the driver's answer.
+
+        :param lock: whether the request locks the volume (lock_volume)
+        """
+        volume = self.row(volume.id)
+        if lock:
+            volume.previous_status, volume.status = (volume.status,
+                                                     'maintenance')
+        volume.migration_status = 'migrating'
+        volume.save()
+        home = self.by_host[volume.host.partition('#')[0]]
+        with self.on(home):
+            return home.driver.migrate_volume(self.context, volume,
+                                              {'host': node.pool})
+
     def set_attach_status(self, volume, node, status):
         """Set the status of a volume's only attachment on a node."""
         record, = (record for record in self.row(volume.id).volume_attachment

@@ -662,8 +662,11 @@ WAYS = ((False, False), (False, True), (True, False), (True, True))
 class CrashTestCase(RecoveryTestCase):
     """Killed services, and power cuts, at each step."""
 
-    def check(self, act, before, reboot, after):
-        """Kill at each step; returns {final host: steps}."""
+    def check(self, act, before, reboot, after, seen=lambda row: None):
+        """Kill at each step; returns {final host: steps}.
+
+        :param seen: called with the row of each volume at the end
+        """
         wrong, ends = {}, {}
         for step, volume, _error in self.each_step(act, before, after=after,
                                                    killed=True, power=reboot):
@@ -683,6 +686,7 @@ class CrashTestCase(RecoveryTestCase):
             if left:
                 wrong[step] = left
             ends.setdefault(self.cloud.row(volume.id).host, set()).add(step)
+            seen(self.cloud.row(volume.id))
         self.assertEqual({}, wrong)
         return ends
 
@@ -692,6 +696,23 @@ class CrashTestCase(RecoveryTestCase):
         ends = self.check(lambda volume: self.cloud.attach(volume, self.b),
                           None, reboot, after)
         self.assertEqual({self.a.pool, self.b.pool}, set(ends))
+
+    @ddt.data(*WAYS)
+    @ddt.unpack
+    def test_migration_by_the_api(self, reboot, after):
+        def seen(row):
+            statuses.add((row.host, row.status, row.migration_status))
+            # Cinder deletes no volume that migrates.
+            row.update({'status': 'available', 'migration_status': None})
+            row.save()
+        statuses = set()
+        self.check(lambda volume: self.cloud.migrate(volume, self.b, True),
+                   None, reboot, after, seen)
+        # No driver's migration survives the end of its process before the
+        # driver has recorded it.
+        statuses.discard((self.a.pool, 'maintenance', 'migrating'))
+        self.assertEqual({(self.a.pool, 'available', 'error'),
+                          (self.b.pool, 'available', 'success')}, statuses)
 
     @ddt.data(False, True)
     def test_start_of_a_new_home(self, after):
