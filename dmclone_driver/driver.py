@@ -465,7 +465,12 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 self._preflight.refuse_while_moving(context, volume,
                                                     _('migrate'))
                 return False, None
-            self._home.migrate(context, volume, peer, deadline)
+            self._preflight.refuse_by_tags(
+                volume, _('migrate'),
+                self._backend.logical_volume(_names(volume)))
+            # The row's host may have been altered: it is here already.
+            if peer.backend_host != self.host:
+                self._home.migrate(context, volume, peer, deadline)
         return True, {'host': volume.host}
 
     def retype(self, context: cinder_context.RequestContext,

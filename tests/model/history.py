@@ -287,6 +287,20 @@ class History:
                 paths.append(data['data']['device_path'])
         return paths[0] if paths else None
 
+    def migrate(self, node, fault=None):
+        """Migrate the volume by Cinder's API, as an administrator."""
+        home = self.home()
+        if home.down:
+            return
+        database = self.cloud.database
+        database.change(self.volume_id, migration_status='migrating')
+        with self.fault(fault), self.cloud.on(home):
+            home.driver.migrate_volume(
+                self.cloud.context, self.cloud.row(self.volume_id),
+                {'host': node.pool})
+        # Cinder does, or the administrator if Cinder's process has ended.
+        database.change(self.volume_id, migration_status=None)
+
     def drop(self, node):
         """Delete the record of an attachment, as Nova does after a failure."""
         self.cloud.database.attachments.pop(self.attached.pop(node).id)

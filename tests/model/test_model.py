@@ -62,6 +62,11 @@ class Rules(stateful.RuleBasedStateMachine):
         if self.node(number) not in self.history.attached:
             self.history.attach(self.node(number), fault)
 
+    @stateful.precondition(lambda self: not self.history.attached)
+    @stateful.rule(number=NODES, fault=FAULTS)
+    def migrate(self, number, fault):
+        self.history.migrate(self.node(number), fault)
+
     @stateful.precondition(lambda self: self.history.attached)
     @stateful.rule(first=strategies.booleans(), fault=FAULTS)
     def detach(self, first, fault):

@@ -3,6 +3,8 @@
 from dmclone_driver import exception
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.names import Names
 from tests.unit import base
 from tests.unit.fakes import storage
 
@@ -45,6 +47,19 @@ class MigrationTestCase(base.CloudTestCase):
                                    for row in self.cloud.placeholders()])
         self.cloud.watch(6)
         self.assertEqual([], self.cloud.leftovers())
+
+    def test_to_its_own_node(self):
+        self.assertEqual((True, {'host': self.a.pool}), self.migrate(self.a))
+        self.assertEqual([], self.cloud.placeholders())
+
+    def test_sealed_source(self):
+        """The database was restored: the volume has moved away before."""
+        with self.cloud.on(self.a):
+            logical_volumes.tag(
+                self.a.backend.logical_volume(Names(self.volume.id)),
+                logical_volumes.SEALED_TAG + 'x')
+        self.assertRaises(exception.MovedAway, self.migrate)
+        self.assertEqual([], self.cloud.placeholders())
 
     def test_another_backend(self):
         volume = self.row()
