@@ -206,7 +206,7 @@ class Connections:
                 connector.get('initiator') ==
                 self._backend.initiator.name()):
             return self._connect_at_home(volume)
-        self._preflight.refuse_while_moving(context, volume, _('copy'))
+        self._preflight.refuse_while_prepared(context, volume, _('copy'))
         return self._connect_remote(context, volume, connector)
 
     def _connect_remote(self, context: cinder_context.RequestContext,

@@ -23,6 +23,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_utils import importutils
 
+from dmclone_driver import backups
 from dmclone_driver import connections
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
@@ -462,8 +463,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         with self._backend.lock(volume.id, deadline.left()):
             self._preflight.refuse_if_gone(context, volume, _('migrate'))
             if peer is None:
-                self._preflight.refuse_while_moving(context, volume,
-                                                    _('migrate'))
+                self._preflight.refuse_while_prepared(context, volume,
+                                                      _('migrate'))
                 return False, None
             self._preflight.refuse_by_tags(
                 volume, _('migrate'),
@@ -529,6 +530,17 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         super().copy_volume_to_image(context, volume, image_service,
                                      image_meta)
 
+    def get_backup_device(self, context: cinder_context.RequestContext,
+                          backup: objects.Backup
+                          ) -> tuple[objects.Volume, bool]:
+        """Return the volume that a backup reads, a clone of one in use."""
+        try:
+            return super().get_backup_device(context, backup)
+        except Exception as error:
+            backups.fail(context, backup,
+                         getattr(error, 'msg', None) or str(error))
+            raise
+
     @contextlib.contextmanager
     def _staying(self, context: cinder_context.RequestContext,
                  volume: objects.Volume) -> collections.abc.Iterator[None]:
@@ -539,8 +551,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         with self._backend.lock(volume.id):
             self._preflight.refuse_if_gone(context, volume,
                                            _('copy an image to'))
-            self._preflight.refuse_while_moving(context, volume,
-                                                _('copy an image to'))
+            self._preflight.refuse_while_prepared(context, volume,
+                                                  _('copy an image to'))
             self._preflight.staying.add(volume.id)
         try:
             yield

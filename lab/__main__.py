@@ -18,8 +18,8 @@ from lab import settings
 from lab import setup
 from lab import status
 
-_NODE_SERVICES = ('cinder-volume', 'tgtd', 'iscsid', 'lio', 'libvirtd',
-                  'nova-compute')
+_NODE_SERVICES = ('cinder-volume', 'cinder-backup', 'tgtd', 'iscsid', 'lio',
+                  'libvirtd', 'nova-compute')
 
 
 def _setup(args):

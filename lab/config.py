@@ -159,7 +159,9 @@ def cinder_node(name, ip, choices):
     both = choices.driver == 'both'
     settings['DEFAULT'].update(
         host=name, my_ip=ip,
-        enabled_backends='dmclone,lvm' if both else 'dmclone')
+        enabled_backends='dmclone,lvm' if both else 'dmclone',
+        backup_driver='cinder.backup.drivers.posix.PosixBackupDriver',
+        backup_posix_path='/var/lib/cinder/backup')
     settings['dmclone'] = _backend('dmclone', 'cinder-volumes', ip, choices)
     settings['dmclone']['volume_driver'] = DRIVERS[
         'dmclone' if both else choices.driver]

@@ -149,8 +149,17 @@ class Node:
             "s.updated_at > FROM_UNIXTIME(%s)" % (
                 self.name, since.split()[0]))
 
+    def backup_ready(self):
+        """Return whether cinder-backup is ready."""
+        since = self._since_start('cinder-backup')
+        return bool(since) and self._found(
+            'cinder', "SELECT 1 FROM services WHERE NOT deleted AND "
+            "`binary` = 'cinder-backup' AND host = '%s' AND "
+            "updated_at > FROM_UNIXTIME(%s)" % (self.name, since.split()[0]))
+
     #: {service: method that returns whether it is ready}
-    READY = {'cinder-volume': driver_ready, 'nova-compute': compute_ready}
+    READY = {'cinder-volume': driver_ready, 'nova-compute': compute_ready,
+             'cinder-backup': backup_ready}
 
     def _since_start(self, name):
         """Return the log since a service's last start, from its time on."""

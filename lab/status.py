@@ -7,8 +7,8 @@ from lab import proc
 
 def _services(node):
     """Yield (text, whether it is a failure) per enabled service."""
-    for name in ('cinder-volume', 'tgtd', 'iscsid', 'libvirtd',
-                 'nova-compute'):
+    for name in ('cinder-volume', 'cinder-backup', 'tgtd', 'iscsid',
+                 'libvirtd', 'nova-compute'):
         if not node.enabled(name):
             continue
         if node.try_run('lab-service status ' + name)[0]:

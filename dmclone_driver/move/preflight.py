@@ -160,11 +160,34 @@ class Preflight:
                             volume: objects.Volume, action: str) -> None:
         """Refuse an operation on a volume whose move is not complete.
 
-        LVM's tags outrank the database, which may have been restored.
+        :param action: a translated verb
+        :raises: NotWhileMoving, PartlyDeleted, MovedAway, StillClone,
+            NotOnNode, DataLost
+        """
+        other = self._other_end(context, volume, action)
+        if other is not None:
+            raise self._not_while_moving(volume, action, other)
+
+    def refuse_while_prepared(self, context: cinder_context.RequestContext,
+                              volume: objects.Volume, action: str) -> None:
+        """Refuse an operation on a volume with a prepared move.
+
+        The volume may be hydrating: all its data can be read and written
+        through its handle.
 
         :param action: a translated verb
         :raises: NotWhileMoving, PartlyDeleted, MovedAway, StillClone,
-            NotOnNode
+            NotOnNode, DataLost
+        """
+        other = self._other_end(context, volume, action)
+        if other is not None and records.prepared_move(volume):
+            raise self._not_while_moving(volume, action, other)
+
+    def _other_end(self, context: cinder_context.RequestContext,
+                   volume: objects.Volume, action: str) -> Placeholder | None:
+        """Return the placeholder of a move that is not complete, or None.
+
+        LVM's tags outrank the database, which may have been restored.
         """
         other = records.placeholder(
             context, records.prepared_move(volume) or volume.name_id)
@@ -177,23 +200,28 @@ class Preflight:
         if other is not None and is_complete(volume, other, lv):
             # The database was restored to a state before the completion.
             self._requests.release(context, other)
-            return
+            return None
         if other is None or other.state == State.RELEASED:
             if lv.clone:
                 raise exception.StillClone(
                     action=action, volume=volume.id,
                     lv=lv.full_name)
             # The volume no longer needs its source.
-            return
+            return None
         if other.state == State.LOST:
             raise exception.DataLost(action=action, volume=volume.id,
                                      host=other.host)
+        return other
+
+    @staticmethod
+    def _not_while_moving(volume: objects.Volume, action: str,
+                          other: Placeholder) -> exception.NotWhileMoving:
         ends = [volume_utils.extract_host(row.host, 'host')
                 for row in (other, volume)]
         if records.prepared_move(volume):
             ends.reverse()
-        raise exception.NotWhileMoving(action=action, volume=volume.id,
-                                       source=ends[0], destination=ends[1])
+        return exception.NotWhileMoving(action=action, volume=volume.id,
+                                        source=ends[0], destination=ends[1])
 
     def refuse_by_tags(self, volume: objects.Volume, action: str,
                        lv: LogicalVolume | None) -> None:

@@ -7,7 +7,7 @@ from lab import wait
 
 MICROVERSION = '3.70'
 BUSY = ('creating', 'downloading', 'uploading', 'attaching', 'detaching',
-        'deleting', 'extending', 'reserved')
+        'deleting', 'extending', 'reserved', 'backing-up', 'restoring-backup')
 
 
 class ApiError(Exception):

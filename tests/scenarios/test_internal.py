@@ -3,6 +3,7 @@
 
 import hashlib
 
+from lab.common import leftovers
 from lab.common import user as user_module
 from lab import wait
 from tests.scenarios.lib import base
@@ -11,18 +12,22 @@ from tests.scenarios.lib.marks import slow
 IMAGE = bytes(range(256)) * 4096 * 8
 
 
-class InternalTest(base.E2ETest):
-    """Images, and the extension of a volume."""
+class ImageTest(base.E2ETest):
+    """A test with an image."""
 
-    def _image(self):
+    def image(self):
         image = self.user.cloud.image.create_image(
             'dmclone-test', disk_format='raw', container_format='bare',
             data=IMAGE, wait=True)
         self.addCleanup(self.user.cloud.image.delete_image, image.id)
         return image
 
+
+class InternalTest(ImageTest):
+    """Images, and the extension of a volume."""
+
     def test_image_to_volume_and_back(self):
-        volume = self.user.create_volume(imageRef=self._image().id)
+        volume = self.user.create_volume(imageRef=self.image().id)
         home = self.home(volume['id'])
         with self.attached(volume['id'], home) as path:
             self.assertEqual(hashlib.sha256(IMAGE).hexdigest(),
@@ -64,20 +69,56 @@ class InternalTest(base.E2ETest):
 
 
 @slow
-class CopyTest(base.E2ETest):
+class CopyTest(ImageTest):
     """Migrations by copy, and cloned volumes."""
+
+    def copy(self, volume_id, node):
+        """Have Cinder copy a volume to a node."""
+        admin = user_module.User(self.lab, 'admin')
+        admin.request('POST', '/volumes/%s/action' % volume_id, {
+            'os-migrate_volume': {'host': node.name + '@dmclone#dmclone',
+                                  'force_host_copy': True}})
+        wait.until(lambda: admin.volume(volume_id)[
+            'os-vol-mig-status-attr:migstat'] == 'success',
+            'the migration', 300)
+        self.assertEqual(node, self.home(volume_id))
+
+    def test_migration_by_copy_while_it_hydrates(self):
+        """The copy reads through the handle; then the clone is deleted."""
+        volume_id, home, _ = self.filled_volume()
+        other = self.other(home)
+        with self.attached(volume_id, home) as path:
+            expected = self.checksum_with(home, path, 3, 'later')
+        with self.slow_network(other, mbit=100):
+            with self.attached(volume_id, other) as path:
+                self.write(other, path, 3, 'later')
+            self.assertNotEqual([], self.placeholders(volume_id))
+            self.copy(volume_id, home)
+        with self.attached(volume_id, home) as path:
+            self.assertEqual(expected, self.checksum(home, path))
+        self.assertEqual([], leftovers.volumes(other))
+
+    def test_image_to_a_volume_that_hydrates(self):
+        volume_id, home, _ = self.filled_volume()
+        other = self.other(home)
+        image = self.image()
+        with self.slow_network(other):
+            with self.attached(volume_id, other):
+                pass
+            self.user.request('POST', '/volumes/%s/action' % volume_id, {
+                'os-reimage': {'image_id': image.id}})
+            self.user.settled(volume_id, 'available')
+            self.assertNotEqual([], self.placeholders(volume_id))
+        self.hydrated(volume_id)
+        with self.attached(volume_id, home) as path:
+            self.assertEqual(hashlib.sha256(IMAGE).hexdigest(),
+                             self.checksum(home, path, len(IMAGE) >> 20))
+            self.hydrated(volume_id)
 
     def test_migration_by_copy(self):
         volume_id, home, checksum = self.filled_volume()
         other = self.other(home)
-        admin = user_module.User(self.lab, 'admin')
-        admin.request('POST', '/volumes/%s/action' % volume_id, {
-            'os-migrate_volume': {'host': other.name + '@dmclone#dmclone',
-                                  'force_host_copy': True}})
-        wait.until(lambda: admin.volume(volume_id)[
-            'os-vol-mig-status-attr:migstat'] == 'success',
-            'the migration', 180)
-        self.assertEqual(other, self.home(volume_id))
+        self.copy(volume_id, other)
         with self.attached(volume_id, other) as path:
             self.assertEqual(checksum, self.checksum(other, path))
         with self.attached(volume_id, home) as path:
