@@ -297,8 +297,8 @@ class Kernel(kernel.Kernel):
             bitmap.cut_power()
 
     def _switch(self, device, segments):
-        # Such as from a clone to a linear table.
-        device.switched, device.flushed = bool(device.table), False
+        device.switched = bool(device.clone)
+        device.flushed = False
         # Requests to a suspended device go to its next table.
         device.parked = device.clone.writes if device.clone else []
         super()._switch(device, segments)
