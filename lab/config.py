@@ -161,7 +161,9 @@ def cinder_node(name, ip, choices):
         host=name, my_ip=ip,
         enabled_backends='dmclone,lvm' if both else 'dmclone',
         backup_driver='cinder.backup.drivers.posix.PosixBackupDriver',
-        backup_posix_path='/var/lib/cinder/backup')
+        backup_posix_path='/var/lib/cinder/backup',
+        # It is read at once, into memory.
+        backup_file_size=str(32 << 20))
     settings['dmclone'] = _backend('dmclone', 'cinder-volumes', ip, choices)
     settings['dmclone']['volume_driver'] = DRIVERS[
         'dmclone' if both else choices.driver]

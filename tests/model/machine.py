@@ -102,7 +102,8 @@ class Kernel(kernel.Kernel):
     def writable(self, path):
         """Return whether a write to a handle would be acknowledged."""
         device = self.get(path)
-        if device is None or device.sealed or device.read_only:
+        if device is None or device.sealed or device.read_only or (
+                not device.table):
             return False
         return not (device.clone and self.get(
             device.table[0].paths()[1]).suspended)

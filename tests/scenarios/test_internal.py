@@ -96,7 +96,8 @@ class CopyTest(ImageTest):
             self.copy(volume_id, home)
         with self.attached(volume_id, home) as path:
             self.assertEqual(expected, self.checksum(home, path))
-        self.assertEqual([], leftovers.volumes(other))
+        wait.until(lambda: not leftovers.volumes(other),
+                   'the original to be deleted', 120)
 
     def test_image_to_a_volume_that_hydrates(self):
         volume_id, home, _ = self.filled_volume()

@@ -86,23 +86,29 @@ class MoveTest(base.E2ETest):
         with self.slow_network(other):
             for node in other, home:
                 self.migrate(volume_id, node)
-                self.assertEqual(node, self.home(volume_id))
+                self.has_migrated(volume_id, node)
                 self.assertNotEqual([], self.placeholders(volume_id))
         with self.attached(volume_id, other) as path:
             self.assertEqual(checksum, self.checksum(other, path, 1024))
             self.hydrated(volume_id)
-            self.migrate(volume_id, home, 'error')
+            self.migrate(volume_id, home)
+            wait.until(lambda: self.migration_status(volume_id) == 'error',
+                       'the refusal', 60)
             self.assertEqual([], self.placeholders(volume_id))
             self.assertEqual(checksum, self.checksum(other, path, 1024))
         self.assertEqual([], leftovers.volumes(home))
 
-    def migrate(self, volume_id, node, result='success'):
+    def migrate(self, volume_id, node):
         self.user.as_admin('POST', '/volumes/%s/action' % volume_id, {
             'os-migrate_volume': {'host': node.name + '@dmclone#dmclone'}})
-        wait.until(lambda: self.user.as_admin(
-            'GET', '/volumes/' + volume_id)['volume'][
-                'os-vol-mig-status-attr:migstat'] == result,
-            'the migration', 60)
+
+    def has_migrated(self, volume_id, node):
+        wait.until(lambda: self.home(volume_id) is node, 'the migration', 60)
+        self.assertEqual('success', self.migration_status(volume_id))
+
+    def migration_status(self, volume_id):
+        return self.user.as_admin('GET', '/volumes/' + volume_id)['volume'][
+            'os-vol-mig-status-attr:migstat']
 
     def test_others_see_nothing_of_a_move(self):
         """The placeholder, signatures and the source are hidden."""
