@@ -48,6 +48,7 @@ from dmclone_driver.move import teardown
 from dmclone_driver.move import watcher
 from dmclone_driver.node import checks
 from dmclone_driver.node import deletion
+from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import initiator
@@ -425,12 +426,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             or has a handle
         """
         name = existing_ref.get('source-name', '')
-        names = names_module.of_logical_volume(name)
         # An operator's text need not be a name that LVM can look for.
-        lv = next((lv for lv in logical_volumes.find_all(self.vg.vg_name)
-                   if lv.name == name), None)
-        if lv is not None and (lv.clone or lv.sealed or lv.deleted or
-                               (names and LocalVolume(names).exists())):
+        if name in self._own_logical_volumes():
             raise cinder_exception.ManageExistingInvalidReference(
                 existing_ref=existing_ref,
                 reason=_('this driver uses logical volume %s; dmclone-'
@@ -440,6 +437,37 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             self._ensure_handle(_names(volume))
             return self._model_update(volume)
         return None
+
+    def _own_logical_volumes(self) -> set[str]:
+        """Return the names of those that have a handle, or are of a move."""
+        handles = {parsed[0].volume for parsed in map(
+            names_module.parse, dmsetup.devices())
+            if parsed and parsed[1] == HANDLE}
+        return {lv.name for lv in logical_volumes.find_all(self.vg.vg_name)
+                if lv.needed or lv.name in handles}
+
+    def get_manageable_volumes(
+            self, cinder_volumes: list[objects.Volume], marker: Any,
+            limit: int | None, offset: int | None, sort_keys: list[str],
+            sort_dirs: list[str]) -> list[dict[str, Any]]:
+        """Return the logical volumes that can be managed, and the others.
+
+        Cinder's LVM driver recognises a volume by its id. The logical volume
+        of one that has moved has another.
+
+        :returns: e.g. ``[{'reference': {'source-name': 'volume-1'}, 'size':
+            1, 'cinder_id': None, 'safe_to_manage': True, 'reason_not_safe':
+            None, 'extra_info': None}]``
+        """
+        entries = super().get_manageable_volumes(
+            cinder_volumes, marker, limit, offset, sort_keys, sort_dirs)
+        own = self._own_logical_volumes()
+        for entry in entries:
+            if not entry['cinder_id'] and (
+                    entry['reference']['source-name'] in own):
+                entry.update(safe_to_manage=False,
+                             reason_not_safe=_('this driver uses it'))
+        return entries
 
     @_in_one_place(_('unmanage'))
     def unmanage(self, volume: objects.Volume) -> None:

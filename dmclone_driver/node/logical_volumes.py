@@ -68,6 +68,15 @@ class LogicalVolume:
         return any(tag.startswith('dmclone.') for tag in self.tags)
 
     @property
+    def needed(self) -> bool:
+        """Whether a move, or what is left of one, still needs it.
+
+        It may be metadata, too.
+        """
+        return any(tag.startswith('dmclone.') and
+                   not tag.startswith(OPENED_TAG) for tag in self.tags)
+
+    @property
     def clone(self) -> bool:
         """Whether part of its data may be elsewhere."""
         return self.tagged(METADATA_TAG) is not None

@@ -197,6 +197,16 @@ class History(history.History):
         elif self.is_elsewhere():
             self.attach_in_vain(node, fault)
 
+    def migrate(self, node, fault=None):
+        if self.newest is None:
+            super().migrate(node, fault)
+        elif self.is_elsewhere():
+            before = self.cloud.row(self.volume_id).name_id
+            super().migrate(node, fault)
+            if self.cloud.row(self.volume_id).name_id != before:
+                raise history.Violation('%s is migrated, but is not the home'
+                                        % before)
+
     def attach_in_vain(self, node, fault):
         record = self.cloud.database.attach(self.cloud.new_id(),
                                             self.volume_id)

@@ -105,8 +105,9 @@ class Kernel(kernel.Kernel):
         if device is None or device.sealed or device.read_only or (
                 not device.table):
             return False
-        return not (device.clone and self.get(
-            device.table[0].paths()[1]).suspended)
+        gate = device.clone and self.get(device.table[0].paths()[1])
+        # The gate of an aborted move has a table of errors.
+        return not gate or gate.kinds == 'linear' and not gate.suspended
 
     def sick(self):
         """Return whether the metadata of a clone has failed."""

