@@ -12,16 +12,16 @@ class BackupTest(base.HydratingTest):
 
     def setUp(self):
         super().setUp()
-        # On the node that the volume leaves: it reads by iSCSI.
+        # Always the same node, since Cinder's scheduler remembers services
+        # that were stopped. The volume leaves it, so it reads by iSCSI.
+        self.node = self.lab.node('node1')
+        self.peer = self.other(self.node)
+        if self.home(self.volume_id) is not self.node:
+            with self.attached(self.volume_id, self.node):
+                self.hydrated(self.volume_id)
         self.node.start_service('cinder-backup')
-        self.addCleanup(self.stop_service)
+        self.addCleanup(self.node.stop, 'cinder-backup')
         self.node.wait_ready()
-
-    def stop_service(self):
-        self.node.stop('cinder-backup')
-        # It counts as up for half a minute.
-        self.lab.sql("UPDATE services SET deleted = 1 WHERE "
-                     "`binary` = 'cinder-backup'")
 
     def backup(self, result, **options):
         """Back the volume up; return the backup once it has a result."""
