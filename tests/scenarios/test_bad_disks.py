@@ -113,8 +113,8 @@ class BadDisksTest(base.E2ETest):
                 self.write(self.node, self.path, 40, 'two')
             wait.until(lambda: self.user.messages(self.volume_id),
                        'a message', 60)
-            self.node.run('grep "its device has failed" '
-                          '/var/log/lab/cinder-volume.log')
+            self.node.run('grep "metadata device of volume %s .* has failed" '
+                          '/var/log/lab/cinder-volume.log' % self.volume_id)
             yield self.clone_status(self.node, self.path)
         self.node.cut_power()
         self.node.start()
