@@ -148,6 +148,19 @@ def find_anywhere(name: str) -> LogicalVolume | None:
     return parse(rows[0]) if rows else None
 
 
+def create(group: str, name: str, size: Bytes) -> None:
+    """Create a logical volume, whatever its blocks had before.
+
+    If there is a signature, such as a filesystem's, LVM asks whether to wipe
+    it. With Cinder's LVM class, which does not answer, the creation fails.
+
+    :param size: is rounded up to whole extents
+    :raises: LVMError
+    """
+    lvm.run('lvcreate', '--yes', '--name', name, '--size', '%db' % size,
+            group)
+
+
 def tag(lv: LogicalVolume, *tags: str) -> None:
     """Add tags to a logical volume."""
     lvm.run('lvchange', *(part for text in tags

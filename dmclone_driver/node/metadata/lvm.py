@@ -37,11 +37,10 @@ class LogicalVolumeMetadata(base.MetadataStore):
         self.group_name = (configuration.dmclone_metadata_volume_group or
                            configuration.volume_group)
         self._executor = executor
-        self._group: lvm.LVM = None
 
     def check(self) -> None:
         try:
-            self._group = self._open_group()
+            self._open_group()
         except (cinder_exception.VolumeGroupNotFound,
                 processutils.ProcessExecutionError):
             self.refuse('dmclone_metadata_volume_group',
@@ -69,8 +68,8 @@ class LogicalVolumeMetadata(base.MetadataStore):
         if not found:
             needed = sizing.metadata_size(sizing.regions(size, region))
             self._refuse_without_room(names, needed)
-            self._group.create_volume(names.metadata,
-                                      '%dm' % -(-needed // units.Mi))
+            logical_volumes.create(self.group_name, names.metadata,
+                                   Bytes(-(-needed // units.Mi) * units.Mi))
             found = logical_volumes.LogicalVolume(
                 self.group_name, names.metadata, needed, active=True)
         block.zero_start(found.path, SUPERBLOCK)

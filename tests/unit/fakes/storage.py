@@ -25,6 +25,8 @@ class Lvm:
         self.tags = {}
         #: {path: dict of size, active, tags, origin}
         self.volumes = {}
+        #: Groups whose free blocks have signatures, about which LVM asks.
+        self.signatures = set()
         #: Formatted metadata, {path: {'hydrated': regions}}.
         self.bitmaps = {}
         self.kernel = None
@@ -133,6 +135,13 @@ class Lvm:
     def _vgremove(self, arguments):
         del self.groups[arguments[-1]]
 
+    def _lvcreate(self, arguments):
+        *options, group = arguments
+        given = dict(zip(options[1::2], options[2::2]))
+        if options[0] != '--yes':
+            raise kernel.error('Aborted wiping of LVM2_member.', code=5)
+        self.add(group, given['--name'], int(given['--size'][:-1]))
+
     def _lvchange(self, arguments):
         path = '/dev/' + arguments.pop()
         volume = self.volumes[path]
@@ -178,6 +187,8 @@ class Group:
     def create_volume(self, name, size_str, lv_type='default',
                       mirror_count=0):
         size = int(size_str[:-1]) * UNITS[size_str[-1]]
+        if self.vg_name in self._lvm.signatures:
+            raise kernel.error('Aborted wiping of LVM2_member.', code=5)
         self._step('create ' + name, self._lvm.add, self.vg_name, name, size)
 
     def create_lv_snapshot(self, name, source_lv_name, lv_type='default'):

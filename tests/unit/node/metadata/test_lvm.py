@@ -46,6 +46,12 @@ class LvmTestCase(base.MachineTestCase):
         self.assertEqual({'hydrated': 0}, self.lvm.bitmap(self.path()))
         self.assertEqual(3 * 2 ** 20, self.lvm.volumes[self.path()]['size'])
 
+    def test_create_on_blocks_with_a_signature(self):
+        """LVM is told to wipe it, instead of asking."""
+        self.lvm.signatures.add('volumes')
+        self.create()
+        self.assertEqual((self.path(), 128), self.store.find(self.names))
+
     def test_size_grows_with_the_regions(self):
         self.lv = self.logical_volume(90 * storage.GIB)[1]
         self.create(region=8)
