@@ -565,8 +565,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         try:
             return super().get_backup_device(context, backup)
         except Exception as error:
-            backups.fail(context, backup,
-                         getattr(error, 'msg', None) or str(error))
+            backups.fail(context, backup, str(error))
             raise
 
     @contextlib.contextmanager

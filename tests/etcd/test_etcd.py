@@ -255,8 +255,7 @@ class LiveMigrationTest(base.TwoAttachmentsTest, EtcdTest):
                 self.user.detach(self.first['id'])
             # Cinder's API gives no reasons for a failed detachment.
             self.assertIn('Nothing was done to volume ' + self.volume_id,
-                          (self.new.machine.logs / 'cinder-volume.log'
-                           ).read_text(errors='replace'))
+                          self.new.log('cinder-volume'))
             time.sleep(etcd.LEASE + 5)
         finally:
             self.lab.control.start('etcd')
