@@ -90,7 +90,7 @@ class Arrival:
 
         :returns: the state of the move afterwards
         """
-        status = dmsetup.clone(names.of(names_module.HANDLE))
+        status = dmsetup.clone(names.of(names_module.CLONE))
         if status is None or not status.written:
             # There was no write: do_hydration in the kernel
             # (drivers/md/dm-clone-target.c) briefly raises the number of

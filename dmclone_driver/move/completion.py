@@ -43,7 +43,7 @@ class Completion:
         """Turn a complete clone into a linear handle; release its source."""
         volume_id = self._volume_id(context, names)
         with self._backend.lock(volume_id):
-            status = dmsetup.clones().get(names.of(names_module.HANDLE))
+            status = dmsetup.clones().get(names.of(names_module.CLONE))
             if status is None or not status.complete:
                 return
             lv = self._backend.logical_volume(names)

@@ -31,8 +31,8 @@ from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.metadata import sizing
 from dmclone_driver.node import names as names_module
+from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import GATE
-from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.privsep import block
@@ -239,7 +239,7 @@ class Destination:
                 # With a closed gate: open() decides who may write, and tags
                 # the logical volume first.
                 self.rebuild(names, passive=True)
-                clone = names.of(HANDLE) in dmsetup.clones()
+                clone = LocalVolume(names).is_clone()
                 if clone and sysfs.is_suspended(names.of(GATE)):
                     owner = records.owner_row(context, placeholder_id)
                     lv = self._backend.logical_volume(names)
@@ -331,9 +331,9 @@ class Destination:
         """
         local = LocalVolume(names)
         if local.exists():
-            if names.of(HANDLE) in dmsetup.clones():
+            if local.is_clone():
                 # A crash may have prevented the driver from doing so.
-                block.forbid_discard(names.path())
+                local.forbid_discards()
             return
         lv = self._backend.logical_volume(names)
         if lv is None:
@@ -423,7 +423,7 @@ class Destination:
         local = LocalVolume(names)
         volume_id = placeholder.volume_id
         with self._backend.lock(volume_id):
-            if names.of(HANDLE) in dmsetup.clones():
+            if local.is_clone():
                 self._backend.initiator.cut(placeholder.provider_location)
                 local.fail_without_source()
                 local.stop_hydration()
@@ -441,7 +441,7 @@ class Destination:
         lv = self._backend.logical_volume(names)
         if lv is None:
             return None
-        status = dmsetup.clones().get(names.of(HANDLE))
+        status = dmsetup.clone(names.of(CLONE))
         return {'complete': lv.complete,
                 'completing': not lv.clone or bool(status and
                                                    status.complete),

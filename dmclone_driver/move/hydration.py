@@ -78,7 +78,7 @@ class Hydration:
 
     def _start_hydration(self, context: cinder_context.RequestContext,
                          names: Names, placeholder: Placeholder) -> None:
-        status = dmsetup.clone(names.of(names_module.HANDLE))
+        status = dmsetup.clone(names.of(names_module.CLONE))
         if status is None or status.hydration:
             # A request has started it since the watcher's check.
             return

@@ -25,6 +25,7 @@ from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node import names as names_module
+from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
@@ -187,10 +188,10 @@ class Leftovers:
         kept = sealed
         if local.is_open():
             kept = _('the handle is open')
-        elif names.of(HANDLE) in dmsetup.clones():
+        elif names.of(CLONE) in dmsetup.clones():
             kept = _('only a clone tells which blocks were written here')
         present = dmsetup.devices()
-        found = [role for role in (EXPORT, HANDLE, GATE, SOURCE)
+        found = [role for role in (EXPORT, HANDLE, CLONE, GATE, SOURCE)
                  if names.of(role) in present]
         if remove and not kept:
             local.remove(*found)

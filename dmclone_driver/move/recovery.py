@@ -36,9 +36,9 @@ from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
+from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
-from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 
 LOG = logging.getLogger(__name__)
@@ -210,7 +210,7 @@ class Recovery:
             self._set_error(context, row)
             raise
         self._clear_error(context, row)
-        clone = dmsetup.clones().get(names.of(HANDLE))
+        clone = dmsetup.clones().get(names.of(CLONE))
         if clone is None:
             # Interrupted between the linear handle and the tag for it.
             logical_volumes.retag(lv, logical_volumes.METADATA_TAG,

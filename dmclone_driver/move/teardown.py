@@ -15,10 +15,10 @@ from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move import records
 from dmclone_driver.node import deletion
-from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import initiator
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
@@ -95,7 +95,7 @@ class Teardown:
             # Tagged first: it will look complete, but has stale blocks.
             logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                                   logical_volumes.DELETED_TAG)
-        if names.of(HANDLE) in dmsetup.clones():
+        if local.is_clone():
             # Its gate lies on it.
             assert lv is not None
             if not local.stop_hydration():
@@ -167,7 +167,7 @@ class Teardown:
         self.refuse_opened(names, placeholder)
         # The gate stays closed until no device is above it. An unwritten clone
         # has no metadata to commit, so its removal does not wait at the gate.
-        self.remove_devices(names, placeholder, HANDLE, GATE, SOURCE)
+        self.remove_devices(names, placeholder, HANDLE, CLONE, GATE, SOURCE)
         lv = self._backend.logical_volume(names)
         if lv is not None:
             self._backend.group.delete(lv.name)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The devices of a volume on its node: handle, gate, source, export.
+"""The devices of a volume on its node: handle, clone, gate, source, export.
 
 ::
 
                      idle                 hydrating
     users          [handle]               [handle]
-                      |  linear              |  clone
+                      |  linear              |  linear
+                      |                   [clone]
                       |               +------+---------+
                       |               |      |         |
                       |            [gate] [source]  metadata LV
@@ -31,6 +32,7 @@ from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node import names as names_module
+from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
@@ -65,24 +67,26 @@ class Tuning:
 
 
 def resume_left() -> None:
-    """Resume handles left suspended by a killed swap.
+    """Resume handles and clones left suspended by a killed swap.
 
     The resume also activates a table that the swap has loaded. It was
     loaded after the check of the device, so it is safe to use.
     """
+    left: dict[Names, list[str]] = {}
     for device in sysfs.suspended():
         parsed = names_module.parse(device)
-        if not parsed or parsed[1] != HANDLE:
-            continue
+        if parsed and parsed[1] in (HANDLE, CLONE):
+            left.setdefault(parsed[0], []).append(device)
+    for names, suspended in left.items():
         try:
-            if dmsetup.resume_left(device):
+            if dmsetup.resume_left(names.of(HANDLE), *suspended):
                 LOG.warning('Device %(device)s of %(names)s was suspended, '
                             'and has been resumed.',
-                            {'device': parsed[0].path(), 'names': parsed[0]})
+                            {'device': names.path(), 'names': names})
         except Exception:
             LOG.exception('Device %(device)s of %(names)s is suspended, and '
                           'cannot be resumed.',
-                          {'device': parsed[0].path(), 'names': parsed[0]})
+                          {'device': names.path(), 'names': names})
 
 
 def _source_table(length: Sectors, disk: str | None) -> list[table.Segment]:
@@ -138,9 +142,23 @@ class LocalVolume:
 
     def _swap_to_linear(self, lv: LogicalVolume,
                         expected: tuple[str, ...]) -> str | None:
-        return dmsetup.swap(
-            self.names.of(HANDLE),
-            table.Linear(table.sectors(lv.size), lv.path), expected=expected)
+        """Put the handle on its logical volume, and remove the clone.
+
+        After a crash in between the handle is linear, and there is a clone
+        that nothing uses. Then this is repeated.
+        """
+        clone = self.names.of(CLONE) if self.is_clone() else None
+        found = dmsetup.swap(
+            self.names.of(HANDLE), table.Linear(table.sectors(lv.size),
+                                                lv.path),
+            expected=expected, clone=clone)
+        if clone and found is None:
+            dmsetup.remove(clone)
+        return found
+
+    def is_clone(self) -> bool:
+        """Return whether part of a volume's data may be elsewhere."""
+        return self._is_live(CLONE)
 
     def build_clone(self, lv: LogicalVolume, metadata: str, region: Sectors,
                     tuning: Tuning, disk: str | None = None,
@@ -163,22 +181,32 @@ class LocalVolume:
         elif passive and not present[self.names.of(GATE)].suspended:
             dmsetup.suspend(self.names.of(GATE))
         if not disk and self.names.of(SOURCE) in present and (
-                self.names.of(HANDLE) not in present):
+                self.names.of(CLONE) not in present):
             # A crash may have prevented the suspend after its creation.
             dmsetup.suspend(self.names.of(SOURCE), flush=False)
         if self.names.of(SOURCE) not in present:
             dmsetup.create(self.names.of(SOURCE), self.names.uuid(SOURCE),
                            *_source_table(length, disk), suspended=not disk,
                            read_only=True)
-        if self.names.of(HANDLE) not in present:
+        if self.names.of(CLONE) not in present:
             dmsetup.create(
-                self.names.of(HANDLE), self.names.uuid(HANDLE), table.Clone(
+                self.names.of(CLONE), self.names.uuid(CLONE), table.Clone(
                     length, metadata, self.names.path(GATE),
                     self.names.path(SOURCE), region,
                     *tuning.in_regions(region)))
-        # A discard would mark regions as hydrated without a write that the
-        # gate could hold back, and expose old data of the logical volume.
-        block.forbid_discard(self.names.path())
+        self.forbid_discards()
+        if self.names.of(HANDLE) not in present:
+            dmsetup.create(
+                self.names.of(HANDLE), self.names.uuid(HANDLE),
+                table.Linear(length, self.names.path(CLONE)))
+
+    def forbid_discards(self) -> None:
+        """Have a clone refuse discards.
+
+        A discard would mark regions as hydrated without a write that the gate
+        could hold back, and expose old data of the logical volume.
+        """
+        block.forbid_discard(self.names.path(CLONE))
 
     def is_connected(self) -> bool:
         """Return whether a clone's source shim points to an imported disk.
@@ -230,21 +258,21 @@ class LocalVolume:
 
     def start_hydration(self) -> None:
         """Start hydration; only when writes to the source are impossible."""
-        dmsetup.message(self.names.of(HANDLE), 'enable_hydration')
+        dmsetup.message(self.names.of(CLONE), 'enable_hydration')
 
     def copy_one_by_one(self) -> None:
         """Copy each region separately.
 
         A batch of adjacent regions fails as a whole if one cannot be read.
         """
-        dmsetup.message(self.names.of(HANDLE), 'hydration_batch_size 1')
+        dmsetup.message(self.names.of(CLONE), 'hydration_batch_size 1')
 
     def copy_in_batches(self, size: int) -> None:
         """Undo :func:`copy_one_by_one`.
 
         :param size: of a batch, in regions
         """
-        dmsetup.message(self.names.of(HANDLE),
+        dmsetup.message(self.names.of(CLONE),
                         'hydration_batch_size %d' % size)
 
     def stop_hydration(self) -> bool:
@@ -252,7 +280,7 @@ class LocalVolume:
 
         :returns: whether all copies have ended
         """
-        dmsetup.message(self.names.of(HANDLE), 'disable_hydration')
+        dmsetup.message(self.names.of(CLONE), 'disable_hydration')
         for _attempt in range(STOP_ATTEMPTS):
             if not self._copying():
                 return True
@@ -261,7 +289,7 @@ class LocalVolume:
 
     def _copying(self) -> bool:
         """Return whether copies of a clone are under way."""
-        status = dmsetup.clone(self.names.of(HANDLE))
+        status = dmsetup.clone(self.names.of(CLONE))
         # Without the volume's lock it may just have become linear.
         return status is not None and bool(status.hydrating)
 
@@ -321,9 +349,9 @@ class LocalVolume:
             # volume's home is another node.
             return False
         block.set_read_only(self.names.path(), True)
-        status = dmsetup.clone(self.names.of(HANDLE))
+        status = dmsetup.clone(self.names.of(CLONE))
         device = dmsetup.device(self.names.of(HANDLE))
-        # clone() has found it, and the caller holds the volume's lock.
+        # It was there, and the caller holds the volume's lock.
         assert device is not None
         if (status is not None and status.healthy and not status.written and
                 not device.open_count):
@@ -345,7 +373,7 @@ class LocalVolume:
         if not self.exists():
             return False
         for _attempt in range(2):
-            status = dmsetup.clone(self.names.of(HANDLE))
+            status = dmsetup.clone(self.names.of(CLONE))
             if status is None or not status.written:
                 return False
         return True
@@ -358,14 +386,14 @@ class LocalVolume:
         """
         if not self.exists():
             return True
-        status = dmsetup.clone(self.names.of(HANDLE))
+        status = dmsetup.clone(self.names.of(CLONE))
         if status is None or status.hydrated or status.hydration:
             return False
         return status.healthy or sysfs.is_suspended(self.names.of(GATE))
 
     def is_sick(self) -> bool:
         """Return whether a volume is a clone whose metadata has failed."""
-        status = dmsetup.clones().get(self.names.of(HANDLE))
+        status = dmsetup.clones().get(self.names.of(CLONE))
         return status is not None and not status.healthy
 
     def is_open(self) -> bool:

@@ -11,12 +11,13 @@ import dataclasses
 import re
 
 UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
-_DEVICE = re.compile('dmclone-(?P<name_id>%s)(?:-(?P<role>gate|source|export'
-                     '))?' % UUID)
+_DEVICE = re.compile('dmclone-(?P<name_id>%s)(?:-(?P<role>clone|gate|source'
+                     '|export))?' % UUID)
 
 _VOLUME = re.compile('(?:volume|dmclone-metadata)-(?P<name_id>%s)' % UUID)
 
-HANDLE, GATE, SOURCE, EXPORT = 'handle', 'gate', 'source', 'export'
+HANDLE, CLONE, GATE, SOURCE, EXPORT = (
+    'handle', 'clone', 'gate', 'source', 'export')
 
 # The volume of each logical volume, for log lines only: {name id: volume id}.
 # The names of the kernel's devices have only the name id.

@@ -36,25 +36,31 @@ def swap(request: dict[str, Any]) -> str | None:
             # The swap may have been killed. If this resume fails, the
             # watcher resumes the device.
             with contextlib.suppress(processutils.ProcessExecutionError):
-                _resume(request['name'])
+                _resume(request['name'], *_devices(request))
         raise
     return json.loads(answer)
 
 
-def _resume(name: str, wait: bool = True) -> None:
+def _devices(request: dict[str, Any]) -> list[str]:
+    return [request['name'], *filter(None, [request['clone']])]
+
+
+def _resume(name: str, *suspended: str, wait: bool = True) -> None:
     with process.alone(name, wait=wait):
-        command.dmsetup((['resume', name], None))
+        for device in suspended:
+            command.dmsetup((['resume', device], None))
 
 
 @privsep.dmclone_context.entrypoint
-def resume_left(name: str) -> bool:
-    """Resume a device, unless a running swap will do so.
+def resume_left(name: str, suspended: list[str]) -> bool:
+    """Resume what a swap has suspended, unless a running one will do so.
 
+    :param name: the device whose table is swapped
     :returns: whether it was resumed
     :raises: ProcessExecutionError
     """
     try:
-        _resume(name, wait=False)
+        _resume(name, *suspended, wait=False)
     except BlockingIOError:
         return False
     return True

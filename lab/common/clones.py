@@ -21,6 +21,7 @@ from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.metadata import lvm as lvm_metadata
+from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
@@ -104,7 +105,7 @@ class Clones:
         self.metadata.create(names, size, region)
         self.addCleanup(self.metadata.remove, names)
         self.build(names, lv, source, passive)
-        self.addCleanup(LocalVolume(names).remove, EXPORT, HANDLE, GATE,
+        self.addCleanup(LocalVolume(names).remove, EXPORT, HANDLE, CLONE, GATE,
                         SOURCE)
         return names, lv
 

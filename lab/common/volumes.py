@@ -146,5 +146,6 @@ class Volumes:
             subprocess.run(['tc', 'qdisc', 'del', *device], check=True)
 
     def clone_status(self, node, path):
-        """Return a handle's status line on a node."""
-        return node.run('dmsetup status --noflush ' + path).strip()
+        """Return the status line of a handle, or of the clone below it."""
+        return node.run('dmsetup status --noflush {0}-clone 2>/dev/null || '
+                        'dmsetup status --noflush {0}'.format(path)).strip()

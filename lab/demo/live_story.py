@@ -105,7 +105,7 @@ class LiveStory(story.Story):
         self.say('Its volume is a dm-clone on %s: writes go to the disk '
                  'there, blocks that are not copied yet are read from %s.'
                  % (self.away.name, self.home.name))
-        self.show(self.away, 'dmsetup status --noflush ' + self.path)
+        self.show(self.away, 'dmsetup status --noflush %s-clone' % self.path)
 
     def hydrate(self):
         self.screen.title('4. Hydration while the guest runs')

@@ -318,8 +318,9 @@ class Story:
 
     def clone(self):
         """Return the status of the clone, None when it is linear."""
-        text = self.away.run('dmsetup status --noflush ' + self.path)
-        if text.split()[2] != 'clone':
+        text = self.away.run('dmsetup status --noflush %s-clone 2>/dev/null '
+                             '|| true' % self.path)
+        if not text:
             return None
         status = status_module.clone(text)
         if not status.healthy:

@@ -8,6 +8,7 @@ from oslo_concurrency import processutils
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import SOURCE
@@ -34,7 +35,7 @@ class BadDiskTest(base.FunctionalTest):
         self.source, self.disk, self.data = self.exported_source()
 
     def status(self):
-        return dmsetup.clone(self.names.of(HANDLE))
+        return dmsetup.clone(self.names.of(CLONE))
 
     def hydrate(self):
         """Hydrate the clone; returns its status."""
@@ -142,11 +143,12 @@ class MetadataTest(BadDiskTest):
         self.below, _ = self.metadata.create(self.names, self.lv.size, REGION)
         self.addCleanup(self.metadata.remove, self.names)
         self.bitmap = self.raw(LINEAR % (sectors, self.below))
-        self.addCleanup(LocalVolume(self.names).remove, HANDLE, GATE, SOURCE)
+        self.addCleanup(LocalVolume(self.names).remove, HANDLE, CLONE, GATE,
+                        SOURCE)
         self.build_again()
 
     def build_again(self):
-        LocalVolume(self.names).remove(HANDLE, GATE, SOURCE)
+        LocalVolume(self.names).remove(HANDLE, CLONE, GATE, SOURCE)
         LocalVolume(self.names).build_clone(self.lv, self.bitmap, REGION,
                                             clones.TUNING, disk=self.disk)
 
@@ -204,7 +206,7 @@ class MetadataTest(BadDiskTest):
         """Create a clone with the smallest metadata device possible."""
         self.make_clone()
         for blocks in range(4, 64):
-            LocalVolume(self.names).remove(HANDLE, GATE, SOURCE)
+            LocalVolume(self.names).remove(HANDLE, CLONE, GATE, SOURCE)
             block.zero_start(self.below, 4096)
             clones.swap(self.bitmap, LINEAR % (8 * blocks, self.below))
             try:

@@ -10,6 +10,7 @@ from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
@@ -29,7 +30,7 @@ class GateTest(base.FunctionalTest):
         source, path, data = self.exported_source()
         names, lv = self.clone(path)
         self.assertEqual(data, clones.read(names.path(), 0, len(data)))
-        self.assertFalse(dmsetup.clone(names.of(HANDLE)).written)
+        self.assertFalse(dmsetup.clone(names.of(CLONE)).written)
 
     def test_write_waits_at_the_gate_and_goes_on_after_it(self):
         source, path, data = self.exported_source()
@@ -38,7 +39,7 @@ class GateTest(base.FunctionalTest):
             devices.dmsetup.suspend(names.of(GATE))
             writer = clones.Background(names.path(), offset, content)
             self.assertTrue(writer.waits())
-            self.assertTrue(dmsetup.clone(names.of(HANDLE)).written)
+            self.assertTrue(dmsetup.clone(names.of(CLONE)).written)
             LocalVolume(names).open_gate()
             self.assertFalse(writer.waits(10))
             self.assertEqual(content, clones.read(names.path(), offset,
@@ -50,7 +51,7 @@ class GateTest(base.FunctionalTest):
         names, lv = self.clone(path)
         with self.assertRaises(subprocess.CalledProcessError):
             clones.run('blkdiscard', '-l', str(clones.MIB), names.path())
-        self.assertFalse(dmsetup.clone(names.of(HANDLE)).written)
+        self.assertFalse(dmsetup.clone(names.of(CLONE)).written)
 
     def test_source_writes_are_seen_until_the_switchover(self):
         source, path, data = self.exported_source()
@@ -106,7 +107,7 @@ class HydrationTest(base.FunctionalTest):
     def _hydrated(self, names):
         LocalVolume(names).start_hydration()
         deadline = time.monotonic() + 60
-        while not dmsetup.clone(names.of(HANDLE)).complete:
+        while not dmsetup.clone(names.of(CLONE)).complete:
             self.assertLess(time.monotonic(), deadline, 'hydration')
             events.wait(1)
 
@@ -129,7 +130,7 @@ class HydrationTest(base.FunctionalTest):
         LocalVolume(names).open_gate()
         clones.write(names.path(), 0, WRITTEN)
         self.assertFalse(LocalVolume(names).make_linear(lv))
-        self.assertEqual(1, dmsetup.clone(names.of(HANDLE)).hydrated)
+        self.assertEqual(1, dmsetup.clone(names.of(CLONE)).hydrated)
         self.assertEqual(WRITTEN + data[4096:],
                          clones.read(names.path(), 0, len(data)))
 
@@ -138,10 +139,10 @@ class HydrationTest(base.FunctionalTest):
         names, lv = self.clone(path)
         LocalVolume(names).open_gate()
         clones.write(names.path(), 0, WRITTEN)
-        LocalVolume(names).remove(HANDLE, GATE, SOURCE)
+        LocalVolume(names).remove(HANDLE, CLONE, GATE, SOURCE)
         self.metadata.create(names, lv.size, 128)
         self.build(names, lv, path, passive=False)
-        self.assertEqual(1, dmsetup.clone(names.of(HANDLE)).hydrated)
+        self.assertEqual(1, dmsetup.clone(names.of(CLONE)).hydrated)
         self.assertEqual(WRITTEN + data[4096:],
                          clones.read(names.path(), 0, len(data)))
 
@@ -150,7 +151,7 @@ class HydrationTest(base.FunctionalTest):
         names, lv = self.clone(path)
         LocalVolume(names).open_gate()
         clones.write(names.path(), 0, WRITTEN * 16)
-        LocalVolume(names).remove(HANDLE, GATE, SOURCE)
+        LocalVolume(names).remove(HANDLE, CLONE, GATE, SOURCE)
         self.build(names, lv, None, passive=False)
         self.assertEqual(WRITTEN, clones.read(names.path(), 0, 4096))
         writer = clones.Background(names.path(), clones.MIB, WRITTEN)

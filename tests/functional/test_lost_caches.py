@@ -15,6 +15,7 @@ from dmclone_driver.node.devicemapper import swap
 from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
@@ -101,7 +102,8 @@ class LostCachesTest(base.FunctionalTest):
         """Write as a guest, while its volume hydrates and afterwards."""
         lv = logical_volumes.LogicalVolume(
             'mapper', data.rpartition('/')[2], SIZE, active=True)
-        self.addCleanup(LocalVolume(self.names).remove, HANDLE, GATE, SOURCE)
+        self.addCleanup(LocalVolume(self.names).remove, HANDLE, CLONE, GATE,
+                        SOURCE)
         LocalVolume(self.names).build_clone(lv, bitmap, REGION, SLOW,
                                             disk=self.disk)
         over = threading.Event()
@@ -113,7 +115,7 @@ class LostCachesTest(base.FunctionalTest):
             LocalVolume(self.names).start_hydration()
             self.write(chance, WRITES // 2)
             clones.wait_until(lambda: dmsetup.clone(
-                self.names.of(HANDLE)).complete, 'complete clone')
+                self.names.of(CLONE)).complete, 'complete clone')
             self.become_linear(disks, lv, chance)
             # As Completion.finish does before it releases the source.
             LocalVolume(self.names).make_durable()
@@ -122,7 +124,7 @@ class LostCachesTest(base.FunctionalTest):
         finally:
             over.set()
             cuts.join()
-        LocalVolume(self.names).remove(HANDLE, GATE, SOURCE)
+        LocalVolume(self.names).remove(HANDLE, CLONE, GATE, SOURCE)
 
     def become_linear(self, disks, lv, chance):
         """Make the clone linear, with a mark after each step."""
@@ -189,7 +191,8 @@ class LostCachesTest(base.FunctionalTest):
     def chosen(self):
         """Return the marks to check; a check takes a second."""
         self.assertGreater(len(self.moments), 5)
-        self.assertEqual(3, len(self.switch))
+        # Two are suspended, one is loaded, two are resumed.
+        self.assertEqual(5, len(self.switch))
         every = -(-len(self.moments) // LOOKS)
         return {*list(reversed(self.moments))[::every], *self.switch,
                 self.complete}
@@ -216,7 +219,7 @@ class LostCachesTest(base.FunctionalTest):
                                                disk=self.disk)
                 found = clones.read(names.path(), 0, SIZE)
             finally:
-                LocalVolume(names).remove(HANDLE, GATE, SOURCE)
+                LocalVolume(names).remove(HANDLE, CLONE, GATE, SOURCE)
             self.expect(mark, found, acknowledged, begun)
 
     def expect(self, mark, found, acknowledged, begun):

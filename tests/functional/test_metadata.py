@@ -16,6 +16,7 @@ from dmclone_driver.node.metadata import device
 from dmclone_driver.node.metadata import sizing
 from dmclone_driver.node.metadata import tmpfs
 from dmclone_driver.node.metadata import zram
+from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
@@ -46,7 +47,7 @@ class KindTest(base.FunctionalTest):
         clones.write(names.path(), 0, b'x' * 4096)
         self.metadata.check()
         self.assertEqual(found, self.metadata.find(names))
-        LocalVolume(names).remove(HANDLE, GATE, SOURCE)
+        LocalVolume(names).remove(HANDLE, CLONE, GATE, SOURCE)
         self.build(names, lv, path, passive=False)
         self.assertEqual(b'x' * 4096 + data[4096:],
                          clones.read(names.path(), 0, len(data)))

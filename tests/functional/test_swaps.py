@@ -18,6 +18,7 @@ from dmclone_driver.node.devicemapper import swap
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.privsep import block
 from lab.common import clones
@@ -188,11 +189,14 @@ class KilledTest(base.FunctionalTest):
         self.names, lv = self.clone(path, passive=False)
         LocalVolume(self.names).start_hydration()
         clones.wait_until(lambda: dmsetup.clone(
-            self.names.of(HANDLE)).complete, 'complete clone')
+            self.names.of(CLONE)).complete, 'complete clone')
         self.begin('make_linear', 'after suspend')
         self.kill(signal.SIGKILL, self.caller, self.daemon)
         self.go_on()
-        self.assertIsNone(dmsetup.clone(self.names.of(HANDLE)))
+        # The caller would have removed it.
+        self.assertTrue(LocalVolume(self.names).is_clone())
+        self.assertTrue(LocalVolume(self.names).make_linear(lv))
+        self.assertFalse(LocalVolume(self.names).is_clone())
         self.assertEqual(WRITTEN + data[4096:], clones.read(
             self.names.path(), 0, len(data)))
 

@@ -11,6 +11,7 @@ from dmclone_driver.move import messages
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import SOURCE
 from dmclone_driver.privsep import block
@@ -43,7 +44,7 @@ class StalledTest(base.FunctionalTest):
             None, None, messages.Troubles())
 
     def status(self):
-        return dmsetup.clone(self.names.of(HANDLE))
+        return dmsetup.clone(self.names.of(CLONE))
 
     def look(self):
         """Run a check ten seconds later; returns the hydrated regions."""

@@ -188,7 +188,7 @@ class Cloud(fake_cloud.Cloud):
         found = []
         for node in self.nodes.values():
             for name, device in node.kernel.devices.items():
-                if not (device.clone and device.clone.hydration):
+                if not (device.own and device.own.hydration):
                     continue
                 names, role = names_module.parse(name)
                 source = self.row(names.name_id)
@@ -206,7 +206,7 @@ class Cloud(fake_cloud.Cloud):
         found = []
         for node in self.nodes.values():
             for name, device in node.kernel.devices.items():
-                if not device.clone:
+                if not device.own:
                     continue
                 names, _role = names_module.parse(name)
                 gate = node.kernel.get(names.of(names_module.GATE))

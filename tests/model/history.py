@@ -333,7 +333,7 @@ class History:
 
     def hydrate(self, node, region):
         for name in node.clones():
-            if node.kernel.devices[name].clone.hydration:
+            if node.kernel.devices[name].own.hydration:
                 with contextlib.suppress(machine.Wait, OSError):
                     node.kernel.copy(name, region)
         self.check()

@@ -62,9 +62,9 @@ class Write:
 class Clone(kernel.Clone):
     """A clone that counts its pending writes."""
 
-    def __init__(self, bitmap, length, region):
+    def __init__(self, *args):
         self.writes = []
-        super().__init__(bitmap, length, region)
+        super().__init__(*args)
 
     @property
     def waiting(self):
@@ -105,13 +105,13 @@ class Kernel(kernel.Kernel):
         if device is None or device.sealed or device.read_only or (
                 not device.table):
             return False
-        gate = device.clone and self.get(device.table[0].paths()[1])
+        gate = device.clone and self.get(device.clone.paths[1])
         # The gate of an aborted move has a table of errors.
         return not gate or gate.kinds == 'linear' and not gate.suspended
 
     def sick(self):
         """Return whether the metadata of a clone has failed."""
-        return any(device.clone and device.clone.mode != 'rw'
+        return any(device.own and device.own.mode != 'rw'
                    for device in self.devices.values())
 
     # Content
@@ -145,13 +145,13 @@ class Kernel(kernel.Kernel):
             return self.disk(path).now[block]
         if device.suspended:
             raise Wait
-        if device.clone:
-            if device.clone.mode == 'Fail':
+        if device.own:
+            if device.own.mode == 'Fail':
                 raise _io_error('clone failed')
-            metadata, gate, source = device.table[0].paths()
+            metadata, gate, source = device.own.paths
             return self.read(gate if block // BLOCKS in
-                             device.clone.bitmap.now else source, block)
-        if 'linear' not in device.kinds:
+                             device.own.bitmap.now else source, block)
+        if device.kinds == 'error':
             raise _io_error('error target')
         return self.read(self.bottom(device), block)
 
@@ -163,7 +163,7 @@ class Kernel(kernel.Kernel):
                 device.read_only):
             write.failed = True
             return write
-        (device.clone.writes if device.clone else device.parked).append(write)
+        device.parked.append(write)
         self._let_go()
         return write
 
@@ -185,24 +185,29 @@ class Kernel(kernel.Kernel):
             if device.suspended or not device.table:
                 continue
             for write in device.parked:
-                self._put(write.path, {write.block: write.value})
-                write.done = True
+                if device.clone:
+                    device.clone.writes.append(write)
+                else:
+                    self._put(write.path, {write.block: write.value})
+                    write.done = True
             device.parked.clear()
-            for write in list(device.clone.writes if device.clone else ()):
+        for device in self.devices.values():
+            if device.suspended or not device.own:
+                continue
+            for write in list(device.own.writes):
                 try:
-                    self._apply(device, write)
+                    self._apply(device.own, write)
                 except Wait:
                     pass
                 except OSError:
                     write.failed = True
-                    device.clone.writes.remove(write)
+                    device.own.writes.remove(write)
 
-    def _apply(self, device, write):
+    def _apply(self, clone, write):
         """Do a write on a clone, with the copy that it needs."""
-        clone = device.clone
         if clone.mode != 'rw':
             raise _io_error('metadata')
-        metadata, gate, source = device.table[0].paths()
+        metadata, gate, source = clone.paths
         region = write.block // BLOCKS
         blocks = {write.block: write.value}
         if region not in clone.bitmap.now:
@@ -224,27 +229,27 @@ class Kernel(kernel.Kernel):
 
     def copy(self, name, region):
         """Hydrate one region of a clone."""
-        device = self.devices[name]
-        metadata, gate, source = device.table[0].paths()
-        if region in device.clone.bitmap.now or device.clone.mode != 'rw':
+        clone = self.devices[name].own
+        metadata, gate, source = clone.paths
+        if region in clone.bitmap.now or clone.mode != 'rw':
             return
         self._put(gate, self._region(source, region))
-        device.clone.bitmap.add(region)
+        clone.bitmap.add(region)
 
-    def commit(self, device):
+    def commit(self, clone):
         """Commit a clone's changes: the data, then the metadata."""
-        bitmap = device.clone.bitmap
-        if bitmap.now == bitmap.safe and device.clone.mode == 'rw':
-            self._flush(device.table[0].paths()[1])
-        elif self.metadata_fails or device.clone.mode != 'rw':
+        bitmap, gate = clone.bitmap, clone.paths[1]
+        if bitmap.now == bitmap.safe and clone.mode == 'rw':
+            self._flush(gate)
+        elif self.metadata_fails or clone.mode != 'rw':
             # dm-clone reads the metadata from its disk again
             # (__abort_transaction in drivers/md/dm-clone-target.c).
-            device.clone.mode = 'ro'
+            clone.mode = 'ro'
             bitmap.cut_power()
             self.forgotten()
             raise _io_error('commit')
         else:
-            self._flush(device.table[0].paths()[1])
+            self._flush(gate)
             bitmap.flush()
 
     def flush(self, path):
@@ -256,7 +261,7 @@ class Kernel(kernel.Kernel):
         if device.suspended:
             raise Wait
         if device.clone:
-            self.commit(device)
+            self.commit(device.clone)
         else:
             self._flush(path)
 
@@ -284,13 +289,13 @@ class Kernel(kernel.Kernel):
 
     def fail_waiting(self):
         for device in self.devices.values():
-            if device.clone:
-                device.clone.waiting = 0
+            if device.own:
+                device.own.waiting = 0
 
     def reboot(self):
         for device in self.devices.values():
-            if device.clone:
-                device.clone.waiting = 0
+            if device.own:
+                device.own.waiting = 0
         super().reboot()
         for volume in self.lvm.volumes.values():
             if 'disk' in volume:
@@ -302,13 +307,12 @@ class Kernel(kernel.Kernel):
         device.switched = bool(device.clone)
         device.flushed = False
         # Requests to a suspended device go to its next table.
-        device.parked = device.clone.writes if device.clone else []
+        device.parked = getattr(device, 'parked', [])
         super()._switch(device, segments)
-        if device.clone:
-            batch = device.clone.batch
-            device.clone = Clone(device.clone.bitmap, segments[0].length,
-                                 device.clone.region)
-            device.clone.batch = batch
+        if device.own:
+            batch = device.own.batch
+            device.own = Clone(device.own.bitmap, segments[0])
+            device.own.batch = batch
 
     def _load(self, arguments, table):
         device = self._named(arguments[0])
@@ -319,14 +323,14 @@ class Kernel(kernel.Kernel):
 
     def _drain(self, name, device):
         super()._drain(name, device)
-        if device.clone:
+        if device.own:
             # silently, as in the kernel
             with contextlib.suppress(OSError, Wait):
-                self.commit(device)
+                self.commit(device.own)
 
     @staticmethod
     def _status_of(device):
-        clone = device.clone
+        clone = device.own
         if clone and len(clone.bitmap.now) == REGIONS:
             clone.bitmap['hydrated'] = clone.total
         return kernel.Kernel._status_of(device)

@@ -24,11 +24,11 @@ from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.metadata import lvm
+from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
-from dmclone_driver.privsep import command
 from tests.model import database
 from tests.model import history
 from tests.model import test_model
@@ -40,21 +40,12 @@ _rebuild = destination.Destination.rebuild
 _find = lvm.LogicalVolumeMetadata.find
 
 
-def _load_before_suspend(volume, lv):
-    handle = volume.names.of(HANDLE)
-    if not dmsetup.clone(handle).complete:
-        return False
-    linear = table.text(table.Linear(table.sectors(lv.size), lv.path))
-    command.dmsetup((['load', handle], linear), (['suspend', handle], None),
-                    (['resume', handle], None))
-    return True
-
-
 def _linear_after_a_failed_commit(volume, lv):
     handle = volume.names.of(HANDLE)
     dmsetup.suspend(handle)
     dmsetup.load_and_resume(
         handle, table.Linear(table.sectors(lv.size), lv.path))
+    dmsetup.remove(volume.names.of(CLONE))
     return True
 
 
@@ -138,9 +129,6 @@ def _end_with_any_attachment(self, context, volume, connector):
 #: {fault: (replaced functions, replacement, pattern of the violation)}; if
 #: several functions guard against a fault, all are replaced.
 FAULTS = {
-    'load before suspend':
-        ('node.devices.LocalVolume.make_linear', _load_before_suspend,
-         'loaded over a live clone'),
     'linear table after a suspend whose commit failed':
         ('node.devices.LocalVolume.make_linear', _linear_after_a_failed_commit,
          'its metadata is not safe'),

@@ -90,12 +90,16 @@ def clones() -> dict[str, status.CloneStatus]:
 
 
 def clone(name: str) -> status.CloneStatus | None:
-    """Return the :class:`status.CloneStatus` of a device, None if linear.
+    """Return the :class:`status.CloneStatus` of a device, None if it is gone.
 
-    :raises: ProcessExecutionError if there is no such device
+    :raises: ValueError if it is not a clone
     """
-    out = _run('status', '--noflush', name).strip()
-    return status.clone(out) if out.split()[2:3] == ['clone'] else None
+    try:
+        return status.clone(_run('status', '--noflush', name).strip())
+    except processutils.ProcessExecutionError as error:
+        if _is_gone(error):
+            return None
+        raise
 
 
 def target_versions() -> set[str]:
@@ -153,13 +157,16 @@ def resume(name: str) -> None:
 
 
 def swap(name: str, *segments: table.Segment,
-         expected: tuple[str, ...] | None = None, read_only: bool = False,
-         flush: bool = True, hold: bool = False) -> str | None:
+         expected: tuple[str, ...] | None = None, clone: str | None = None,
+         read_only: bool = False, flush: bool = True,
+         hold: bool = False) -> str | None:
     """Replace the table of a device in use: suspend, check, load, resume.
 
     The swap is finished even if this process is killed meanwhile.
 
     :param expected: states allowed once it is suspended, see :mod:`swap`
+    :param clone: the clone below it, which is suspended, too, and checked in
+        its place
     :param hold: leave it suspended if the table cannot be loaded
     :returns: None, or its status if it is not as expected: then nothing was
         changed
@@ -167,16 +174,17 @@ def swap(name: str, *segments: table.Segment,
     """
     return swaps.swap({
         'name': name, 'table': table.text(*segments), 'expected': expected,
+        'clone': clone,
         'load': _mode(read_only), 'suspend': _suspend_options(flush),
         'hold': hold})
 
 
-def resume_left(name: str) -> bool:
-    """Resume a device whose swap was killed.
+def resume_left(name: str, *suspended: str) -> bool:
+    """Resume devices that the killed swap of a device has left suspended.
 
     :returns: False if another swap of it is running
     """
-    return swaps.resume_left(name)
+    return swaps.resume_left(name, list(suspended))
 
 
 def hold(name: str) -> None:

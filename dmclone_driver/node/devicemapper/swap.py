@@ -49,7 +49,7 @@ def perform(run: collections.abc.Callable[..., str], name: str, table: str,
             expected: collections.abc.Sequence[str] | None,
             load: collections.abc.Sequence[str] = (),
             suspend: collections.abc.Sequence[str] = (),
-            hold: bool = False) -> str | None:
+            hold: bool = False, clone: str | None = None) -> str | None:
     """Suspend a device, check it, load a table, and resume it.
 
     The device is checked before the suspend, too, so that requests to an
@@ -60,13 +60,15 @@ def perform(run: collections.abc.Callable[..., str], name: str, table: str,
     :param load: options of ``dmsetup load``
     :param suspend: options of ``dmsetup suspend``
     :param hold: leave it suspended unless it has the new table
+    :param clone: the clone below it, which is suspended after it, so that its
+        metadata is committed, and checked in its place
     :returns: None, or its status if it is not as expected: nothing is
         changed then
     """
     def unexpected() -> str | None:
         if expected is None:
             return None
-        found = run(['status', '--noflush', name])
+        found = run(['status', '--noflush', clone or name])
         return None if state(found) in expected else found
 
     found = unexpected()
@@ -75,6 +77,8 @@ def perform(run: collections.abc.Callable[..., str], name: str, table: str,
     loaded = False
     try:
         run(['suspend', *suspend, name])
+        if clone:
+            run(['suspend', clone])
         # The status cannot change while it is suspended. A metadata commit
         # that failed during the suspend is visible only here.
         found = unexpected()
@@ -82,8 +86,12 @@ def perform(run: collections.abc.Callable[..., str], name: str, table: str,
             run(['load', name, *load], table)
             loaded = True
     finally:
-        if loaded or not hold:
-            run(['resume', name])
+        try:
+            if loaded or not hold:
+                run(['resume', name])
+        finally:
+            if clone:
+                run(['resume', clone])
     return found
 
 

@@ -504,13 +504,13 @@ class Node:
     def hydrate(self):
         """Complete all hydrations that are on."""
         for name, device in self.kernel.devices.items():
-            if device.clone and device.clone.hydration:
+            if device.own and device.own.hydration:
                 self.kernel.hydrate(name)
 
     def clones(self):
         """Return the names of the clones."""
         return [name for name, device in self.kernel.devices.items()
-                if device.clone]
+                if device.own]
 
 
 Cloud.NODE = Node

@@ -27,10 +27,12 @@ def error(text, code=1):
 class Clone:
     """The state of a live clone; the hydrated regions are in its metadata."""
 
-    def __init__(self, bitmap, length, region):
+    def __init__(self, bitmap, segment):
         self.bitmap = bitmap
-        self.region = region
-        self.total = -(-length // region)
+        #: Of its metadata, its gate and its source.
+        self.paths = segment.paths()
+        self.region = int(segment.words[3])
+        self.total = -(-segment.length // self.region)
         self.waiting = 0
         self.hydration = False
         self.batch = 1
@@ -52,7 +54,8 @@ class Segment:
 class Device:
     """A device of the mapper."""
 
-    def __init__(self, uuid, read_only):
+    def __init__(self, kernel, uuid, read_only):
+        self._kernel = kernel
         self.uuid = uuid
         self.read_only = read_only
         self.table = []
@@ -63,7 +66,16 @@ class Device:
         self.opened = 0
         #: The number of requests that its users have made.
         self.requests = 0
-        self.clone = None
+        #: The clone that it is itself.
+        self.own = None
+
+    @property
+    def clone(self):
+        """Return the clone that it is or, if linear, lies on."""
+        if self.own or not self.table:
+            return self.own
+        below = self._kernel.get((self.table[0].paths() or [''])[0])
+        return below and below.clone
 
     def below(self):
         """Return the paths of the devices that its tables keep open."""
@@ -76,8 +88,9 @@ class Device:
 
     @property
     def kinds(self):
-        """Return the kinds of its live table's segments as text."""
-        return ' '.join(segment.kind for segment in self.table)
+        """Return its segments' kinds as text; also "clone" for its handle."""
+        return 'clone' if self.clone else ' '.join(
+            segment.kind for segment in self.table)
 
 
 class SwapProcess:
@@ -155,15 +168,18 @@ class Kernel:
             found = swap.perform(process.run, **request)
         except processutils.ProcessExecutionError:
             if not request['hold']:
-                self.dmsetup(['resume', request['name']])
+                self.resume_left(request['name'], [
+                    name for name in (request['name'], request['clone'])
+                    if name])
             raise
         if process.killed:
             raise process.killed
         return found
 
-    def resume_left(self, name):
+    def resume_left(self, name, suspended):
         """Replace privsep.swaps.resume_left; no swap is running."""
-        self.dmsetup(['resume', name])
+        for device in suspended:
+            self.dmsetup(['resume', device])
         return True
 
     def sysfs(self, name):
@@ -260,7 +276,7 @@ class Kernel:
     def roles(self, names):
         """Return {role: kinds of its table} of a volume's devices."""
         found = {}
-        for role in ('handle', 'gate', 'source', 'export'):
+        for role in ('handle', 'clone', 'gate', 'source', 'export'):
             device = self.devices.get(names.of(role))
             if device:
                 found[role] = device.kinds
@@ -278,34 +294,33 @@ class Kernel:
         device = self.get(path)
         if device.sealed or device.read_only:
             raise OSError(errno.EPERM, 'read-only')
-        if not device.clone:
+        clone = device.clone
+        if not clone:
             return True
-        if device.clone.mode != 'rw':
+        if clone.mode != 'rw':
             raise OSError(errno.EIO, 'metadata')
-        gate, source = (self.get(part)
-                        for part in device.table[0].paths()[1:])
-        device.clone.waiting += 1
+        gate, source = map(self.get, clone.paths[1:])
+        clone.waiting += 1
         self._let_go()
-        if device.clone.mode != 'rw':
+        if clone.mode != 'rw':
             raise OSError(errno.EIO, 'gate')
         return not (gate.suspended or source.suspended)
 
     def hydrate(self, path):
         """Complete a clone's hydration."""
-        device = self.get(path)
-        gate, source = (self.get(part)
-                        for part in device.table[0].paths()[1:])
-        if not device.clone.hydration:
+        clone = self.get(path).clone
+        gate, source = map(self.get, clone.paths[1:])
+        if not clone.hydration:
             raise AssertionError('hydration of %s is off' % path)
         if gate.suspended or source.suspended or source.kinds != 'linear':
             raise AssertionError('hydration of %s cannot run' % path)
-        device.clone.bitmap['hydrated'] = device.clone.total
+        clone.bitmap['hydrated'] = clone.total
 
     def fail_waiting(self):
         """Fail the requests that wait for a source."""
         for device in self.devices.values():
-            if device.clone:
-                device.clone.waiting = 0
+            if device.own:
+                device.own.waiting = 0
 
     def reboot(self):
         """Remove all devices; logical volumes remain."""
@@ -344,12 +359,12 @@ class Kernel:
         if arguments[1:] == ['--target', 'clone']:
             return ''.join('%s: %s' % (name, self._status_of(device))
                            for name, device in sorted(self.devices.items())
-                           if device.clone) or 'No devices found\n'
+                           if device.own) or 'No devices found\n'
         return self._status_of(self._named(arguments[1]))
 
     @staticmethod
     def _status_of(device):
-        clone, segment = device.clone, device.table[0]
+        clone, segment = device.own, device.table[0]
         if not clone:
             return ''.join('%d %d %s \n' % (part.start, part.length,
                                             part.kind)
@@ -386,7 +401,8 @@ class Kernel:
         name, option, uuid, *mode = arguments
         if name in self.devices or option != '--uuid':
             raise error('Device or resource busy')
-        device = self.devices[name] = Device(uuid, mode == ['--readonly'])
+        device = self.devices[name] = Device(
+            self, uuid, mode == ['--readonly'])
         try:
             self.steps.run('%s: table of %s' % (self.node, name),
                            error('injected'), self._use, device, table)
@@ -405,14 +421,13 @@ class Kernel:
         device.loaded = self._parse(table, device)
 
     def _switch(self, device, segments):
-        device.table, device.loaded, device.clone = segments, None, None
+        device.table, device.loaded, device.own = segments, None, None
         device.discards = True
         if segments[0].kind == 'clone':
             bitmap = self.lvm.bitmap(segments[0].words[0])
             bitmap['used'] = True
-            device.clone = Clone(bitmap, segments[0].length,
-                                 int(segments[0].words[3]))
-            device.clone.batch = int(segments[0].words[-1])
+            device.own = Clone(bitmap, segments[0])
+            device.own.batch = int(segments[0].words[-1])
 
     def _suspend(self, arguments, table):
         device = self._named(arguments[-1])
@@ -422,14 +437,15 @@ class Kernel:
 
     def _drain(self, name, device):
         """Wait for the requests of a clone, and commit its metadata."""
-        if not device.clone:
+        clone = device.clone
+        if not clone:
             return
-        metadata, gate, source = device.table[0].paths()
+        gate, source = map(self.get, clone.paths[1:])
         # Without a change there is no commit and no flush.
-        if self.get(gate).suspended and (
-                device.clone.waiting or device.clone.bitmap['hydrated']):
+        if gate and gate.suspended and (clone.waiting or (
+                device.own and clone.bitmap['hydrated'])):
             self.violations.append('%s waits for its gate for ever' % name)
-        if device.clone.waiting and self.get(source).suspended:
+        if clone.waiting and source.suspended:
             self.violations.append('%s waits for its source' % name)
 
     def _resume(self, arguments, table):
@@ -442,22 +458,21 @@ class Kernel:
     def _let_go(self):
         """Finish the writes that do not have to wait any longer."""
         for device in self.devices.values():
-            if not device.clone:
+            if not device.own:
                 continue
-            gate, source = (self.get(part)
-                            for part in device.table[0].paths()[1:])
+            gate, source = map(self.get, device.own.paths[1:])
             if gate.kinds == 'error' and not gate.suspended and (
-                    device.clone.waiting):
-                device.clone.waiting, device.clone.mode = 0, 'ro'
+                    device.own.waiting):
+                device.own.waiting, device.own.mode = 0, 'ro'
             elif not (gate.suspended or source.suspended):
-                device.clone.bitmap['hydrated'] = min(
-                    device.clone.total,
-                    device.clone.bitmap['hydrated'] + device.clone.waiting)
-                device.clone.waiting = 0
+                device.own.bitmap['hydrated'] = min(
+                    device.own.total,
+                    device.own.bitmap['hydrated'] + device.own.waiting)
+                device.own.waiting = 0
 
     def _message(self, arguments, table):
         name, sector, verb, *values = arguments
-        clone = self._named(name).clone
+        clone = self._named(name).own
         if not clone:
             raise error('Invalid argument')
         if verb == 'hydration_batch_size':

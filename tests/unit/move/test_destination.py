@@ -19,7 +19,8 @@ from tests.unit import base
 from tests.unit.fakes import cloud
 from tests.unit.fakes import storage
 
-CLONE = {'handle': 'clone', 'gate': 'linear', 'source': 'linear'}
+CLONE = {'handle': 'clone', 'clone': 'clone', 'gate': 'linear',
+         'source': 'linear'}
 
 
 class DestinationTestCase(base.CloudTestCase):
@@ -203,9 +204,10 @@ class ActivateTestCase(DestinationTestCase):
         """They are forbidden again after a crash that had prevented it."""
         self.prepare()
         self.switch_over()
-        self.device().discards = True
+        clone = self.device('clone')
+        clone.discards = True
         self.activate()
-        self.assertFalse(self.device().discards)
+        self.assertFalse(clone.discards)
 
     def test_switched(self):
         self.prepare()
@@ -411,7 +413,7 @@ class DeleteTestCase(DestinationTestCase):
         self.assertEqual(CLONE, self.b.kernel.roles(self.names))
 
     def test_only_half_made(self):
-        for role in ('handle', 'gate'):
+        for role in ('handle', 'clone', 'gate'):
             self.b.kernel.devices.pop(self.names.of(role))
         self.assertTrue(self.delete())
         self.assertNothing()

@@ -18,7 +18,8 @@ from tests.unit.fakes import cloud
 from tests.unit.fakes import storage
 
 COMPLETE = {'handle': 'linear'}
-CLONE = {'handle': 'clone', 'gate': 'linear', 'source': 'linear'}
+CLONE = {'handle': 'clone', 'clone': 'clone', 'gate': 'linear',
+         'source': 'linear'}
 EXPORTED = {'handle': 'linear', 'export': 'zero linear zero'}
 
 
@@ -67,7 +68,7 @@ class AttachTestCase(HomeTestCase):
         self.assertEqual(EXPORTED, self.a.kernel.roles(self.old))
         handle = self.b.kernel.get(path)
         self.assertTrue(handle.clone.hydration)
-        self.assertFalse(handle.discards)
+        self.assertFalse(self.b.kernel.get(new.of('clone')).discards)
         self.assertTrue(self.b.kernel.write(path))
         self.assertRaises(OSError, self.a.kernel.write, self.old.path())
         self.assertEqual({}, self.a.home_side.prepared)
@@ -148,7 +149,7 @@ class MigrationTestCase(HomeTestCase):
 
         def look():
             for name in self.b.clones():
-                gate = self.b.kernel.get(name + '-gate')
+                gate = self.b.kernel.get(name.removesuffix('clone') + 'gate')
                 switched = self.row().host == self.b.pool
                 seen.add((switched, gate.suspended))
 
@@ -267,7 +268,7 @@ class MigrationTestCase(HomeTestCase):
 
     @staticmethod
     def close_after_error(handle):
-        if not handle.clone.waiting:
+        if not (handle.clone and handle.clone.waiting):
             handle.opened = 0
 
     def test_all_attachments_go_by_force(self):

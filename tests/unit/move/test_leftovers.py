@@ -119,8 +119,9 @@ class ReconcilerTestCase(base.CloudTestCase):
         before = self.picture(self.b)
         found = self.reconcile(self.b, remove=True)
         self.assertEqual(before, self.picture(self.b))
-        # Handle, gate and shim, the session, the data and its metadata.
-        self.assertEqual(6, len(found))
+        # Handle, clone, gate and shim, the session, the data and its
+        # metadata.
+        self.assertEqual(7, len(found))
         self.assertNotIn(None, found.values())
 
     def test_session_that_nobody_needs(self):

@@ -346,7 +346,8 @@ class HydratingTestCase(RecoveryTestCase):
         handle = self.handle(self.b)
         self.assertEqual(1, handle.clone.bitmap['hydrated'])
         self.assertFalse(handle.suspended)
-        self.assertFalse(handle.discards)
+        clone, = self.b.clones()
+        self.assertFalse(self.b.kernel.get(clone).discards)
         self.cloud.watch(3)
         self.assertIdle(self.b)
 

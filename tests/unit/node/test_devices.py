@@ -10,6 +10,7 @@ from dmclone_driver import exception
 from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
@@ -70,8 +71,9 @@ class LinearTestCase(DevicesTestCase):
 
     def test_grow_that_fails_lets_go(self):
         LocalVolume(self.names).ensure_linear(self.lv)
-        for number in range(5):
-            for after in (False, True):
+        # The first step finds no clone, which is a failure of dmsetup.
+        for number in range(6):
+            for after in (False, True)[:number + 1]:
                 self.steps.start(number, after=after)
                 self.assertRaises(processutils.ProcessExecutionError,
                                   LocalVolume(self.names).grow, self.lv)
@@ -109,9 +111,9 @@ class CloneTestCase(DevicesTestCase):
         self.assertTrue(self.device(GATE).suspended)
         self.assertEqual([METADATA, self.names.path(GATE),
                           self.names.path(SOURCE)],
-                         self.device().table[0].paths())
+                         self.device(CLONE).table[0].paths())
         self.assertFalse(self.device().clone.hydration)
-        self.assertFalse(self.device().discards)
+        self.assertFalse(self.device(CLONE).discards)
         self.assertTrue(self.device(SOURCE).read_only)
         self.assertEqual([DISK, str(devices.MARGIN)],
                          self.device(SOURCE).table[0].words)
@@ -132,7 +134,7 @@ class CloneTestCase(DevicesTestCase):
     def test_tuning(self):
         self.build()
         self.assertEqual('hydration_threshold 16 hydration_batch_size 32',
-                         ' '.join(self.device().table[0].words[-4:]))
+                         ' '.join(self.device(CLONE).table[0].words[-4:]))
 
     def test_tuning_in_regions(self):
         self.assertEqual((256, 512), TUNING.in_regions(8))
@@ -142,10 +144,10 @@ class CloneTestCase(DevicesTestCase):
     def test_again(self):
         self.build()
         before = dict(self.kernel.devices)
-        self.device().discards = True
+        self.device(CLONE).discards = True
         self.build()
         self.assertEqual(before, self.kernel.devices)
-        self.assertFalse(self.device().discards)
+        self.assertFalse(self.device(CLONE).discards)
 
     def test_cut_off_anywhere_and_repeated(self):
         for passive in (True, False):
@@ -157,7 +159,7 @@ class CloneTestCase(DevicesTestCase):
                 except (processutils.ProcessExecutionError, OSError):
                     self.build(passive=passive)
                 self.assertEqual(passive, self.device(GATE).suspended)
-                self.assertFalse(self.device().discards)
+                self.assertFalse(self.device(CLONE).discards)
 
     def test_not_passive(self):
         self.build(passive=False)
@@ -240,7 +242,7 @@ class MakeLinearTestCase(DevicesTestCase):
     def test_commit_fails_during_the_suspend(self, mode):
         """It is refused: after a failed commit the clone is not complete."""
         def fail():
-            if self.device().suspended:
+            if self.device(CLONE).suspended:
                 self.clone.mode = mode
 
         self.steps.observe = fail
@@ -248,38 +250,52 @@ class MakeLinearTestCase(DevicesTestCase):
 
     def test_load_fails(self):
         """The clone is resumed."""
-        self.steps.start(3)
+        self.steps.start(5)
         self.assertRaises(processutils.ProcessExecutionError,
                           LocalVolume(self.names).make_linear, self.lv)
         self.assertEqual('clone', self.device().kinds)
         self.assertFalse(self.device().suspended)
+        self.assertFalse(self.device(CLONE).suspended)
+
+    def test_clone_cannot_be_removed(self):
+        """It is repeated: the handle is linear already."""
+        self.steps.start(8)
+        self.assertRaises(processutils.ProcessExecutionError,
+                          LocalVolume(self.names).make_linear, self.lv)
+        self.assertEqual('linear', self.device().kinds)
+        self.assertFalse(self.device(CLONE).suspended)
+        self.assertTrue(LocalVolume(self.names).is_clone())
+        self.assertTrue(LocalVolume(self.names).make_linear(self.lv))
+        self.assertIsNone(self.device(CLONE))
 
     def test_again(self):
         for _ in range(2):
             self.assertTrue(LocalVolume(self.names).make_linear(self.lv))
         self.assertEqual('linear', self.device().kinds)
 
-    @ddt.data(*itertools.product(range(5), (False, True)))
+    @ddt.data(*itertools.product(range(9), (False, True)))
     @ddt.unpack
     def test_caller_is_killed(self, number, after):
         """The swap is completed, unless it was not started."""
         self.steps.start(number, after=after, killed=True)
         self.assertRaises(steps.Killed, LocalVolume(self.names).make_linear,
                           self.lv)
-        self.assertEqual('linear' if number or after else 'clone',
-                         self.device().kinds)
-        self.assertFalse(self.device().suspended)
+        begun = (number, after) >= (1, True)
+        self.assertEqual('linear' if begun else 'clone', self.device().kinds)
+        for device in self.kernel.devices.values():
+            self.assertFalse(device.suspended)
 
     def test_power_is_cut(self):
         """The swap ends at that step."""
-        for number in range(5):
+        for number in range(6):
             self.steps.start(number, killed=True, power=True)
             self.assertRaises(steps.Killed,
                               LocalVolume(self.names).make_linear, self.lv)
             self.assertEqual(number + 1, len(self.steps.log))
             self.assertEqual('clone', self.device().kinds)
-            self.assertEqual(number >= 2, self.device().suspended)
-            self.device().suspended = False
+            self.assertEqual(number >= 3, self.device().suspended)
+            self.assertEqual(number >= 4, self.device(CLONE).suspended)
+            self.device().suspended = self.device(CLONE).suspended = False
 
     def test_abort(self):
         """An incomplete clone can be dropped."""
@@ -299,11 +315,12 @@ class ResumeLeftTestCase(DevicesTestCase):
         self.warning = self.patch('dmclone_driver.node.devices.LOG.warning')
 
     def test_handle(self):
-        """Handles are resumed, gates and sources are not."""
-        self.device(SOURCE).suspended = True
+        """Handles and clones are resumed, gates and sources are not."""
+        self.device(SOURCE).suspended = self.device(CLONE).suspended = True
         self.kernel.devices['other'] = self.device()
         devices.resume_left()
         self.assertFalse(self.device().suspended)
+        self.assertFalse(self.device(CLONE).suspended)
         self.assertTrue(self.device(GATE).suspended)
         self.assertTrue(self.device(SOURCE).suspended)
         self.assertIn(self.names.name_id, str(self.warning.call_args))
@@ -497,9 +514,10 @@ class RemoveTestCase(DevicesTestCase):
 
     def test_all_in_their_order(self):
         self.build(passive=False)
-        LocalVolume(self.names).remove(EXPORT, HANDLE, GATE, SOURCE)
-        self.assertEqual({}, self.kernel.devices)
-        LocalVolume(self.names).remove(EXPORT, HANDLE, GATE, SOURCE)
+        for _times in range(2):
+            LocalVolume(self.names).remove(EXPORT, HANDLE, CLONE, GATE,
+                                           SOURCE)
+            self.assertEqual({}, self.kernel.devices)
 
     def test_in_use(self):
         self.build(passive=False)

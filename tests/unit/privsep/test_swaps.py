@@ -91,9 +91,9 @@ class SwapsTestCase(base.PlainTestCase):
         with open(self.path('done')) as stream:
             return stream.read().splitlines()
 
-    def request(self, hold=False):
+    def request(self, hold=False, clone=None):
         return {'name': 'x', 'table': TABLE, 'expected': swap.LINEAR,
-                'load': [], 'suspend': [], 'hold': hold}
+                'clone': clone, 'load': [], 'suspend': [], 'hold': hold}
 
 
 class SwapTestCase(SwapsTestCase):
@@ -102,6 +102,20 @@ class SwapTestCase(SwapsTestCase):
         self.assertIsNone(swaps.swap(self.request()))
         self.assertEqual(FINISHED, self.done())
         self.assertEqual([], os.listdir(self.locks))
+
+    def test_clone_below(self):
+        """It is suspended, too, and both are resumed."""
+        self.assertIsNone(swaps.swap(self.request(clone='x-clone')))
+        self.assertEqual([*FINISHED[:2], 'suspend', *FINISHED[2:],
+                          'resume'], self.done())
+
+    def test_clone_below_whose_table_cannot_be_loaded(self):
+        self.tell('fail', 'load')
+        self.assertRaises(processutils.ProcessExecutionError, swaps.swap,
+                          self.request(clone='x-clone'))
+        # The last two are the parent's.
+        self.assertEqual(['status', 'suspend', 'suspend', 'status'] +
+                         ['resume'] * 4, self.done())
 
     def test_not_as_expected(self):
         self.tell('status', '0 64 error \n')
@@ -125,14 +139,14 @@ class SwapTestCase(SwapsTestCase):
         self.assertEqual(['status', 'suspend', 'status'], self.done())
 
     def test_resume_left(self):
-        self.assertTrue(swaps.resume_left('x'))
-        self.assertEqual(['resume'], self.done())
+        self.assertTrue(swaps.resume_left('x', ['x', 'x-clone']))
+        self.assertEqual(['resume', 'resume'], self.done())
         self.assertEqual([], os.listdir(self.locks))
 
     def test_resume_left_fails(self):
         self.tell('fail', 'resume')
         self.assertRaises(processutils.ProcessExecutionError,
-                          swaps.resume_left, 'x')
+                          swaps.resume_left, 'x', ['x'])
 
 
 @ddt.ddt
@@ -191,7 +205,7 @@ class KilledTestCase(SwapsTestCase):
         self.swap_until(verb)
         self.caller.kill()
         self.caller.wait(60)
-        self.assertFalse(swaps.resume_left('x'))
+        self.assertFalse(swaps.resume_left('x', ['x']))
         self.let_go()
         self.assertAlone()
         self.assertEqual(FINISHED, self.done())
@@ -219,7 +233,7 @@ class KilledTestCase(SwapsTestCase):
         """Its parent resumes the device after the last dmsetup's end."""
         self.swap_until(verb)
         self.kill(self.process)
-        self.assertFalse(swaps.resume_left('x'))
+        self.assertFalse(swaps.resume_left('x', ['x']))
         self.let_go()
         self.assertIn('Exit code: -9', self.caller_error())
         self.assertEqual(FINISHED[:steps] + ['resume'], self.done())
@@ -242,6 +256,6 @@ class KilledTestCase(SwapsTestCase):
         self.caller.kill()
         self.kill(self.process)
         self.kill(self.dmsetup)
-        self.assertTrue(swaps.resume_left('x'))
+        self.assertTrue(swaps.resume_left('x', ['x']))
         self.assertEqual(['status', 'suspend', 'status', 'resume'],
                          self.done())

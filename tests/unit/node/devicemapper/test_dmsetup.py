@@ -113,11 +113,13 @@ class DmsetupTestCase(base.PlainTestCase):
         self.answer = CLONE + '\n'
         self.assertEqual(8, dmsetup.clone('one').total)
         self.answer = '0 64 linear \n'
-        self.assertIsNone(dmsetup.clone('one'))
+        self.assertRaises(ValueError, dmsetup.clone, 'one')
         self.assertEqual(['status --noflush one'] * 2, self.run)
 
-    def test_clone_of_no_device(self):
+    def test_clone_that_is_gone(self):
         self.fail('Device does not exist.')
+        self.assertIsNone(dmsetup.clone('one'))
+        self.fail('Permission denied')
         self.assertRaises(processutils.ProcessExecutionError,
                           dmsetup.clone, 'one')
 
@@ -132,12 +134,13 @@ class DmsetupTestCase(base.PlainTestCase):
             'one', table.Zero(8), table.Error(1), expected=('linear',)))
         swap.assert_called_once_with({
             'name': 'one', 'table': '0 8 zero\n8 1 error\n',
-            'expected': ('linear',), 'load': [], 'suspend': [],
-            'hold': False})
+            'expected': ('linear',), 'clone': None, 'load': [],
+            'suspend': [], 'hold': False})
         dmsetup.swap('one', table.Zero(8), read_only=True, flush=False,
                      hold=True)
         swap.assert_called_with({
             'name': 'one', 'table': '0 8 zero\n', 'expected': None,
+            'clone': None,
             'load': ['--readonly'], 'suspend': ['--noflush', '--nolockfs'],
             'hold': True})
 
