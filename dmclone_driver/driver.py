@@ -78,9 +78,12 @@ def _names(volume: objects.Volume) -> Names:
     return Names(volume.name_id)
 
 
-def _in_one_place(action: str) -> collections.abc.Callable[[_Method],
-                                                           _Method]:
-    """Refuse an operation while its volume (first argument) is moving."""
+def _in_one_place(action: str, hydrating: bool = False
+                  ) -> collections.abc.Callable[[_Method], _Method]:
+    """Refuse an operation while its volume (first argument) is moving.
+
+    :param hydrating: whether the volume may be hydrating
+    """
     def decorate(method: _Method) -> _Method:
         @functools.wraps(method)
         def run(self: 'DMCloneVolumeDriver', volume: objects.Volume,
@@ -88,7 +91,9 @@ def _in_one_place(action: str) -> collections.abc.Callable[[_Method],
             context = backend_module.context_of(volume)
             with self._backend.lock(volume.id):
                 self._preflight.refuse_if_gone(context, volume, action)
-                self._preflight.refuse_while_moving(context, volume, action)
+                (self._preflight.refuse_while_prepared if hydrating else
+                 self._preflight.refuse_while_moving)(
+                     context, volume, action)
                 return method(self, volume, *args, **kwargs)
         return run
     return decorate
@@ -332,11 +337,12 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         LOG.error('Volume %(volume)s is not deleted: %(reason)s',
                   {'volume': volume.id, 'reason': error.msg})
 
-    @_in_one_place(_('extend'))
+    @_in_one_place(_('extend'), hydrating=True)
     def extend_volume(self, volume: objects.Volume, new_size: int) -> None:
-        """Extend a volume that is not moving."""
+        """Extend a volume without a prepared move; it may be hydrating."""
         names = _names(volume)
         local = LocalVolume(names)
+        self._remember_size_of_clone(names)
         if self.vg.lv_has_snapshot(volume.name):
             # LVM has to deactivate the origin of a snapshot to extend it.
             local.remove(HANDLE)
@@ -356,6 +362,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         steps.reached(Step.EXTENDED, names.name_id)
         local.grow(lv)
         steps.reached(Step.SHOWN, names.name_id)
+
+    def _remember_size_of_clone(self, names: Names) -> None:
+        lv = self._backend.logical_volume(names)
+        if lv is not None and lv.clone and (
+                lv.tagged(logical_volumes.CLONED_TAG) is None):
+            logical_volumes.tag(
+                lv, logical_volumes.CLONED_TAG + str(lv.size))
 
     def create_cloned_volume(self, volume: objects.Volume,
                              src_vref: objects.Volume) -> dict[str, Any]:

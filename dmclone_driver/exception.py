@@ -63,6 +63,14 @@ class NotWhileMoving(exception.InvalidVolume):
                 "is complete, then try again.")
 
 
+class RequestsWait(exception.InvalidVolume):
+    """A device whose requests can't be held up, as some do not end."""
+
+    message = _("Device %(device)s of %(names)s was not changed: some of its "
+                "requests wait for the volume's source or its switchover, and "
+                "all others would have had to wait with them. Try again.")
+
+
 class NotHere(exception.InvalidVolume):
     """A request to a node from which the volume has moved away."""
 

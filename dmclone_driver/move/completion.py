@@ -143,6 +143,10 @@ class Completion:
         self._teardown.forget_metadata(names)
         if placeholder is not None:
             self._requests.release(context, placeholder)
-        logical_volumes.untag(lv, logical_volumes.COMPLETE_TAG)
+        cloned = lv.tagged(logical_volumes.CLONED_TAG)
+        logical_volumes.untag(
+            lv, logical_volumes.COMPLETE_TAG,
+            *([] if cloned is None else
+              [logical_volumes.CLONED_TAG + cloned]))
         self.unfinished.discard(names)
         self._troubles.forget(names)

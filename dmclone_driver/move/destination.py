@@ -167,12 +167,12 @@ class Destination:
                  disk: str) -> None:
         """Refuse a disk whose size or block size is not the volume's."""
         margins = 2 * devices.MARGIN * table.SECTOR
-        if block.size(disk) != lv.size + margins:
+        if block.size(disk) != lv.cloned + margins:
             raise cinder_exception.VolumeDriverException(message=_(
                 'the imported disk of %(names)s has %(disk)d bytes instead of '
                 '%(expected)d') % {
                     'names': names, 'disk': block.size(disk),
-                    'expected': lv.size + margins})
+                    'expected': lv.cloned + margins})
         here, there = (block.logical_block_size(path)
                        for path in (lv.path, disk))
         if here != there:
@@ -381,7 +381,7 @@ class Destination:
             # A clone's gate lies on it.
             assert lv is not None
             self._compare(names, lv, disk)
-            local.connect_source(disk, table.sectors(lv.size))
+            local.connect_source(disk, table.sectors(lv.cloned))
 
     def hydrate(self, context: cinder_context.RequestContext, names: Names,
                 placeholder: Placeholder) -> bool:
@@ -512,7 +512,7 @@ class Destination:
         self._backend.initiator.cut(placeholder.provider_location)
         lv = self._backend.logical_volume(names)
         with (contextlib.nullcontext() if lv is None else
-              local.fail_writes(table.sectors(lv.size))):
+              local.fail_writes(table.sectors(lv.cloned))):
             for _attempt in range(CLOSE_ATTEMPTS):
                 if not local.is_open():
                     self._teardown.delete_destination(names, placeholder)

@@ -53,6 +53,11 @@ MARGIN = Sectors(2048)
 STOP_ATTEMPTS = 10
 
 
+# Seconds that all requests to a handle may have to wait for those that are
+# under way.
+SUSPEND_LIMIT = 5
+
+
 @dataclasses.dataclass(frozen=True)
 class Tuning:
     """A clone's hydration threshold and batch size, see opts."""
@@ -89,6 +94,10 @@ def resume_left() -> None:
                           {'device': names.path(), 'names': names})
 
 
+def _linear(lv: LogicalVolume) -> list[table.Segment]:
+    return [table.Linear(table.sectors(lv.size), lv.path)]
+
+
 def _source_table(length: Sectors, disk: str | None) -> list[table.Segment]:
     if disk:
         return [table.Linear(length, disk, MARGIN)]
@@ -122,19 +131,30 @@ class LocalVolume:
         """
         if not self.exists():
             dmsetup.create(self.names.of(HANDLE), self.names.uuid(HANDLE),
-                           table.Linear(table.sectors(lv.size), lv.path),
-                           read_only=read_only)
+                           *_linear(lv), read_only=read_only)
 
     def grow(self, lv: LogicalVolume) -> None:
-        """Extend a volume's linear handle to its logical volume's size.
+        """Extend a volume's handle to its logical volume's size.
 
-        :raises: UnexpectedTable if it is a clone, whatever the database says
+        :raises: RequestsWait if requests do not end, because a clone's source
+            does not answer or its gate is closed; UnexpectedTable
         """
-        self._require_linear(lv, swap.LINEAR)
+        segments = self._over_clone(lv) if self.is_clone() else _linear(lv)
+        found = dmsetup.swap(self.names.of(HANDLE), *segments,
+                             expected=swap.LINEAR, limit=SUSPEND_LIMIT)
+        if found == swap.WAITS:
+            raise exception.RequestsWait(device=self.names.path(),
+                                         names=self.names)
+        self._require(found, swap.LINEAR)
 
-    def _require_linear(self, lv: LogicalVolume,
-                        expected: tuple[str, ...]) -> None:
-        found = self._swap_to_linear(lv, expected)
+    def _over_clone(self, lv: LogicalVolume) -> list[table.Segment]:
+        """Return a handle's table over a clone, and what is beyond it."""
+        cloned = table.sectors(lv.cloned)
+        rest = Sectors(table.sectors(lv.size) - cloned)
+        return [table.Linear(cloned, self.names.path(CLONE)),
+                *([table.Linear(rest, lv.path, cloned)] if rest else [])]
+
+    def _require(self, found: str | None, expected: tuple[str, ...]) -> None:
         if found is not None:
             raise exception.UnexpectedTable(
                 device=self.names.path(), names=self.names,
@@ -148,10 +168,8 @@ class LocalVolume:
         that nothing uses. Then this is repeated.
         """
         clone = self.names.of(CLONE) if self.is_clone() else None
-        found = dmsetup.swap(
-            self.names.of(HANDLE), table.Linear(table.sectors(lv.size),
-                                                lv.path),
-            expected=expected, clone=clone)
+        found = dmsetup.swap(self.names.of(HANDLE), *_linear(lv),
+                             expected=expected, clone=clone)
         if clone and found is None:
             dmsetup.remove(clone)
         return found
@@ -172,7 +190,7 @@ class LocalVolume:
             need the source wait until :func:`connect_source`
         :param passive: keep the gate closed
         """
-        length = table.sectors(lv.size)
+        length = table.sectors(lv.cloned)
         present = {name: device for name, device in dmsetup.devices().items()
                    if device.live}
         if self.names.of(GATE) not in present:
@@ -198,7 +216,7 @@ class LocalVolume:
         if self.names.of(HANDLE) not in present:
             dmsetup.create(
                 self.names.of(HANDLE), self.names.uuid(HANDLE),
-                table.Linear(length, self.names.path(CLONE)))
+                *self._over_clone(lv))
 
     def forbid_discards(self) -> None:
         """Have a clone refuse discards.
@@ -220,7 +238,7 @@ class LocalVolume:
     def connect_source(self, disk: str, length: Sectors) -> None:
         """Point a clone's source shim to an imported disk.
 
-        :param length: of the volume
+        :param length: of the clone
         """
         # If this fails, the shim stays suspended: the old table would fail the
         # waiting requests.
@@ -244,7 +262,7 @@ class LocalVolume:
         Only for a clone that will never be switched over. Users with a pending
         write can then close the handle; see :func:`never_acknowledged`.
 
-        :param length: of the volume
+        :param length: of the clone
         """
         gate = self.names.of(GATE)
         if dmsetup.device(gate):
@@ -332,7 +350,7 @@ class LocalVolume:
 
         :raises: UnexpectedTable if the handle is neither a clone nor linear
         """
-        self._require_linear(lv, swap.CLONE)
+        self._require(self._swap_to_linear(lv, swap.CLONE), swap.CLONE)
 
     def never_written(self) -> bool:
         """Return whether it is proven that a passive clone was not written.

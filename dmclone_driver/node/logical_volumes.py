@@ -14,6 +14,9 @@ from dmclone_driver.node.quantities import Bytes
 REGION_TAG = 'dmclone.region='
 #: On a data volume that is a clone: where its metadata is.
 METADATA_TAG = 'dmclone.metadata='
+#: On a data volume that was extended while it was a clone: the clone's size,
+#: in bytes.
+CLONED_TAG = 'dmclone.cloned='
 #: On a complete data volume, until the clone's other devices are removed.
 COMPLETE_TAG = 'dmclone.complete'
 #: On a data volume whose deletion has begun: no user may see it.
@@ -80,6 +83,12 @@ class LogicalVolume:
     def clone(self) -> bool:
         """Whether part of its data may be elsewhere."""
         return self.tagged(METADATA_TAG) is not None
+
+    @property
+    def cloned(self) -> Bytes:
+        """The size of the clone on it: its own, unless it was extended."""
+        size = self.tagged(CLONED_TAG)
+        return self.size if size is None else Bytes(int(size))
 
     @property
     def complete(self) -> bool:

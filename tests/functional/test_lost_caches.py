@@ -128,7 +128,7 @@ class LostCachesTest(base.FunctionalTest):
 
     def become_linear(self, disks, lv, chance):
         """Make the clone linear, with a mark after each step."""
-        def run(arguments, table=None):
+        def run(arguments, table=None, limit=None):
             out = command.dmsetup((arguments, table))
             if arguments[0] != 'status':
                 self.switch.append(self.look(disks))

@@ -12,14 +12,19 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 
+from dmclone_driver import exception
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import swap
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import CLONE
+from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import SOURCE
 from dmclone_driver.privsep import block
 from lab.common import clones
 from tests.functional import base
@@ -203,11 +208,56 @@ class KilledTest(base.FunctionalTest):
 
 class GrowTest(base.FunctionalTest):
 
+    def setUp(self):
+        super().setUp()
+        _, self.source, self.data = self.exported_source()
+        self.names, self.lv = self.clone(self.source, passive=False)
+        self.local = LocalVolume(self.names)
+
+    def extended(self):
+        """Extend the logical volume; return it with the clone's size."""
+        clones.run('lvextend', '--size', '+4m', self.lv.full_name)
+        logical_volumes.tag(self.lv, logical_volumes.CLONED_TAG +
+                            str(self.lv.size))
+        return logical_volumes.find(self.lv.name, self.lv.group)
+
     def test_clone(self):
-        """A clone is not grown, and keeps its table."""
-        source, path, data = self.exported_source()
-        names, lv = self.clone(path, passive=False)
-        with self.assertRaisesRegex(Exception, names.path()):
-            LocalVolume(names).grow(lv)
-        self.assertFalse(sysfs.is_suspended(names.of(HANDLE)))
-        self.assertEqual(data, clones.read(names.path(), 0, len(data)))
+        """The clone stays what it is; then its logical volume has all."""
+        lv = self.extended()
+        self.local.grow(lv)
+        tail = clones.pattern(lv.size - self.lv.size, 3)
+        clones.write(self.names.path(), self.lv.size, tail)
+        self.assertEqual(self.data + tail, clones.read(
+            self.names.path(), 0, lv.size))
+        self.local.start_hydration()
+        clones.wait_until(lambda: dmsetup.clone(
+            self.names.of(CLONE)).complete, 'complete clone')
+        self.assertTrue(self.local.make_linear(lv))
+        self.assertEqual(self.data + tail, clones.read(
+            self.names.path(), 0, lv.size))
+
+    def test_rebuilt_clone(self):
+        lv = self.extended()
+        self.local.grow(lv)
+        clones.write(self.names.path(), self.lv.size, WRITTEN)
+        self.local.remove(HANDLE, CLONE, GATE, SOURCE)
+        self.build(self.names, lv, self.source, passive=False)
+        self.assertEqual(self.data + WRITTEN, clones.read(
+            self.names.path(), 0, self.lv.size + len(WRITTEN)))
+
+    def test_source_that_does_not_answer(self):
+        """The guest's other requests do not wait longer than the limit."""
+        lv = self.extended()
+        dmsetup.suspend(self.names.of(SOURCE))
+        waiting = threading.Thread(target=clones.read, args=(
+            self.names.path(), 0, 4096))
+        waiting.start()
+        clones.wait_until(lambda: sysfs.in_flight(self.names.of(CLONE)),
+                          'request that waits')
+        with self.assertRaises(exception.RequestsWait):
+            self.local.grow(lv)
+        self.assertFalse(sysfs.is_suspended(self.names.of(HANDLE)))
+        dmsetup.resume(self.names.of(SOURCE))
+        waiting.join()
+        self.local.grow(lv)
+        self.assertEqual(lv.size, block.size(self.names.path()))

@@ -220,6 +220,51 @@ class VolumesTestCase(DriverTestCase):
         self.driver.extend_volume(self.row(), 3)
         self.assertEqual(3 * storage.GIB, self.handle().size)
 
+    def test_extend_while_it_hydrates(self):
+        path = self.cloud.attach(self.volume, self.b)
+        self.on(self.b)
+        handle = self.b.kernel.get(path)
+        for size in 2, 3:
+            self.driver.extend_volume(self.row(), size)
+            self.assertEqual(size * storage.GIB, handle.size)
+            self.assertIsNotNone(handle.clone)
+        self.b.stop()
+        self.b.kernel.reboot()
+        self.b.start()
+        handle = self.b.kernel.get(path)
+        self.assertEqual(3 * storage.GIB, handle.size)
+        self.assertIsNotNone(handle.clone)
+        self.cloud.watch(4)
+        self.assertEqual('linear', handle.kinds)
+        self.assertEqual(3 * storage.GIB, handle.size)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def test_extend_while_a_request_waits(self):
+        """The instance's other requests are not held up."""
+        path = self.cloud.attach(self.volume, self.b)
+        self.on(self.b)
+        handle = self.b.kernel.get(path)
+        source = self.b.kernel.get(path + '-source')
+        source.suspended = True
+        self.b.kernel.write(path)
+        error = self.assertRaises(exception.RequestsWait,
+                                  self.driver.extend_volume, self.row(), 2)
+        self.assertIn(self.volume.id, error.msg)
+        self.assertFalse(handle.suspended)
+        source.suspended = False
+        self.driver.extend_volume(self.row(), 2)
+        self.assertEqual(2 * storage.GIB, handle.size)
+
+    def test_move_on_after_an_extension_while_it_hydrates(self):
+        self.cloud.attach(self.volume, self.b)
+        self.on(self.b)
+        self.driver.extend_volume(self.row(), 2)
+        self.cloud.detach(self.volume, self.b)
+        path = self.cloud.attach(self.volume, self.a)
+        self.assertEqual(2 * storage.GIB, self.a.kernel.get(path).size)
+        self.cloud.watch(6)
+        self.assertEqual([], self.cloud.leftovers())
+
     @ddt.data(False, True)
     def test_extend_after_a_crash(self, with_snapshot):
         """It succeeds: LVM refuses a size that the volume already has."""
@@ -410,7 +455,7 @@ class WhileMovingTestCase(DriverTestCase):
         self.cloud.attach(self.volume, self.b)
         self.assertRefused(action)
 
-    @ddt.data(*sorted(set(ACTIONS) - {'migrate'}))
+    @ddt.data(*sorted(set(ACTIONS) - {'extend', 'migrate'}))
     def test_hydrating(self, action):
         self.cloud.attach(self.volume, self.b)
         self.on(self.b)

@@ -25,6 +25,7 @@ class ExceptionTestCase(base.PlainTestCase):
         (exception.LockNotAcquired, 'volume reason'),
         (exception.NotWhileMoving, 'action volume source destination'),
         (exception.DataLost, 'action volume host'),
+        (exception.RequestsWait, 'device names'),
         (exception.HandleMissing, 'volume host path'),
         (exception.MetadataUnusable, 'names lv reason'),
         (exception.UnexpectedTable, 'device names expected status'),

@@ -223,7 +223,7 @@ class OperationsTestCase(HandsTestCase):
         It may if the volume is complete, or if the operation moves it.
         """
         return not (state == 'not released' or
-                    operation == 'attach' and state != 'prepared')
+                    operation in ('attach', 'extend') and state != 'prepared')
 
 
 class MigrationTestCase(HandsTestCase):

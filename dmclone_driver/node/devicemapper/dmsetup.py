@@ -159,7 +159,7 @@ def resume(name: str) -> None:
 def swap(name: str, *segments: table.Segment,
          expected: tuple[str, ...] | None = None, clone: str | None = None,
          read_only: bool = False, flush: bool = True,
-         hold: bool = False) -> str | None:
+         hold: bool = False, limit: float | None = None) -> str | None:
     """Replace the table of a device in use: suspend, check, load, resume.
 
     The swap is finished even if this process is killed meanwhile.
@@ -168,15 +168,16 @@ def swap(name: str, *segments: table.Segment,
     :param clone: the clone below it, which is suspended, too, and checked in
         its place
     :param hold: leave it suspended if the table cannot be loaded
-    :returns: None, or its status if it is not as expected: then nothing was
-        changed
+    :param limit: seconds to wait for requests under way; None for ever
+    :returns: None, or its status if it is not as expected, or
+        ``swap.WAITS``: then nothing was changed
     :raises: ProcessExecutionError
     """
     return swaps.swap({
         'name': name, 'table': table.text(*segments), 'expected': expected,
         'clone': clone,
         'load': _mode(read_only), 'suspend': _suspend_options(flush),
-        'hold': hold})
+        'hold': hold, 'limit': limit})
 
 
 def resume_left(name: str, *suspended: str) -> bool:

@@ -24,9 +24,13 @@ import sys
 from dmclone_driver.node.devicemapper import status
 
 # The states that a swap may expect of a device, see state().
-LINEAR = ('linear',)
+#: The handle of a clone that was extended has two segments.
+LINEAR = ('linear', 'linear linear')
 COMPLETE_CLONE = ('complete clone', *LINEAR)
 CLONE = ('clone', *COMPLETE_CLONE)
+
+#: The answer instead of a status if requests do not end in time.
+WAITS = 'requests wait'
 
 #: The folder with a lock file for each device that is being swapped.
 LOCKS = '/run/dmclone-swap'
@@ -49,21 +53,24 @@ def perform(run: collections.abc.Callable[..., str], name: str, table: str,
             expected: collections.abc.Sequence[str] | None,
             load: collections.abc.Sequence[str] = (),
             suspend: collections.abc.Sequence[str] = (),
-            hold: bool = False, clone: str | None = None) -> str | None:
+            hold: bool = False, clone: str | None = None,
+            limit: float | None = None) -> str | None:
     """Suspend a device, check it, load a table, and resume it.
 
     The device is checked before the suspend, too, so that requests to an
     unexpected device do not have to wait.
 
-    :param run: function that runs dmsetup with arguments and a table
+    :param run: function that runs dmsetup with arguments, a table and a limit
+        in seconds; raises TimeoutExpired
     :param expected: states, see :func:`state`; None for any
     :param load: options of ``dmsetup load``
     :param suspend: options of ``dmsetup suspend``
     :param hold: leave it suspended unless it has the new table
     :param clone: the clone below it, which is suspended after it, so that its
         metadata is committed, and checked in its place
-    :returns: None, or its status if it is not as expected: nothing is
-        changed then
+    :param limit: seconds to wait for requests under way; None for ever
+    :returns: None, or its status if it is not as expected, or
+        :data:`WAITS`: nothing is changed then
     """
     def unexpected() -> str | None:
         if expected is None:
@@ -76,15 +83,19 @@ def perform(run: collections.abc.Callable[..., str], name: str, table: str,
         return found
     loaded = False
     try:
-        run(['suspend', *suspend, name])
+        run(['suspend', *suspend, name], None, limit)
         if clone:
-            run(['suspend', clone])
+            run(['suspend', clone], None, limit)
         # The status cannot change while it is suspended. A metadata commit
         # that failed during the suspend is visible only here.
         found = unexpected()
         if found is None:
             run(['load', name, *load], table)
             loaded = True
+    except subprocess.TimeoutExpired:
+        # The kernel ends a suspend whose caller is killed. If it was too
+        # late for that, the device is resumed.
+        found = WAITS
     finally:
         try:
             if loaded or not hold:
@@ -124,11 +135,12 @@ def alone(name: str, folder: str | None = None,
             os.close(fd)
 
 
-def _dmsetup(lock: int, arguments: list[str], table: str | None = None) -> str:
+def _dmsetup(lock: int, arguments: list[str], table: str | None = None,
+             limit: float | None = None) -> str:
     # If this process is killed, dmsetup holds the lock until it ends.
     return subprocess.run(
         ['dmsetup', *arguments], input=table, check=True, pass_fds=[lock],
-        capture_output=True, text=True).stdout
+        timeout=limit, capture_output=True, text=True).stdout
 
 
 def main() -> None:

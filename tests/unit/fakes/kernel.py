@@ -8,6 +8,7 @@ does not end. Actions that would hang or destroy data are recorded in
 """
 
 import errno
+import subprocess
 
 from oslo_concurrency import processutils
 
@@ -105,8 +106,10 @@ class SwapProcess:
         #: The exception that has killed the caller.
         self.killed = None
 
-    def run(self, arguments, table=None):
+    def run(self, arguments, table=None, limit=None):
         """Run one command."""
+        if limit and self._kernel.never_ends(arguments):
+            raise subprocess.TimeoutExpired('dmsetup', limit)
         if isinstance(self.killed, steps_module.PowerCut):
             raise self.killed
         begun, self._begun = self._begun, True
@@ -434,6 +437,14 @@ class Kernel:
         if '--noflush' not in arguments:
             self._drain(arguments[-1], device)
         device.suspended = True
+
+    def never_ends(self, arguments):
+        """Return whether a command would wait for ever."""
+        clone = self._named(arguments[-1]).clone
+        if arguments[0] != 'suspend' or not clone:
+            return False
+        gate, source = map(self.get, clone.paths[1:])
+        return clone.waiting and (gate.suspended or source.suspended)
 
     def _drain(self, name, device):
         """Wait for the requests of a clone, and commit its metadata."""

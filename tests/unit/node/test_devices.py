@@ -6,7 +6,6 @@ import itertools
 import ddt
 from oslo_concurrency import processutils
 
-from dmclone_driver import exception
 from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
@@ -80,28 +79,46 @@ class LinearTestCase(DevicesTestCase):
                 self.assertFalse(self.device().suspended)
                 self.assertEqual('linear', self.device().kinds)
 
-    def test_clone_does_not_grow(self):
-        """It is refused: a part of the data is on another node."""
-        self.build(passive=False)
-        suspended = []
-        self.steps.observe = lambda: suspended.append(
-            self.device().suspended)
-        error = self.assertRaises(exception.UnexpectedTable,
-                                  LocalVolume(self.names).grow, self.lv)
-        self.assertIn(self.names.path(), error.msg)
-        self.assertIn('0/', error.msg)
-        self.assertEqual('clone', self.device().kinds)
-        # The guest does not have to wait.
-        self.assertEqual({False}, set(suspended))
+    def extend(self):
+        """Extend the logical volume below a clone."""
+        logical_volumes.tag(self.lv, 'dmclone.cloned=%d' % self.lv.size)
+        self.lvm.volumes[self.lv.path]['size'] *= 2
+        return logical_volumes.find(self.lv.name, self.lv.group)
 
-    def test_complete_clone_does_not_grow(self):
-        """It is refused: its metadata may not be safe yet."""
+    def assertExtended(self):
+        """Check that the handle goes on beyond the clone."""
+        cloned = self.lv.size // 512
+        self.assertEqual(
+            [(0, cloned, [self.names.path(CLONE), '0']),
+             (cloned, cloned, [self.lv.path, str(cloned)])],
+            [(segment.start, segment.length, segment.words)
+             for segment in self.device().table])
+        self.assertEqual(self.lv.size, self.device(CLONE).size)
+        self.assertFalse(self.device().suspended)
+
+    def test_grow_above_a_clone(self):
         self.build(passive=False)
+        lv = self.extend()
+        for _times in range(2):
+            LocalVolume(self.names).grow(lv)
+            self.assertExtended()
+
+    def test_build_again_after_an_extension(self):
+        lv = self.extend()
+        LocalVolume(self.names).build_clone(lv, METADATA, 8, TUNING,
+                                            disk=DISK)
+        self.assertExtended()
+
+    def test_complete_after_an_extension(self):
+        self.build(passive=False)
+        lv = self.extend()
+        LocalVolume(self.names).grow(lv)
         clone = self.device().clone
         clone.bitmap['hydrated'] = clone.total
-        self.assertRaises(exception.UnexpectedTable,
-                          LocalVolume(self.names).grow, self.lv)
-        self.assertEqual('clone', self.device().kinds)
+        self.assertTrue(LocalVolume(self.names).make_linear(lv))
+        self.assertEqual('linear', self.device().kinds)
+        self.assertEqual(lv.size, self.device().size)
+        self.assertIsNone(self.device(CLONE))
 
 
 class CloneTestCase(DevicesTestCase):

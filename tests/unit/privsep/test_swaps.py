@@ -93,7 +93,8 @@ class SwapsTestCase(base.PlainTestCase):
 
     def request(self, hold=False, clone=None):
         return {'name': 'x', 'table': TABLE, 'expected': swap.LINEAR,
-                'clone': clone, 'load': [], 'suspend': [], 'hold': hold}
+                'clone': clone, 'load': [], 'suspend': [], 'hold': hold,
+                'limit': 9}
 
 
 class SwapTestCase(SwapsTestCase):
@@ -209,6 +210,14 @@ class KilledTestCase(SwapsTestCase):
         self.let_go()
         self.assertAlone()
         self.assertEqual(FINISHED, self.done())
+
+    def test_suspend_takes_too_long(self):
+        """It is killed, and the device resumed with its table."""
+        self.tell('stop', 'suspend')
+        self.assertEqual(swap.WAITS, swaps.swap(dict(self.request(),
+                                                     limit=0.5)))
+        self.assertEqual(['status', 'resume'], self.done())
+        self.assertAlone()
 
     @ddt.data(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     def test_all_are_asked_to_end(self, number):

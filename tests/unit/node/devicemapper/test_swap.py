@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import subprocess
 
 import ddt
 import fixtures
@@ -39,10 +40,12 @@ class PerformTestCase(base.PlainTestCase):
         self.run = []
         self.fails = None
 
-    def _run(self, arguments, table=None):
+    def _run(self, arguments, table=None, limit=None):
         self.run.append(' '.join(arguments))
         if arguments[0] == self.fails:
             raise OSError(arguments[0])
+        if arguments[0] == 'suspend' and limit:
+            raise subprocess.TimeoutExpired('dmsetup', limit)
         if arguments[0] == 'status':
             return self.looks.pop(0)
         self.table = table
@@ -97,6 +100,19 @@ class PerformTestCase(base.PlainTestCase):
         self.fails = verb
         self.assertRaises(OSError, self.perform, None, hold=True)
         self.assertEqual(verb, self.verbs().split()[-1])
+
+    def test_clone_below(self):
+        """It is suspended after the handle, and checked in its place."""
+        self.assertIsNone(self.perform(swap.COMPLETE_CLONE, COMPLETE,
+                                       COMPLETE, clone='y'))
+        self.assertEqual(['status --noflush y', 'suspend x', 'suspend y',
+                          'status --noflush y', 'load x', 'resume x',
+                          'resume y'], self.run)
+
+    def test_limit(self):
+        self.assertEqual(swap.WAITS, self.perform(swap.LINEAR, LINEAR,
+                                                  limit=5))
+        self.assertEqual('status suspend resume', self.verbs())
 
     def test_first_look_fails(self):
         self.fails = 'status'
