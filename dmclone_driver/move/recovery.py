@@ -213,6 +213,7 @@ class Recovery:
         clone = dmsetup.clones().get(names.of(CLONE))
         if clone is None:
             # Interrupted between the linear handle and the tag for it.
+            LocalVolume(names).require_linear()
             logical_volumes.retag(lv, logical_volumes.METADATA_TAG,
                                   logical_volumes.COMPLETE_TAG)
             self._completion.unfinished.add(names)

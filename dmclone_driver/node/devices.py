@@ -154,6 +154,14 @@ class LocalVolume:
         return [table.Linear(cloned, self.names.path(CLONE)),
                 *([table.Linear(rest, lv.path, cloned)] if rest else [])]
 
+    def require_linear(self) -> None:
+        """Check that a handle is no clone itself, as in earlier versions.
+
+        :raises: UnexpectedTable
+        """
+        status = dmsetup.clones().get(self.names.of(HANDLE))
+        self._require(None if status is None else str(status), swap.LINEAR)
+
     def _require(self, found: str | None, expected: tuple[str, ...]) -> None:
         if found is not None:
             raise exception.UnexpectedTable(

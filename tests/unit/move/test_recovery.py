@@ -57,6 +57,19 @@ class VolumesTestCase(RecoveryTestCase):
         self.restart(self.a)
         self.assertIdle(self.a)
 
+    def test_handle_is_a_clone_itself(self):
+        """As in earlier versions; such a volume is not taken for complete."""
+        self.cloud.attach(self.volume, self.b)
+        names = Names(self.row().name_id)
+        kernel = self.b.kernel
+        old = kernel.devices.pop(names.of(names_module.CLONE))
+        kernel.devices[names.of(names_module.HANDLE)] = old
+        self.restart(self.b)
+        self.assertNotIn(
+            logical_volumes.COMPLETE_TAG,
+            self.b.lvm.at('/dev/volumes/' + names.volume)['tags'])
+        self.assertIs(old, kernel.get(names.path()))
+
     def test_broken_volume_stops_nothing(self):
         """The service starts, and other volumes can be used."""
         others = [self.a.create() for _ in range(2)]
