@@ -188,7 +188,7 @@ class Leftovers:
         kept = sealed
         if local.is_open():
             kept = _('the handle is open')
-        elif names.of(CLONE) in dmsetup.clones():
+        elif local.is_clone():
             kept = _('only a clone tells which blocks were written here')
         present = dmsetup.devices()
         found = [role for role in (EXPORT, HANDLE, CLONE, GATE, SOURCE)

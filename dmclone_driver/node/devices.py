@@ -52,7 +52,6 @@ MARGIN = Sectors(2048)
 # How often to check whether copies have ended, half a second apart.
 STOP_ATTEMPTS = 10
 
-
 # Seconds that all requests to a handle may have to wait for those that are
 # under way.
 SUSPEND_LIMIT = 5
