@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver, with volumes that stop at steps; see tests/crash/stops.py.
 
-It differs from the driver only in that, and in the size of volumes.
+It differs from the driver only in that, in the size of volumes, and in the
+number of volumes that move at a time.
 """
 
 import functools
@@ -12,6 +13,8 @@ from cinder import context as cinder_context
 
 from dmclone_driver import driver
 from dmclone_driver.move import deadline
+from dmclone_driver.move import destination
+from dmclone_driver.move import home
 from dmclone_driver.move import records
 from dmclone_driver import steps
 from tests.crash import stops
@@ -40,6 +43,8 @@ def _reached(step, row_id, say=steps.reached):
 steps.reached = _reached
 # A volume stops for longer than Cinder's API waits.
 deadline.MARGIN = -120
+# The volumes that have stopped would use up the turns of the others.
+home.MOVES_AT_ONCE = destination.PREPARED_AT_ONCE = 1000
 
 
 class StoppingDriver(driver.DMCloneVolumeDriver):
