@@ -31,6 +31,7 @@ from dmclone_driver.move import arrival
 from dmclone_driver.move import backend as backend_module
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import completion
+from dmclone_driver.move import copies
 from dmclone_driver.move.deadline import Deadline
 from dmclone_driver.move import destination
 from dmclone_driver.move import home
@@ -43,6 +44,8 @@ from dmclone_driver.move import preflight
 from dmclone_driver.move import records
 from dmclone_driver.move import recovery
 from dmclone_driver.move import rpcapi
+from dmclone_driver.move import snapshot_rows
+from dmclone_driver.move import snapshots as snapshots_module
 from dmclone_driver.move import source
 from dmclone_driver.move import teardown
 from dmclone_driver.move import watcher
@@ -165,9 +168,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """Create the parts, run the recovery, then start to answer peers."""
         self._requests = peer_requests.PeerRequests(self._backend)
         self._teardown = teardown.Teardown(self._backend, self._requests)
-        self._source = source.Source(self._backend, self._teardown)
+        self._snapshots = snapshots_module.Snapshots(self._backend)
+        self._source = source.Source(self._backend, self._teardown,
+                                     self._snapshots)
         self._destination = destination.Destination(self._backend,
                                                     self._teardown)
+        self._copies = copies.Copies(self._backend, self._destination,
+                                     self._teardown, self._requests)
         self._preflight = preflight.Preflight(self._backend, self._requests)
         self._home = home.Home(self._backend, self._source, self._requests,
                                self._preflight)
@@ -188,7 +195,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             complete, troubles)
         start = recovery.Recovery(
             self._backend, self._source, self._destination, self._home,
-            self._requests, complete)
+            self._snapshots, self._requests, complete)
         context = cinder_context.get_admin_context()
         start.run(context)
         sessions.start()
@@ -208,6 +215,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         context = cinder_context.get_admin_context()
         self._backend.correct_all(context)
         self._home.find_prepared(context)
+        self._backend.jobs.start('delete snapshots',
+                                 self._snapshots.delete_later_ones, context)
         self._stats.update(vendor_name='dmclone_driver',
                            driver_version=self.VERSION,
                            storage_protocol=self.protocol,
@@ -236,8 +245,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def create_volume_from_snapshot(
             self, volume: objects.Volume,
             snapshot: objects.Snapshot) -> dict[str, Any]:
-        """Create a volume from a snapshot; return the update of its row."""
-        super().create_volume_from_snapshot(volume, snapshot)
+        """Create a volume as a clone of a snapshot, which may be elsewhere.
+
+        :returns: the update of its row
+        :raises: SnapshotNotServed
+        """
+        self._copies.create(backend_module.context_of(volume), volume,
+                            snapshot, self._sizestr(volume.size))
         return self._model_update(volume)
 
     def _model_update(self, volume: objects.Volume) -> dict[str, Any]:
@@ -307,10 +321,26 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                                          'the volume is deleted',
                                          deleting=True)):
                 raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
-            if not self._volume_not_present(volume.name) and (
-                    self.vg.lv_has_snapshot(volume.name)):
-                raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
-            self._teardown.remove(context, volume)
+            if not self._keep_for_snapshots(context, volume):
+                self._teardown.remove(context, volume)
+
+    def _keep_for_snapshots(self, context: cinder_context.RequestContext,
+                            volume: objects.Volume) -> bool:
+        """Keep a deleted volume's data while others read its snapshots.
+
+        :returns: False if it has no snapshot
+        :raises: VolumeIsBusy if it has one that is not deleted
+        """
+        lv = self._backend.logical_volume(_names(volume))
+        if lv is None or not self.vg.lv_has_snapshot(lv.name):
+            return False
+        self._snapshots.delete_later_ones(context)
+        left = self._snapshots.of(lv)
+        if not all(each.readers for each in left):
+            raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
+        if left:
+            self._teardown.keep(context, volume, lv)
+        return bool(left)
 
     def _may_be_deleted(self, context: cinder_context.RequestContext,
                         volume: objects.Volume) -> bool:
@@ -381,11 +411,15 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         return self._model_update(volume)
 
     def create_snapshot(self,
-                        snapshot: objects.Snapshot | dict[str, Any]) -> None:
-        """Create a snapshot of a volume that is not moving."""
+                        snapshot: objects.Snapshot | dict[str, Any]
+                        ) -> dict[str, str] | None:
+        """Create a snapshot of a volume that is not moving.
+
+        :returns: the update of its row, None for one of the driver's own
+        """
         if isinstance(snapshot, objects.Snapshot):
             self._snapshot_of(snapshot.volume, snapshot)
-            return
+            return {'provider_id': snapshot.volume.host}
         # The temporary snapshot from which Cinder's LVM driver copies.
         names = names_module.of_logical_volume(snapshot['volume_name'])
         # checks.check_options() verifies volume_name_template.
@@ -395,6 +429,17 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         if volume is None:
             raise cinder_exception.VolumeNotFound(volume_id=names.name_id)
         self._snapshot_to_copy(volume, snapshot)
+        return None
+
+    def delete_snapshot(self,
+                        snapshot: objects.Snapshot | dict[str, Any]) -> None:
+        """Delete a snapshot, whichever node it is on."""
+        if isinstance(snapshot, objects.Snapshot):
+            self._snapshots.delete(cinder_context.get_admin_context(),
+                                   snapshot)
+            return
+        super().delete_snapshot(snapshot)
+        self._snapshots.origin_may_go(snapshot['volume_name'])
 
     @_in_one_place(_('snapshot'))
     def _snapshot_of(self, volume: objects.Volume,
@@ -415,6 +460,14 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def _revert(self, volume: objects.Volume,
                 context: cinder_context.RequestContext,
                 snapshot: objects.Snapshot) -> None:
+        lv = self._snapshots.find(snapshot.id)
+        if lv is None or lv.origin != volume.name:
+            raise exception.SnapshotLeftBehind(
+                volume=volume.id, snapshot=snapshot.id,
+                host=snapshot_rows.backend_of(snapshot))
+        if lv.readers:
+            raise exception.SnapshotInUse(volume=volume.id,
+                                          snapshot=snapshot.id)
         LocalVolume(_names(volume)).remove(HANDLE)
         try:
             self.vg.revert(self._escape_snapshot(snapshot.name))
@@ -456,8 +509,18 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         handles = {parsed[0].volume for parsed in map(
             names_module.parse, dmsetup.devices())
             if parsed and parsed[1] == HANDLE}
-        return {lv.name for lv in logical_volumes.find_all(self.vg.vg_name)
-                if lv.needed or lv.name in handles}
+        volumes = {lv.name for lv in logical_volumes.find_all(self.vg.vg_name)
+                   if lv.needed or lv.name in handles}
+        return volumes | self._own_snapshots()
+
+    def _own_snapshots(self) -> set[str]:
+        """Return the names of those that are snapshots in the database."""
+        found = {volume_utils.extract_id_from_snapshot_name(
+            self._unescape_snapshot(lv.name)): lv.name
+            for lv in logical_volumes.find_all(self.vg.vg_name) if lv.origin}
+        known = snapshot_rows.existing(cinder_context.get_admin_context(),
+                                       filter(None, found))
+        return {found[each] for each in known}
 
     def get_manageable_volumes(
             self, cinder_volumes: list[objects.Volume], marker: Any,
@@ -474,6 +537,25 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """
         entries = super().get_manageable_volumes(
             cinder_volumes, marker, limit, offset, sort_keys, sort_dirs)
+        return self._without_own(entries)
+
+    def get_manageable_snapshots(
+            self, cinder_snapshots: list[objects.Snapshot], marker: Any,
+            limit: int | None, offset: int | None, sort_keys: list[str],
+            sort_dirs: list[str]) -> list[dict[str, Any]]:
+        """Return the snapshots that can be managed, and the others.
+
+        Cinder knows only those of volumes on this node; others may have
+        moved away from their snapshots.
+
+        :returns: as of :meth:`get_manageable_volumes`
+        """
+        return self._without_own(super().get_manageable_snapshots(
+            cinder_snapshots, marker, limit, offset, sort_keys, sort_dirs))
+
+    def _without_own(self, entries: list[dict[str, Any]]
+                     ) -> list[dict[str, Any]]:
+        """Mark the entries that this driver uses."""
         own = self._own_logical_volumes()
         for entry in entries:
             if not entry['cinder_id'] and (

@@ -119,6 +119,40 @@ class StillClone(exception.InvalidVolume):
                 "node has).")
 
 
+class SnapshotLeftBehind(exception.InvalidSnapshot):
+    """A volume that has moved since its snapshot can't be reverted to it."""
+
+    message = _("Can't revert volume %(volume)s to snapshot %(snapshot)s: the "
+                "volume has moved since, and the snapshot is on %(host)s. "
+                "Create a volume from the snapshot instead.")
+
+
+class SnapshotInUse(exception.InvalidSnapshot):
+    """A snapshot that a volume still reads."""
+
+    message = _("Can't revert volume %(volume)s to snapshot %(snapshot)s: "
+                "volumes that were created from it are not complete yet. "
+                "Wait until they are, then try again.")
+
+
+class SnapshotUnavailable(exception.VolumeDriverException):
+    """There is no logical volume of a snapshot on its node."""
+
+    message = _("Snapshot %(snapshot)s, from which volume %(volume)s is to be "
+                "read, is not on %(host)s. If it was not deleted, ask the "
+                "operator to look for it (dmclone-reconcile shows what each "
+                "node has).")
+
+
+class SnapshotNotServed(exception.VolumeDriverException):
+    """The node of a snapshot does not serve it."""
+
+    message = _("Volume %(volume)s can't be created from snapshot "
+                "%(snapshot)s, which is on %(host)s: %(reason)s. Delete the "
+                "volume, and create it again when cinder-volume runs on that "
+                "node.")
+
+
 class DataLost(exception.InvalidVolume):
     """An operation that needs data of a lost source."""
 

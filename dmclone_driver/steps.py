@@ -58,6 +58,8 @@ class Step(enum.Enum):
     CUT_LOOSE = 'cut loose'
     #: The logical volume of a volume, source or destination is deleted.
     DELETED = 'deleted'
+    #: Of a source with snapshots, only the logical volume is left.
+    KEPT = 'kept'
     #: The home does not export the volume any longer.
     UNEXPORTED = 'unexported'
     #: The placeholder is gone from the database.
@@ -99,12 +101,20 @@ ROLL_BACK = (
 DELETE_CLONE = (
     *_DISMANTLE, *_FORGET, (PEER, Step.CUT_LOOSE), (PEER, Step.DELETED),
     *_REMOVE_SOURCE)
+#: A source is released from which snapshots were taken.
+KEEP = ((PEER, Step.RELEASED), (HOME, Step.KEPT), (HOME, Step.GONE))
+#: A volume is created from a snapshot on another node.
+COPY = (
+    (PEER, Step.BEGUN), (HOME, Step.EXPORTED), (PEER, Step.CONNECTED),
+    (PEER, Step.ALLOCATED), (PEER, Step.FORMATTED), (PEER, Step.PASSIVE),
+    (PEER, Step.OPENING), (PEER, Step.OPENED), (PEER, Step.HYDRATING))
 DELETE = ((HOME, Step.CUT_LOOSE), (HOME, Step.DELETED))
 EXTEND = ((HOME, Step.EXTENDED), (HOME, Step.SHOWN))
 
 FLOWS = {'attach away': ATTACH_AWAY, 'live migration': MIGRATE,
          'old attachment goes': MOVE, 'roll back': ROLL_BACK,
          'completion': COMPLETE,
+         'release with snapshots': KEEP, 'volume from a snapshot': COPY,
          'deletion of a clone': DELETE_CLONE, 'deletion': DELETE,
          'extension': EXTEND}
 

@@ -3,6 +3,7 @@
 
 import collections.abc
 import contextlib
+import dataclasses
 import threading
 import time
 from typing import Any
@@ -35,11 +36,15 @@ from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.quantities import Bytes
+from dmclone_driver.node.quantities import Sectors
 from dmclone_driver.privsep import block
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
+
+# Bytes of an imported disk that are not the volume's.
+_MARGINS = 2 * devices.MARGIN * table.SECTOR
 
 # Number of checks, one second apart, whether a handle has been closed.
 CLOSE_ATTEMPTS = 5
@@ -99,7 +104,7 @@ class Destination:
         """
         names_module.belongs_to(placeholder_id, volume_id)
         names = Names(placeholder_id)
-        with self._mark_busy(names), self._backend.lock(volume_id), (
+        with self.mark_busy(names), self._backend.lock(volume_id), (
                 self._turn()):
             records.check_prepared(context, volume_id, placeholder_id)
             try:
@@ -127,9 +132,56 @@ class Destination:
 
     def _build(self, names: Names, size: Bytes, location: str,
                auth: str) -> None:
+        lv = self._create_logical_volume(names, '%db' % size)
+        if lv.size != size:
+            raise self._other_size(lv, size)
+        path, region = self._create_metadata(names, lv)
+        disk = self._backend.initiator.connect(location, auth)
+        steps.reached(Step.CONNECTED, names.name_id)
+        self._compare(names, lv, disk)
+        self._build_passive(names, lv, path, region, disk)
+
+    def build_copy(self, names: Names, placeholder: Placeholder,
+                   size: str) -> None:
+        """Build a passive clone of a snapshot, which may be smaller.
+
+        :param placeholder: of the exported source
+        :param size: of the new volume, as LVM's commands take it
+        """
+        location, auth = self._location(placeholder)
+        disk = self._backend.initiator.connect(location, auth)
+        steps.reached(Step.CONNECTED, names.name_id)
+        source = Bytes(block.size(disk) - _MARGINS)
         lv = self._create_logical_volume(names, size)
+        if lv.size < source:
+            raise self._other_size(lv, source)
+        if lv.size != source:
+            logical_volumes.tag(lv, logical_volumes.CLONED_TAG + str(source))
+            lv = dataclasses.replace(lv, tags=frozenset(
+                [logical_volumes.CLONED_TAG + str(source)]))
+        path, region = self._create_metadata(names, lv)
+        self._compare(names, lv, disk)
+        self._build_passive(names, lv, path, region, disk)
+
+    @staticmethod
+    def _location(placeholder: Placeholder) -> tuple[str, str]:
+        """Return where a source is exported, and how to log in there.
+
+        :raises: ReadLagsBehind
+        """
+        location = placeholder.provider_location
+        auth = placeholder.provider_auth
+        if not (location and auth):
+            # The node has exported it, and written that to the row.
+            raise exception.ReadLagsBehind(volume=placeholder.volume_id)
+        return location, auth
+
+    def _create_metadata(self, names: Names,
+                         lv: logical_volumes.LogicalVolume
+                         ) -> tuple[str, Sectors]:
+        """Create a clone's metadata; return its path and the region size."""
         steps.reached(Step.ALLOCATED, names.name_id)
-        metadata = self._backend.metadata
+        metadata, size = self._backend.metadata, lv.cloned
         region = sizing.region(
             size, self._backend.configuration.dmclone_region_size,
             metadata.smallest_region)
@@ -137,42 +189,45 @@ class Destination:
         logical_volumes.tag(lv, logical_volumes.METADATA_TAG +
                             path.removeprefix('/dev/'))
         steps.reached(Step.FORMATTED, names.name_id)
-        disk = self._backend.initiator.connect(location, auth)
-        steps.reached(Step.CONNECTED, names.name_id)
-        self._compare(names, lv, disk)
+        return path, region
+
+    def _build_passive(self, names: Names, lv: logical_volumes.LogicalVolume,
+                       path: str, region: Sectors, disk: str) -> None:
         LocalVolume(names).build_clone(lv, path, region, self._backend.tuning,
                                        disk=disk, passive=True)
         steps.reached(Step.PASSIVE, names.name_id)
 
     def _create_logical_volume(self, names: Names,
-                               size: Bytes) -> logical_volumes.LogicalVolume:
+                               size: str) -> logical_volumes.LogicalVolume:
         lv = self._backend.logical_volume(names)
         if lv is None:
             configuration = self._backend.configuration
             name, group = names.volume, self._backend.group
-            group.create_volume(name, '%db' % size, configuration.lvm_type,
+            group.create_volume(name, size, configuration.lvm_type,
                                 configuration.lvm_mirrors)
             path = '/dev/%s/%s' % (group.vg_name, name)
             lv = logical_volumes.LogicalVolume(
                 group.vg_name, name, block.size(path), active=True)
-        if lv.size != size:
-            raise cinder_exception.VolumeDriverException(message=_(
-                "logical volume %(lv)s has %(here)d bytes, its source "
-                "%(there)d: the volume groups' extent sizes differ") % {
-                    'lv': lv.name, 'here': lv.size, 'there': size})
         return lv
+
+    @staticmethod
+    def _other_size(lv: logical_volumes.LogicalVolume, there: Bytes
+                    ) -> cinder_exception.VolumeDriverException:
+        return cinder_exception.VolumeDriverException(message=_(
+            "logical volume %(lv)s has %(here)d bytes, its source "
+            "%(there)d: the volume groups' extent sizes differ") % {
+                'lv': lv.name, 'here': lv.size, 'there': there})
 
     @staticmethod
     def _compare(names: Names, lv: logical_volumes.LogicalVolume,
                  disk: str) -> None:
         """Refuse a disk whose size or block size is not the volume's."""
-        margins = 2 * devices.MARGIN * table.SECTOR
-        if block.size(disk) != lv.cloned + margins:
+        if block.size(disk) != lv.cloned + _MARGINS:
             raise cinder_exception.VolumeDriverException(message=_(
                 'the imported disk of %(names)s has %(disk)d bytes instead of '
                 '%(expected)d') % {
                     'names': names, 'disk': block.size(disk),
-                    'expected': lv.cloned + margins})
+                    'expected': lv.cloned + _MARGINS})
         here, there = (block.logical_block_size(path)
                        for path in (lv.path, disk))
         if here != there:
@@ -231,7 +286,7 @@ class Destination:
             raise exception.MoveGone(
                 volume=volume_id, placeholder=placeholder_id, reason=state)
         names = Names(placeholder_id)
-        with self._mark_busy(names):
+        with self.mark_busy(names):
             lost = state == State.LOST
             answers = not lost and (
                 sealed or self._ask_to_seal(context, placeholder))
@@ -313,7 +368,8 @@ class Destination:
         return not error
 
     @contextlib.contextmanager
-    def _mark_busy(self, names: Names) -> collections.abc.Iterator[None]:
+    def mark_busy(self, names: Names) -> collections.abc.Iterator[None]:
+        """Have the watcher leave a clone alone for some time."""
         self.busy.append(names)
         try:
             yield
@@ -371,11 +427,7 @@ class Destination:
         with self._backend.lock(placeholder.volume_id):
             if local.is_connected():
                 return
-            location = placeholder.provider_location
-            auth = placeholder.provider_auth
-            if not (location and auth):
-                # The node has exported it, and written that to the row.
-                raise exception.ReadLagsBehind(volume=placeholder.volume_id)
+            location, auth = self._location(placeholder)
             disk = self._backend.initiator.connect(location, auth)
             lv = self._backend.logical_volume(names)
             # A clone's gate lies on it.
@@ -464,7 +516,7 @@ class Destination:
                 raise self._unknown(placeholder_id)
             return True
         volume_id = placeholder.volume_id
-        with self._mark_busy(names), self._backend.lock(volume_id):
+        with self.mark_busy(names), self._backend.lock(volume_id):
             self._abort_if_early(context, placeholder, names)
             placeholder = records.placeholder(context, placeholder_id)
             if placeholder is None:

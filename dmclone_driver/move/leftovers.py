@@ -101,7 +101,7 @@ class Leftovers:
                     owner: objects.Volume | None
                     ) -> collections.abc.Iterator[Leftover]:
         """Report a logical volume whose tags contradict the database."""
-        if lv is None or lv.deleted:
+        if lv is None or lv.deleted or (lv.kept and owner is None):
             return
         opened = lv.tagged(logical_volumes.OPENED_TAG)
         why = self._contradiction(lv, opened, owner)
@@ -141,7 +141,7 @@ class Leftovers:
         :param lv: the logical volume of that name here, or None
         :param reported: whether its logical volume is already reported
         """
-        sealed = self._sealed(lv)
+        sealed = self._sealed(lv) or self._read(names)
         return [*self._targets(names, remove, sealed),
                 *self._sessions(names, remove),
                 *self._devices(names, remove, sealed),
@@ -158,6 +158,18 @@ class Leftovers:
                      'tag': logical_volumes.SEALED_TAG,
                      'move': lv.tagged(logical_volumes.SEALED_TAG),
                      'lv': lv.full_name}
+
+    def _read(self, names: Names) -> str | None:
+        """Return why the devices of a snapshot are kept, or None."""
+        lv = logical_volumes.find_read_as(names.name_id,
+                                          self._backend.group.vg_name)
+        if lv is None:
+            return None
+        return _('a volume may read snapshot %(lv)s through it; if none does, '
+                 'run "lvchange --deltag %(tag)s%(name)s %(lv)s" and this '
+                 'command again') % {
+                     'tag': logical_volumes.READER_TAG,
+                     'name': names.name_id, 'lv': lv.full_name}
 
     def _targets(self, names: Names, remove: bool, sealed: str | None
                  ) -> collections.abc.Iterator[Leftover]:
@@ -202,7 +214,7 @@ class Leftovers:
                          remove: bool, reported: bool
                          ) -> collections.abc.Iterator[Leftover]:
         """Return leftover logical volumes; remove metadata without data."""
-        if data is not None and not reported:
+        if data is not None and not (reported or data.kept):
             yield Leftover(
                 _('logical volume %(group)s/%(name)s') % {
                     'group': data.group, 'name': data.name},

@@ -30,6 +30,7 @@ from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import plan
 from dmclone_driver.move import records
+from dmclone_driver.move import snapshot_rows
 from dmclone_driver.node.names import Names
 
 LOG = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class LostNode:
             for row in there:
                 if row.state == state:
                     yield from actions(context, row, do_it)
+        yield from self._snapshots(context, do_it)
 
     def _check(self, context: cinder_context.RequestContext,
                rows: collections.abc.Collection[objects.Volume | Placeholder]
@@ -165,7 +167,7 @@ class LostNode:
                                                                other))
         change = self._giving_up([
             other for other in others
-            if other.state == State.SWITCHED])
+            if other.state == State.SWITCHED and not other.snapshot_id])
         if waits:
             # A destination may have newer data than the database knows.
             yield plan.Action(subject, change, _(
@@ -187,6 +189,18 @@ class LostNode:
                           'host': other.backend,
                           'path': Names(other.name_id).path()}
         return text
+
+    def _snapshots(self, context: cinder_context.RequestContext, do_it: bool
+                   ) -> collections.abc.Iterator[plan.Action]:
+        """Mark the snapshots there of volumes that are on other nodes."""
+        for snapshot in snapshot_rows.there(context, self.host):
+            if snapshot.status != 'error':
+                yield self._action(
+                    do_it, _('snapshot %(id)s of volume %(volume)s') % {
+                        'id': snapshot.id, 'volume': snapshot.volume_id},
+                    _('mark it as error: its data was on %s') % self.host,
+                    lambda snapshot=snapshot: snapshot_rows.fail(
+                        context, snapshot.id))
 
     def _give_up(self, context: cinder_context.RequestContext,
                  volume_id: str, prepared: str | None) -> bool:

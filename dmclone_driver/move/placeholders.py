@@ -47,7 +47,8 @@ class Record:
     state: State
     #: Id of the user's volume.
     volume: str
-    #: iSCSI name of the node that imports the source.
+    #: iSCSI name of the node that imports the source; empty if it is the
+    #: node of the source.
     initiator: str
     #: The importing host's name in its attachments: nova's, which need not
     #: be the one in the placeholder's host. Empty if the move is a migration
@@ -159,6 +160,11 @@ class Placeholder:
     def volume_id(self) -> str:
         """Id of the user's volume."""
         return self.record.volume
+
+    @property
+    def snapshot_id(self) -> str | None:
+        """Id of the snapshot that is the source, None for a former home."""
+        return self.row.snapshot_id
 
     @property
     def initiator(self) -> str:

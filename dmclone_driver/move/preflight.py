@@ -93,10 +93,6 @@ class Preflight:
 
     def _refuse_by_devices(self, volume: objects.Volume, peer: Peer) -> None:
         local = LocalVolume(Names(volume.name_id))
-        if self._backend.group.lv_has_snapshot(volume.name):
-            raise refused(volume, peer, _(
-                'it has snapshots, which stay on %s; delete them, or attach '
-                'the volume there') % self._backend.node)
         if local.is_sick():
             raise refused(volume, peer, _(
                 'the metadata of its clone has failed on %s; repair the '
@@ -220,6 +216,9 @@ class Preflight:
                 for row in (other, volume)]
         if records.prepared_move(volume):
             ends.reverse()
+        elif other.snapshot_id:
+            ends[0] = _('snapshot %(snapshot)s on %(node)s') % {
+                'snapshot': other.snapshot_id, 'node': ends[0]}
         return exception.NotWhileMoving(action=action, volume=volume.id,
                                         source=ends[0], destination=ends[1])
 

@@ -26,11 +26,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
-import functools
 from typing import Any
-from typing import Concatenate
-from typing import ParamSpec
-from typing import TypeVar
 
 from cinder import context as cinder_context
 from cinder.db import api as db_api
@@ -39,7 +35,6 @@ from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.volume import volume_utils
 from oslo_config import cfg
-from oslo_db import api as oslo_db_api
 from oslo_log import log as logging
 import sqlalchemy
 from sqlalchemy import orm
@@ -50,11 +45,11 @@ from dmclone_driver.move import peers
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
+from dmclone_driver.move import snapshot_rows
+from dmclone_driver.move import transactions
 from dmclone_driver.node import names
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
-
-LOG = logging.getLogger(__name__)
 
 # Fields that belong to the logical volume, not to the user.
 EXCHANGED = ('_name_id', 'host', 'cluster_name', 'availability_zone',
@@ -78,14 +73,6 @@ MIGRATION_STATUS = 'dmclone:'
 PROJECT = 'dmclone_driver'
 
 CONF = cfg.CONF
-
-#: The key of a session's log lines; see :func:`_log_after_commit`.
-_LINES = 'dmclone_lines'
-
-#: What a transaction is about: a volume, or a row's id.
-First = TypeVar('First', bound='str | objects.Volume')
-Rest = ParamSpec('Rest')
-Result = TypeVar('Result')
 
 
 def prepared_move(volume: objects.Volume) -> str | None:
@@ -205,68 +192,10 @@ def all_placeholders(
             if placeholders.is_placeholder(row)]
 
 
-def _transaction(step: Step | None = None) -> collections.abc.Callable[
-        [collections.abc.Callable[Concatenate[orm.Session, First, Rest],
-                                  Result]],
-        collections.abc.Callable[
-            Concatenate[cinder_context.RequestContext, First, Rest],
-            Result]]:
-    """Run a function in one transaction; repeat it after a deadlock.
-
-    The whole transaction is repeated: Cinder's own functions repeat only
-    themselves after the database has rolled back everything.
-
-    :param step: that the function completes; its first argument is a volume,
-        or a row's id
-    """
-    def decorate(
-        function: collections.abc.Callable[
-            Concatenate[orm.Session, First, Rest], Result],
-    ) -> collections.abc.Callable[
-        Concatenate[cinder_context.RequestContext, First, Rest], Result
-    ]:
-        @oslo_db_api.wrap_db_retry(max_retries=5, retry_on_deadlock=True)
-        def in_transaction(context: cinder_context.RequestContext,
-                           row: First, *args: Rest.args,
-                           **kwargs: Rest.kwargs) -> Result:
-            with db_api.main_context_manager.writer.using(context):
-                session = context.session
-                result = function(session, row, *args, **kwargs)
-            for level, line, values in session.info.pop(_LINES, ()):
-                LOG.log(level, line, values)
-            return result
-
-        @functools.wraps(function)
-        def run(context: cinder_context.RequestContext, row: First,
-                *args: Rest.args, **kwargs: Rest.kwargs) -> Result:
-            result = in_transaction(context.elevated(), row, *args, **kwargs)
-            if step and result is not False:
-                steps.reached(step, getattr(row, 'id', row))
-            return result
-        return run
-    return decorate
-
-
-def _log_after_commit(session: orm.Session, level: int, line: str,
-                      values: dict[str, Any]) -> None:
-    """Log a line once the transaction is committed; never if it fails."""
-    session.info.setdefault(_LINES, []).append((level, line, values))
-
-
-def _lock(session: orm.Session,
-          *ids: str | None) -> list[models.Volume | None]:
-    """Lock rows in the order of their ids; return None for absent ones."""
-    rows = session.query(models.Volume).filter(
-        models.Volume.id.in_(ids), models.Volume.deleted.is_(False)
-    ).order_by(models.Volume.id).with_for_update().all()
-    by_id = {row.id: row for row in rows}
-    return [by_id.get(row_id) for row_id in ids]
-
-
-@_transaction()
+@transactions.transaction()
 def _is_there(session: orm.Session, row_id: str) -> bool:
     """Whether a row exists; a locking read never sees an old copy."""
-    row, = _lock(session, row_id)
+    row, = transactions.lock(session, row_id)
     return row is not None
 
 
@@ -279,7 +208,8 @@ def _gone(volume_id: str, placeholder_id: str | None,
 def _prepared(session: orm.Session, volume_id: str,
               placeholder_id: str | None
               ) -> tuple[models.Volume, models.Volume]:
-    volume, placeholder = _lock(session, volume_id, placeholder_id)
+    volume, placeholder = transactions.lock(session, volume_id,
+                                            placeholder_id)
     if volume is None or placeholder is None:
         raise _gone(volume_id, placeholder_id, _('it was deleted'))
     state = placeholders.state_of(placeholder)
@@ -289,7 +219,7 @@ def _prepared(session: orm.Session, volume_id: str,
     return volume, placeholder
 
 
-@_transaction(Step.BEGUN)
+@transactions.transaction(Step.BEGUN)
 def begin(session: orm.Session, volume: objects.Volume, placeholder_id: str,
           peer: peers.Peer, initiator: str, node: str) -> None:
     """Record that a volume is being moved to a peer; exclude other moves.
@@ -302,7 +232,7 @@ def begin(session: orm.Session, volume: objects.Volume, placeholder_id: str,
     :raises: MoveRefused if the volume is not as it was read, or Cinder
         migrates it
     """
-    row, = _lock(session, volume.id)
+    row, = transactions.lock(session, volume.id)
     if (row is None or row.replication_driver_data or
             row.host != volume.host or row._name_id != volume._name_id):
         raise exception.MoveRefused(
@@ -341,6 +271,35 @@ def begin(session: orm.Session, volume: objects.Volume, placeholder_id: str,
     row.replication_driver_data = placeholder_id
 
 
+@transactions.transaction(Step.BEGUN)
+def begin_copy(session: orm.Session, volume: objects.Volume,
+               placeholder_id: str, source_id: str, snapshot_id: str,
+               there: peers.Peer, initiator: str, node: str) -> None:
+    """Record that a new volume is a clone whose source is a snapshot.
+
+    :param volume: the new volume, freshly read
+    :param placeholder_id: id of the source's new placeholder
+    :param source_id: name id of the source
+    :param there: the backend that has the snapshot
+    :param initiator: iSCSI name of the volume's node; empty if the snapshot
+        is on the same node
+    :param node: the volume's node
+    :raises: MoveGone if the volume is deleted meanwhile
+    """
+    row, = transactions.lock(session, volume.id)
+    if row is None:
+        raise _gone(volume.id, placeholder_id, _('it was deleted'))
+    session.add(models.Volume(
+        id=placeholder_id, _name_id=source_id, snapshot_id=snapshot_id,
+        host=there.host, provider_id=there.host,
+        service_uuid=there.service_uuid,
+        availability_zone=there.availability_zone,
+        **_placeholder_fields(row, placeholders.Record(
+            State.SWITCHED, row.id, initiator, node))))
+    row._name_id = placeholder_id
+    row.provider_id = row.host
+
+
 def _placeholder_fields(volume: models.Volume,
                         found: placeholders.Record) -> dict[str, Any]:
     """Return a placeholder's fields, except those about its backend."""
@@ -352,7 +311,7 @@ def _placeholder_fields(volume: models.Volume,
         replication_driver_data=found.text())
 
 
-@_transaction(Step.SWITCHED)
+@transactions.transaction(Step.SWITCHED)
 def restore(session: orm.Session, seen: objects.Volume, name_id: str,
             peer: peers.Peer, initiator: str, node: str) -> bool:
     """Repeat a switchover that the database has lost.
@@ -364,7 +323,7 @@ def restore(session: orm.Session, seen: objects.Volume, name_id: str,
     :param node: the peer's name in connectors
     :returns: False if a row has changed, or stands for another move
     """
-    volume, = _lock(session, seen.id)
+    volume, = transactions.lock(session, seen.id)
     # Its placeholder may have been deleted.
     row = session.query(models.Volume).filter_by(
         id=name_id).with_for_update().first()
@@ -472,7 +431,7 @@ def is_altered(row: objects.Volume) -> bool:
             for column, value in _columns(found).items()))
 
 
-@_transaction()
+@transactions.transaction()
 def put_back(session: orm.Session, seen: objects.Volume) -> None:
     """Revert changes to a row by something other than this driver.
 
@@ -483,12 +442,12 @@ def put_back(session: orm.Session, seen: objects.Volume) -> None:
     :param seen: the row as it was read before; if it has changed since,
         nothing is changed
     """
-    row, = _lock(session, seen.id)
+    row, = transactions.lock(session, seen.id)
     if row is None or not row.provider_id or (
             row.host, row.provider_id) != (seen.host, seen.provider_id):
         return
     if row.host != row.provider_id:
-        _log_after_commit(
+        transactions.log_after_commit(
             session, logging.WARNING, 'Volume %(volume)s is put back to '
             '%(old)s: its host was changed to %(new)s, and its data is not '
             'there.',
@@ -500,7 +459,7 @@ def put_back(session: orm.Session, seen: objects.Volume) -> None:
             setattr(row, column, value)
 
 
-@_transaction()
+@transactions.transaction()
 def exchange_owners(session: orm.Session, volume: objects.Volume,
                     new: objects.Volume) -> None:
     """Assign placeholders to the other volume in Cinder's migration.
@@ -523,25 +482,25 @@ def _exchange_owner(session: orm.Session, row: models.Volume,
                     other: dict[str, str]) -> None:
     found = placeholders.Record.parse(row.replication_driver_data)
     if found.state == State.PREPARED:
-        _abort(session, *_lock(session, found.volume, row.id))
+        _abort(session, *transactions.lock(session, found.volume, row.id))
     elif found.state != State.ABORTED:
         found = dataclasses.replace(found, volume=other[found.volume])
         row.replication_driver_data = found.text()
         row.migration_status = MIGRATION_STATUS + found.volume
 
 
-@_transaction()
+@transactions.transaction()
 def set_owner(session: orm.Session, seen: objects.Volume) -> None:
     """Record that a row's host has its logical volume.
 
     :param seen: its row as it was read before
     """
-    row, = _lock(session, seen.id)
+    row, = transactions.lock(session, seen.id)
     if row is not None and row.host == seen.host:
         row.provider_id = row.host
 
 
-@_transaction()
+@transactions.transaction()
 def check_prepared(session: orm.Session, volume_id: str,
                    placeholder_id: str) -> None:
     """Verify that a move is still prepared.
@@ -551,7 +510,7 @@ def check_prepared(session: orm.Session, volume_id: str,
     _prepared(session, volume_id, placeholder_id)
 
 
-@_transaction()
+@transactions.transaction()
 def set_export(session: orm.Session, seen: objects.Volume,
                location: str | None, auth: str | None) -> None:
     """Record how a volume is exported on its node.
@@ -559,14 +518,14 @@ def set_export(session: orm.Session, seen: objects.Volume,
     :param seen: its row as it was read before; if the row points to another
         logical volume or move by now, nothing is changed
     """
-    row, = _lock(session, seen.id)
+    row, = transactions.lock(session, seen.id)
     if row is not None and (
             row._name_id, row.replication_driver_data) == (
             seen._name_id, seen.replication_driver_data):
         row.provider_location, row.provider_auth = location, auth
 
 
-@_transaction(Step.SWITCHED)
+@transactions.transaction(Step.SWITCHED)
 def switch_over(session: orm.Session, volume_id: str,
                 placeholder_id: str | None) -> bool:
     """Make the destination the volume's home: exchange the rows' fields.
@@ -574,7 +533,8 @@ def switch_over(session: orm.Session, volume_id: str,
     :returns: False if it has been switched over before
     :raises: MoveGone if it was aborted
     """
-    volume, placeholder = _lock(session, volume_id, placeholder_id)
+    volume, placeholder = transactions.lock(session, volume_id,
+                                            placeholder_id)
     if volume is not None and placeholder_id and (
             volume._name_id == placeholder_id):
         return False
@@ -586,9 +546,10 @@ def switch_over(session: orm.Session, volume_id: str,
         setattr(volume, field, other)
         setattr(placeholder, field, mine)
     volume.replication_driver_data = None
+    snapshot_rows.stay(session, volume_id, placeholder.host)
     _end_migration(volume, placeholder, 'success')
     _set_state(placeholder, State.SWITCHED)
-    _log_after_commit(
+    transactions.log_after_commit(
         session, logging.INFO, 'Volume %(volume)s is switched over to '
         '%(new)s; its source, logical volume %(name_id)s, is on %(old)s.',
         {'volume': volume_id, 'new': volume.host, 'old': placeholder.host,
@@ -596,14 +557,15 @@ def switch_over(session: orm.Session, volume_id: str,
     return True
 
 
-@_transaction(Step.ABORTED)
+@transactions.transaction(Step.ABORTED)
 def abort(session: orm.Session, volume_id: str,
           placeholder_id: str) -> bool:
     """Make sure that a move will never switch over.
 
     :returns: False if it has been switched over before
     """
-    volume, placeholder = _lock(session, volume_id, placeholder_id)
+    volume, placeholder = transactions.lock(session, volume_id,
+                                            placeholder_id)
     if placeholder is not None and (
             placeholders.state_of(placeholder) in placeholders.OF_SOURCES):
         return False
@@ -651,18 +613,18 @@ def _abort(session: orm.Session, volume: models.Volume | None,
     volume.provider_location = volume.provider_auth = None
     if placeholder is not None:
         _end_migration(volume, placeholder, 'error')
-    _log_after_commit(
+    transactions.log_after_commit(
         session, logging.INFO, 'Move %(id)s of volume %(volume)s is aborted.',
         {'id': placeholder_id, 'volume': volume.id})
 
 
-@_transaction(Step.RELEASED)
+@transactions.transaction(Step.RELEASED)
 def release(session: orm.Session, placeholder_id: str) -> bool:
     """Record that a source is no longer needed.
 
     :returns: False if the placeholder is gone
     """
-    placeholder, = _lock(session, placeholder_id)
+    placeholder, = transactions.lock(session, placeholder_id)
     if placeholder is None or placeholders.state_of(placeholder) not in (
             State.SWITCHED, State.RELEASED):
         return False
@@ -670,13 +632,13 @@ def release(session: orm.Session, placeholder_id: str) -> bool:
     return True
 
 
-@_transaction()
+@transactions.transaction()
 def lose(session: orm.Session, placeholder_id: str) -> bool:
     """Record that the node of a source is lost.
 
     :returns: False if the source is not needed, or gone
     """
-    placeholder, = _lock(session, placeholder_id)
+    placeholder, = transactions.lock(session, placeholder_id)
     if placeholder is None or placeholders.state_of(placeholder) not in (
             State.SWITCHED, State.LOST):
         return False
@@ -684,7 +646,7 @@ def lose(session: orm.Session, placeholder_id: str) -> bool:
     return True
 
 
-@_transaction()
+@transactions.transaction()
 def fail(session: orm.Session, volume_id: str) -> bool:
     """Set a volume that has lost data to error: it can't be attached then.
 
@@ -693,14 +655,14 @@ def fail(session: orm.Session, volume_id: str) -> bool:
 
     :returns: False if it has another status
     """
-    volume, = _lock(session, volume_id)
+    volume, = transactions.lock(session, volume_id)
     if volume is None or volume.status != 'available':
         return False
     volume.status = 'error'
     return True
 
 
-@_transaction()
+@transactions.transaction()
 def give_up_home(session: orm.Session, seen: objects.Volume,
                  peer: peers.Peer) -> bool:
     """Assign a volume whose home is lost to a backend that can delete it.
@@ -712,10 +674,11 @@ def give_up_home(session: orm.Session, seen: objects.Volume,
     :param peer: that backend, as a peer
     :returns: False if the volume has changed since
     """
-    row, = _lock(session, seen.id)
+    row, = transactions.lock(session, seen.id)
     if row is None or row.replication_driver_data or (
             row.host, row._name_id) != (seen.host, seen._name_id):
         return False
+    snapshot_rows.fail_of(session, row.id, row.host)
     row.host = row.provider_id = peer.host
     row.cluster_name = None
     row.service_uuid = peer.service_uuid
@@ -724,8 +687,6 @@ def give_up_home(session: orm.Session, seen: objects.Volume,
     row.status = 'error'
     # Cinder deletes no volume whose status says that it migrates.
     row.migration_status = row.migration_status and 'error'
-    session.query(models.Snapshot).filter_by(
-        volume_id=row.id, deleted=False).update({'status': 'error'})
     return True
 
 

@@ -29,6 +29,7 @@ from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import preflight
 from dmclone_driver.move import records
+from dmclone_driver.move.snapshots import Snapshots
 from dmclone_driver.move.source import Source
 from dmclone_driver.node import deletion
 from dmclone_driver.node.devicemapper import dmsetup
@@ -57,13 +58,14 @@ class Recovery:
     """Brings the kernel in line with LVM and the database."""
 
     def __init__(self, backend: Backend, source: Source,
-                 destination: Destination, home: Home,
+                 destination: Destination, home: Home, snapshots: Snapshots,
                  requests: peer_requests.PeerRequests,
                  completion: Completion) -> None:
         self._backend = backend
         self._source = source
         self._destination = destination
         self._home = home
+        self._snapshots = snapshots
         self._requests = requests
         self._completion = completion
         self._jobs = backend.jobs
@@ -87,6 +89,9 @@ class Recovery:
             self._backend.group.vg_name)}
         self._copies.update({lv.name: lv for lv in volumes.values()
                              if _COPY.fullmatch(lv.name)})
+        for lv in volumes.values():
+            if lv.kept:
+                self._snapshots.origin_may_go(lv.name)
         rows = self._rows_here(context, volumes)
         for row in rows:
             try:
@@ -131,6 +136,8 @@ class Recovery:
         if row is not None and (self._backend.host in (
                 records.backend_of(row), records.recorded_backend(row))):
             return row
+        if lv.kept:
+            return None
         LOG.error('Logical volume %(lv)s is kept, but the database says that '
                   'it is not in use here. Its tags: %(tags)s. This node may '
                   'have been declared lost, or the database may have been '
@@ -352,6 +359,7 @@ class Recovery:
         for name, lv in list(self._copies.items()):
             LOG.warning('Removing snapshot %s: the copy of a volume was '
                         'interrupted.', name)
+            self._snapshots.origin_may_go(lv.origin)
             try:
                 deletion.delete_snapshot(lv, self._backend.group,
                                          self._backend.configuration)
@@ -388,7 +396,9 @@ class Recovery:
             # A clone may read it, whatever the database says.
             return
         if row is None:
-            self._source.unexport(names)
+            if logical_volumes.find_read_as(
+                    names.name_id, self._backend.group.vg_name) is None:
+                self._source.unexport(names)
             return
         with self._backend.lock(records.guarding_id(row)):
             row.refresh()

@@ -14,11 +14,15 @@ from oslo_log import log as logging
 from dmclone_driver.i18n import _
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
+from dmclone_driver.move.snapshots import Snapshots
 from dmclone_driver.move.teardown import Teardown
 from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node.initiator import LOCAL
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import Names
@@ -32,9 +36,11 @@ LOG = logging.getLogger(__name__)
 class Source:
     """Sources on this node; a ``row`` is the one that points to a source."""
 
-    def __init__(self, backend: Backend, teardown: Teardown) -> None:
+    def __init__(self, backend: Backend, teardown: Teardown,
+                 snapshots: Snapshots) -> None:
         self._backend = backend
         self._teardown = teardown
+        self._snapshots = snapshots
         #: Exports that are still to be removed.
         self.to_unexport = backend.jobs.kind('end export',
                                              self.unexport_again)
@@ -47,15 +53,23 @@ class Source:
         """Serve a row's data, read-only, to one initiator.
 
         The location is recorded in the row. Can be repeated.
+
+        :param initiator: its iSCSI name; empty for a clone on this node
         """
         names = Names(row.name_id)
         if placeholders.is_placeholder(row):
             self._refuse_other_seal(names, row)
+            if row.snapshot_id:
+                self._snapshots.serve(row)
         self.to_unexport.discard(names)
         LocalVolume(names).ensure_export(block.size(names.path()))
-        row.provider_location, row.provider_auth = (
-            self._backend.target.export(names.target, names.path(EXPORT),
-                                        initiator, row.provider_auth))
+        if initiator:
+            row.provider_location, row.provider_auth = (
+                self._backend.target.export(names.target, names.path(EXPORT),
+                                            initiator, row.provider_auth))
+        else:
+            row.provider_location, row.provider_auth = (names.path(EXPORT),
+                                                        LOCAL)
         records.set_export(context, row, row.provider_location,
                            row.provider_auth)
         steps.reached(Step.EXPORTED, names.name_id)
@@ -123,10 +137,12 @@ class Source:
         Takes no lock: the initiator's node calls this while it holds its own.
         """
         placeholder = records.placeholder(context, placeholder_id)
+        # A snapshot refuses all writes.
         return (placeholder is not None and
                 placeholder.state == State.SWITCHED and
                 placeholder.backend == self._backend.host and
-                self.close(Names(placeholder.name_id), placeholder.id))
+                (bool(placeholder.snapshot_id) or
+                 self.close(Names(placeholder.name_id), placeholder.id)))
 
     def close(self, names: Names, placeholder_id: str,
               flush: bool = True) -> bool:
@@ -185,7 +201,19 @@ class Source:
                     'volume': placeholder.volume_id})
         if placeholder.backend != self._backend.host:
             return
+        if placeholder.snapshot_id:
+            with self._backend.lock(placeholder.volume_id):
+                self._snapshots.release(context, placeholder,
+                                        placeholder.snapshot_id)
+            # It may have been deleted meanwhile.
+            self._snapshots.delete_later_ones(context)
+            return
         with self._backend.lock(placeholder.volume_id):
+            lv = self._backend.logical_volume(Names(placeholder.name_id))
+            if lv is not None and self._backend.group.lv_has_snapshot(
+                    lv.name):
+                self._keep(context, placeholder, lv)
+                return
             self._teardown.cut_loose(context, placeholder)
         # The volume may move back to this node while the source is cleared.
         with self._backend.lock(placeholder.id):
@@ -197,6 +225,18 @@ class Source:
         LOG.info('Deleted source %(name_id)s of volume %(volume)s.',
                  {'name_id': placeholder.name_id,
                   'volume': placeholder.volume_id})
+
+    def _keep(self, context: cinder_context.RequestContext,
+              placeholder: Placeholder, lv: LogicalVolume) -> None:
+        """Keep a released source as the origin of its snapshots."""
+        self._teardown.keep(context, placeholder, lv)
+        records.destroy(context, placeholder.id)
+        LOG.info('Source %(name_id)s of volume %(volume)s is kept until its '
+                 'last snapshot is deleted.',
+                 {'name_id': placeholder.name_id,
+                  'volume': placeholder.volume_id})
+        # That may just have happened.
+        self._snapshots.origin_may_go(lv.name)
 
     def release_again(self, context: cinder_context.RequestContext) -> None:
         """Retry the deletion of sources."""

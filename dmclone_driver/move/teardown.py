@@ -73,6 +73,26 @@ class Teardown:
             logical_volumes.tag(lv, logical_volumes.DELETED_TAG)
         steps.reached(Step.CUT_LOOSE, names.name_id)
 
+    def keep(self, context: cinder_context.RequestContext,
+             row: objects.Volume | Placeholder,
+             lv: logical_volumes.LogicalVolume) -> None:
+        """Keep a logical volume as the origin of its snapshots alone.
+
+        :raises: VolumeIsBusy
+        """
+        names = Names(row.name_id)
+        local = LocalVolume(names)
+        if local.is_open() or lv.clone:
+            raise cinder_exception.VolumeIsBusy(volume_name=names.volume)
+        self._backend.target.unexport(names.target)
+        if not lv.kept:
+            logical_volumes.tag(lv, logical_volumes.KEPT_TAG)
+        local.remove(EXPORT, HANDLE)
+        steps.reached(Step.KEPT, names.name_id)
+        placeholder = records.placeholder(context, row.name_id)
+        if placeholder is not None:
+            self._requests.release(context, placeholder)
+
     def delete_data(self, context: cinder_context.RequestContext,
                     row: objects.Volume | Placeholder) -> None:
         """Clear and delete the logical volume after :meth:`cut_loose`."""

@@ -24,6 +24,9 @@ NO_SESSION = 21
 
 SESSIONS = '/sys/class/iscsi_session/*/targetname'
 
+#: Instead of a password: the source is a device of this node, not exported.
+LOCAL = 'local'
+
 # Seconds within which a portal has to accept a connection.
 PORTAL_TIMEOUT = 5
 
@@ -56,6 +59,11 @@ def iqn_of(location: str) -> str:
     return location.split()[1]
 
 
+def _is_local(location: str) -> bool:
+    """Whether a provider_location is the path of a device of this node."""
+    return location.startswith('/dev/')
+
+
 class Initiator:
     """iSCSI sessions to the sources of this node's destinations."""
 
@@ -80,6 +88,8 @@ class Initiator:
         :raises: VolumeDriverException if the source does not answer, or if
             dmclone_source_timeout cannot be set for its session
         """
+        if auth == LOCAL:
+            return location
         wanted = properties(location, auth)
         self._check_portal(wanted['target_portal'])
         self._limit_login_retries(wanted)
@@ -167,7 +177,7 @@ class Initiator:
 
         :param location: provider_location; without one there is no session
         """
-        if location:
+        if location and not _is_local(location):
             self.log_out(iqn_of(location))
 
     @staticmethod
@@ -228,7 +238,7 @@ class Initiator:
         :raises: VolumeDriverException if the session still exists: a later
             move of the same volume would mistake it for its own
         """
-        if not (location and auth):
+        if not (location and auth) or _is_local(location):
             return
         self.cut(location)
         self._connector.disconnect_volume(

@@ -27,6 +27,10 @@ OPENED_TAG = 'dmclone.opened='
 #: On a source, with the id of its placeholder: it is never written again,
 #: and kept until it is released.
 SEALED_TAG = 'dmclone.sealed='
+#: On a former source that is only the origin of its snapshots any longer.
+KEPT_TAG = 'dmclone.kept'
+#: On a snapshot, with the name id of a source: a volume reads the snapshot.
+READER_TAG = 'dmclone.reader='
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +42,8 @@ class LogicalVolume:
     size: Bytes
     active: bool
     tags: frozenset[str] = frozenset()
+    #: Of a snapshot: the name of the logical volume that it was taken of.
+    origin: str = ''
 
     @property
     def full_name(self) -> str:
@@ -109,20 +115,33 @@ class LogicalVolume:
         """Whether the volume's data has moved away from it."""
         return self.tagged(SEALED_TAG) is not None
 
+    @property
+    def kept(self) -> bool:
+        """Whether it is kept for its snapshots alone."""
+        return KEPT_TAG in self.tags
 
-_COLUMNS = 'vg_name,lv_name,lv_size,lv_active,lv_tags'
+    @property
+    def readers(self) -> set[str]:
+        """Of a snapshot: the name ids of the sources that it serves as."""
+        return {tag.removeprefix(READER_TAG) for tag in self.tags
+                if tag.startswith(READER_TAG)}
+
+
+_COLUMNS = 'vg_name,lv_name,lv_size,lv_active,lv_tags,origin'
 
 
 def parse(row: dict[str, str]) -> LogicalVolume:
     """Return the logical volume of a row of ``lvs``.
 
     :param row: e.g. ``{"vg_name": "cinder-volumes", "lv_name": "volume-1",
-        "lv_size": "1073741824", "lv_active": "active", "lv_tags": "a,b"}``
+        "lv_size": "1073741824", "lv_active": "active", "lv_tags": "a,b",
+        "origin": ""}``
     """
     return LogicalVolume(group=row['vg_name'], name=row['lv_name'],
                          size=Bytes(int(row['lv_size'])),
                          active=row['lv_active'] == 'active',
-                         tags=lvm.words(row['lv_tags']))
+                         tags=lvm.words(row['lv_tags']),
+                         origin=row['origin'])
 
 
 def find_all(*groups: str) -> list[LogicalVolume]:
@@ -145,6 +164,16 @@ def find(name: str, group: str) -> LogicalVolume | None:
     except lvm.NotFound:
         return None
     return parse(row)
+
+
+def find_read_as(name_id: str, group: str) -> LogicalVolume | None:
+    """Return the snapshot that serves as a source, or None.
+
+    :param name_id: of the source
+    :raises: LVMError
+    """
+    return next((lv for lv in find_all(group) if name_id in lv.readers),
+                None)
 
 
 def find_anywhere(name: str) -> LogicalVolume | None:

@@ -95,6 +95,17 @@ def of_logical_volume(name: str) -> Names | None:
     return match and Names(match['name_id'])
 
 
+def of_snapshot(name: str) -> str:
+    """Return the name of a snapshot's logical volume.
+
+    Cinder's LVM driver adds a prefix, since LVM reserves names that begin
+    with "snapshot" (_escape_snapshot in cinder/volume/drivers/lvm.py).
+
+    :param name: the snapshot's name in Cinder
+    """
+    return '_' + name if name.startswith('snapshot') else name
+
+
 def of_target(iqn: str) -> Names | None:
     """Return the Names that an iSCSI name belongs to, None for others."""
     found = parse(iqn.rpartition(':')[2])

@@ -19,6 +19,7 @@ from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.move import recovery
+from dmclone_driver.move import transactions
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node.devices import LocalVolume
@@ -49,9 +50,10 @@ def _linear_after_a_failed_commit(volume, lv):
     return True
 
 
-@records._transaction()
+@transactions.transaction()
 def _exchange(session, volume_id, placeholder_id, *fields):
-    volume, placeholder = records._lock(session, volume_id, placeholder_id)
+    volume, placeholder = transactions.lock(session, volume_id,
+                                            placeholder_id)
     for field in fields:
         mine, other = getattr(volume, field), getattr(placeholder, field)
         if field == '_name_id':

@@ -48,8 +48,7 @@ class RefusalTest(base.E2ETest):
                      self._peer_service_is_down,
                      self._no_peer,
                      self._host_is_found_by_its_address,
-                     self._creation_on_the_peer_fails_half_way,
-                     self._volume_with_snapshots_stays):
+                     self._creation_on_the_peer_fails_half_way):
             with self.subTest(case.__name__):
                 case()
 
@@ -92,18 +91,6 @@ class RefusalTest(base.E2ETest):
             self.assert_refused(self.peer.name, 'could not be moved')
         finally:
             self.peer.run('mv /usr/sbin/iscsiadm.away /usr/sbin/iscsiadm')
-
-    def _volume_with_snapshots_stays(self):
-        snapshot = self.user.request('POST', '/snapshots', {'snapshot': {
-            'volume_id': self.volume_id}})['snapshot']
-        path = '/snapshots/' + snapshot['id']
-        wait.until(lambda: self.user.request('GET', path)['snapshot'][
-            'status'] == 'available', 'the snapshot', 30)
-        self.assert_refused('it has snapshots')
-        self.user.request('DELETE', path)
-        wait.until(lambda: not self.lab.sql(
-            "SELECT id FROM snapshots WHERE deleted = 0"),
-            'the snapshot to be gone', 30)
 
 
 class WhilePreparedTest(base.E2ETest):

@@ -160,7 +160,8 @@ class CloudTestCase(DatabaseTestCase):
                 steps_to_do = log
                 self.assertNotEqual([], log)
             else:
-                yield log[number], volume, error
+                # The last steps of the first time may not be needed again.
+                yield steps_to_do[number], volume, error
             number += 1
             for node in self.cloud.nodes.values():
                 self.assertFalse(node.down)

@@ -17,8 +17,10 @@ class CasesTestCase(base.PlainTestCase):
 
     def test_each_step_of_each_flow(self):
         found = cases.all_of(None, 'a', 'b')
-        self.assertEqual(sum(map(len, steps.FLOWS.values())),
-                         len({case.name for case in found}))
+        self.assertEqual(
+            sum(len(points) for flow, points in steps.FLOWS.items()
+                if flow not in cases.NOT_HERE),
+            len({case.name for case in found}))
 
     def test_node(self):
         for case in cases.all_of(None, 'a', 'b'):

@@ -349,8 +349,12 @@ class VolumesTestCase(DriverTestCase):
         self.assertEqual(2, len(self.a.lvm.names()))
 
     def test_revert_that_fails(self):
-        self.assertRaises(KeyError, self.driver.revert_to_snapshot,
-                          self.context, self.row(), self.snapshot())
+        snapshot = self.snapshot()
+        self.driver.create_snapshot(snapshot)
+        self.patch('tests.unit.fakes.storage.Group.revert',
+                   side_effect=OSError('busy'))
+        self.assertRaises(OSError, self.driver.revert_to_snapshot,
+                          self.context, self.row(), snapshot)
         self.assertEqual('linear', self.handle().kinds)
 
     def test_manage_and_unmanage(self):

@@ -2,6 +2,8 @@
 
 import pathlib
 
+from cinder.tests.unit import utils
+
 from dmclone_driver import steps
 from tests.unit import base
 
@@ -66,6 +68,29 @@ class FlowsTestCase(base.CloudTestCase):
         self.seen.clear()
         self.delete(self.volume)
         self.assertSteps(steps.DELETE_CLONE)
+
+    def test_volume_with_a_snapshot(self):
+        with self.cloud.on(self.a):
+            self.a.driver.create_snapshot(self.snapshot())
+        self.cloud.attach(self.volume, self.b)
+        self.assertSteps(steps.ATTACH_AWAY, steps.COMPLETE[
+            :steps.COMPLETE.index(steps.KEEP[0])], steps.KEEP)
+
+    def snapshot(self):
+        return utils.create_snapshot(
+            self.cloud.context, self.volume.id, status='available',
+            volume_size=1, volume_type_id=self.volume.volume_type_id)
+
+    def test_volume_from_a_snapshot(self):
+        snapshot = self.snapshot()
+        with self.cloud.on(self.a):
+            snapshot.update(self.a.driver.create_snapshot(snapshot))
+        volume = utils.create_volume(
+            self.cloud.context, host=self.b.pool, size=1,
+            volume_type_id=self.volume.volume_type_id)
+        with self.cloud.on(self.b):
+            self.b.driver.create_volume_from_snapshot(volume, snapshot)
+        self.assertEqual(steps.COPY, tuple(self.seen))
 
     def test_volume_is_deleted(self):
         self.delete(self.volume)

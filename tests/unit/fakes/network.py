@@ -8,6 +8,7 @@ from cinder import exception
 from os_brick import exception as brick_exception
 import oslo_messaging as messaging
 
+from dmclone_driver.node.initiator import LOCAL
 from tests.unit.fakes import steps
 
 PREFIX = 'iqn.2010-10.org.openstack:'
@@ -83,6 +84,8 @@ class Initiator:
         return self._step('log in', self._connect, location, auth)
 
     def _connect(self, location, auth):
+        if auth == LOCAL:
+            return location
         portal, iqn, lun = location.split()
         home = next(node for node in self._node.cloud.nodes.values()
                     if node.address == portal.partition(':')[0])
@@ -101,11 +104,11 @@ class Initiator:
 
     def _cut(self, location):
         self._node.kernel.fail_waiting()
-        if location:
+        if location and not location.startswith('/dev/'):
             self._node.kernel.ended.add(DISKS + location.split()[1])
 
     def disconnect(self, location, auth):
-        if location and auth:
+        if location and auth and auth != LOCAL:
             self.log_out(location.split()[1])
 
     def targets(self):

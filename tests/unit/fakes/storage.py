@@ -93,7 +93,9 @@ class Lvm:
                              'lv_size': str(volume['size']),
                              'lv_active': ('active' if volume['active']
                                            else ''),
-                             'lv_tags': ','.join(sorted(volume['tags']))})
+                             'lv_tags': ','.join(sorted(volume['tags'])),
+                             'origin': (volume['origin'] or
+                                        '').rpartition('/')[2]})
         for text in wanted:
             if text.partition('/')[0] not in self.groups and (
                     '=' not in text and text != '--select'):

@@ -18,6 +18,7 @@ from dmclone_driver.move import peers
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
+from dmclone_driver.move import transactions
 from tests.unit import base
 
 A, B, C = ('node%d@dmclone#dmclone' % number for number in (1, 2, 3))
@@ -253,7 +254,7 @@ class SwitchoverTestCase(RecordsTestCase):
 
     def test_is_one_transaction(self):
         placeholder_id = self.begin()
-        with self.assertLogs(records.__name__, 'INFO') as logs:
+        with self.assertLogs(transactions.__name__, 'INFO') as logs:
             self.assertAllOrNothing(
                 lambda: self.switch_over(placeholder_id),
                 lambda: self.raw(self.volume.id, placeholder_id))

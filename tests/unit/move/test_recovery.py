@@ -130,11 +130,12 @@ class VolumesTestCase(RecoveryTestCase):
             cleared.append(lv.name)
             if fails:
                 raise fails.pop()
+            group.delete(lv.name)
         self.patch('dmclone_driver.node.deletion.delete_snapshot', new=delete)
         self.restart(self.a)
         self.assertEqual(set(names), set(cleared))
         self.assertEqual(2, len(cleared))
-        self.cloud.watch()
+        self.cloud.watch(2)
         self.assertEqual(3, len(cleared))
         self.assertEqual({}, self.a.jobs.left())
 

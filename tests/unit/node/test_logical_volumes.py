@@ -7,9 +7,10 @@ from tests.unit import base
 
 ROWS = [
     {'vg_name': 'volumes', 'lv_name': 'one', 'lv_size': '4194304',
-     'lv_active': 'active', 'lv_tags': 'dmclone.region=8,other'},
+     'lv_active': 'active', 'lv_tags': 'dmclone.region=8,other',
+     'origin': ''},
     {'vg_name': 'a-b', 'lv_name': 'two-2', 'lv_size': '512',
-     'lv_active': '', 'lv_tags': ''}]
+     'lv_active': '', 'lv_tags': '', 'origin': 'one'}]
 
 
 class ParseTestCase(base.PlainTestCase):

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes from snapshots, which are clones of these from the beginning.
+
+A volume can be used at once, whatever its size. Its data is copied from the
+snapshot in the background, from this node or another one.
+"""
+
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
+import uuid
+
+from cinder import context as cinder_context
+from cinder import objects
+from oslo_log import log as logging
+from oslo_utils import excutils
+
+from dmclone_driver import exception
+from dmclone_driver.move.backend import Backend
+from dmclone_driver.move.destination import Destination
+from dmclone_driver.move.peer_requests import PeerRequests
+from dmclone_driver.move import peers
+from dmclone_driver.move import records
+from dmclone_driver.move import snapshot_rows
+from dmclone_driver.move.teardown import Teardown
+from dmclone_driver.node.names import Names
+
+LOG = logging.getLogger(__name__)
+
+
+class Copies:
+    """Creates volumes from snapshots on this node."""
+
+    def __init__(self, backend: Backend, destination: Destination,
+                 teardown: Teardown, requests: PeerRequests) -> None:
+        self._backend = backend
+        self._destination = destination
+        self._teardown = teardown
+        self._requests = requests
+
+    def create(self, context: cinder_context.RequestContext,
+               volume: objects.Volume, snapshot: objects.Snapshot,
+               size: str) -> None:
+        """Create a volume as a clone of a snapshot on any node.
+
+        :param size: of the volume, as LVM's commands take it
+        :raises: SnapshotUnavailable
+        """
+        placeholder_id = str(uuid.uuid4())
+        names = Names(placeholder_id)
+        with self._destination.mark_busy(names):
+            with self._backend.lock(volume.id):
+                self._begin(context, volume, placeholder_id, snapshot)
+                try:
+                    self._build(context, volume, names, size)
+                except Exception as error:
+                    with excutils.save_and_reraise_exception():
+                        LOG.error('Volume %(volume)s is not created from '
+                                  'snapshot %(snapshot)s: %(error)s',
+                                  {'volume': volume.id, 'error': error,
+                                   'snapshot': snapshot.id})
+                        self._undo(context, names)
+            try:
+                self._destination.activate(context, placeholder_id,
+                                           sealed=True)
+            except Exception:
+                LOG.exception('Volume %s is not open yet; that is tried '
+                              'again.', volume.id)
+
+    def _begin(self, context: cinder_context.RequestContext,
+               volume: objects.Volume, placeholder_id: str,
+               snapshot: objects.Snapshot) -> None:
+        host = snapshot_rows.backend_of(snapshot)
+        service = self._backend.service(context, host)
+        if service is None:
+            raise exception.SnapshotUnavailable(
+                snapshot=snapshot.id, volume=volume.id, host=host)
+        here = host == self._backend.host
+        records.begin_copy(
+            context, volume, placeholder_id, str(uuid.uuid4()), snapshot.id,
+            peers.Peer(host, snapshot_rows.host_of(snapshot), service.uuid,
+                       service.availability_zone),
+            '' if here else self._backend.initiator.name(),
+            self._backend.node)
+        volume.refresh()
+        LOG.info('Volume %(volume)s is copied from snapshot %(snapshot)s on '
+                 '%(host)s to logical volume %(id)s.',
+                 {'volume': volume.id, 'snapshot': snapshot.id, 'host': host,
+                  'id': placeholder_id})
+
+    def _build(self, context: cinder_context.RequestContext,
+               volume: objects.Volume, names: Names, size: str) -> None:
+        placeholder = records.placeholder(context, names.name_id)
+        if placeholder is None:
+            raise exception.ReadLagsBehind(volume=volume.id)
+        try:
+            self._destination.ask_for_source(context, placeholder)
+        except exception.PeerError as error:
+            raise exception.SnapshotNotServed(
+                snapshot=placeholder.snapshot_id, volume=volume.id,
+                host=placeholder.backend, reason=error.msg)
+        placeholder.refresh()
+        self._destination.build_copy(names, placeholder, size)
+
+    def _undo(self, context: cinder_context.RequestContext,
+              names: Names) -> None:
+        """Remove what was built; the deletion of the volume does the rest."""
+        try:
+            placeholder = records.placeholder(context, names.name_id)
+            self._teardown.delete_destination(names, placeholder)
+            if placeholder is not None:
+                self._requests.release(context, placeholder)
+        except Exception:
+            LOG.exception('Removing the incomplete %s failed; the deletion '
+                          'of the volume removes it.', names)

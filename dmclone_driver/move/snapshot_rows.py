@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of snapshots: which backend has each, and what it has to delete.
+
+A snapshot stays on its node when its volume moves. ``provider_id`` is the
+host, with its pool, that has the snapshot's logical volume; without it that is
+the host of the volume. It begins with :data:`TO_DELETE` once the user has
+deleted the snapshot, until its logical volume is deleted, too. Only a row that
+Cinder has marked as deleted proves that the user has: a row that is missing
+does not, since the database may have been restored.
+"""
+
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
+import collections.abc
+
+from cinder import context as cinder_context
+from cinder.db import api as db_api
+from cinder.db import models
+from cinder import objects
+from cinder.volume import volume_utils
+import sqlalchemy
+from sqlalchemy import orm
+
+from dmclone_driver.move import transactions
+
+#: Before the host of a snapshot whose logical volume has to be deleted.
+TO_DELETE = 'delete:'
+
+
+def host_of(snapshot: objects.Snapshot) -> str:
+    """Return the host, ``node@backend#pool``, that has a snapshot."""
+    host = snapshot.provider_id or snapshot.volume.host
+    return host.removeprefix(TO_DELETE)
+
+
+def backend_of(snapshot: objects.Snapshot) -> str:
+    """Return the backend, ``node@backend``, that has a snapshot."""
+    return volume_utils.extract_host(host_of(snapshot))
+
+
+def stay(session: orm.Session, volume_id: str, host: str) -> None:
+    """Record where a volume's snapshots stay while the volume moves.
+
+    Part of the transaction that moves the volume. Snapshots of the first
+    versions of this driver have no host of their own.
+    """
+    for row in session.query(models.Snapshot).filter_by(
+            deleted=False, volume_id=volume_id, provider_id=None):
+        row.provider_id = host
+
+
+@transactions.transaction()
+def delete_later(session: orm.Session, snapshot: objects.Snapshot) -> None:
+    """Have the snapshot's node delete it once the user has deleted it."""
+    session.query(models.Snapshot).filter_by(id=snapshot.id).update(
+        {'provider_id': TO_DELETE + host_of(snapshot)})
+
+
+@transactions.transaction()
+def deleted(session: orm.Session, snapshot_id: str) -> None:
+    """Record that the logical volume of a deleted snapshot is gone."""
+    session.query(models.Snapshot).filter_by(
+        id=snapshot_id, deleted=True).update({'provider_id': None})
+
+
+def to_delete(context: cinder_context.RequestContext,
+              host: str) -> list[str]:
+    """Return the ids of the deleted snapshots that a backend still has.
+
+    :param host: ``node@backend``
+    """
+    with db_api.main_context_manager.reader.using(context):
+        return [row_id for row_id, in context.session.query(
+            models.Snapshot.id).filter(
+                models.Snapshot.deleted.is_(True),
+                _is_on(TO_DELETE + host))]
+
+
+def there(context: cinder_context.RequestContext, host: str
+          ) -> list[objects.Snapshot]:
+    """Return the snapshots that a backend has of volumes that have moved.
+
+    :param host: ``node@backend``
+    """
+    with db_api.main_context_manager.reader.using(context):
+        ids = [row_id for row_id, in context.session.query(
+            models.Snapshot.id).filter(
+                models.Snapshot.deleted.is_(False), _is_on(host))]
+    found = [objects.Snapshot.get_by_id(context.elevated(), row_id)
+             for row_id in ids]
+    return [each for each in found
+            if volume_utils.extract_host(each.volume.host) != host]
+
+
+def existing(context: cinder_context.RequestContext,
+             ids: collections.abc.Iterable[str]) -> set[str]:
+    """Return those of the ids that are snapshots in the database."""
+    with db_api.main_context_manager.reader.using(context):
+        return {row_id for row_id, in context.session.query(
+            models.Snapshot.id).filter(models.Snapshot.deleted.is_(False),
+                                       models.Snapshot.id.in_(list(ids)))}
+
+
+@transactions.transaction()
+def fail(session: orm.Session, snapshot_id: str) -> bool:
+    """Set a snapshot whose node is lost to error.
+
+    :returns: False if it is gone
+    """
+    return bool(session.query(models.Snapshot).filter_by(
+        id=snapshot_id, deleted=False).update({'status': 'error'}))
+
+
+def fail_of(session: orm.Session, volume_id: str, host: str) -> None:
+    """Set the snapshots of a volume that are on its lost home to error.
+
+    :param host: of the volume, ``node@backend#pool``
+    """
+    session.query(models.Snapshot).filter_by(
+        volume_id=volume_id, deleted=False).filter(
+            models.Snapshot.provider_id.is_(None) |
+            _is_on(volume_utils.extract_host(host))).update(
+                {'status': 'error'}, synchronize_session=False)
+
+
+def _is_on(host: str) -> sqlalchemy.ColumnElement[bool]:
+    column = models.Snapshot.provider_id
+    return sqlalchemy.or_(column == host,
+                          column.startswith(host + '#', autoescape=True))

@@ -1,0 +1,585 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots that stay when their volume moves, and volumes from them."""
+
+from cinder import exception as cinder_exception
+from cinder import objects
+from cinder.tests.unit import utils as cinder_utils
+import ddt
+from oslo_concurrency import processutils
+from oslo_utils import timeutils
+
+from dmclone_driver import exception
+from dmclone_driver.move import leftovers
+from dmclone_driver.move import lost_node
+from dmclone_driver.move import placeholders
+from dmclone_driver.move import records
+from dmclone_driver.move import snapshot_rows
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import names as names_module
+from dmclone_driver.node.names import Names
+from dmclone_driver.privsep import block
+from tests.unit import base
+from tests.unit.fakes import storage
+from tests.unit.move import test_lost_node
+
+GIB = storage.GIB
+FAULTS = ({}, {'after': True}, {'killed': True},
+          {'killed': True, 'after': True})
+
+
+class SnapshotsTestCase(base.CloudTestCase):
+
+    def snapshot(self, volume=None):
+        """Take a snapshot as Cinder does."""
+        volume = volume or self.volume
+        snapshot = cinder_utils.create_snapshot(
+            self.context, volume.id, status='available', volume_size=1,
+            volume_type_id=volume.volume_type_id)
+        home = self.home(snapshot)
+        with self.cloud.on(home):
+            snapshot.update(home.driver.create_snapshot(snapshot))
+        snapshot.save()
+        return snapshot
+
+    def home(self, snapshot):
+        return self.cloud.by_host[
+            snapshot.volume.host.partition('#')[0]]
+
+    def read(self, snapshot):
+        return objects.Snapshot.get_by_id(self.context, snapshot.id)
+
+    def delete_snapshot(self, snapshot):
+        """Delete a snapshot as Cinder does."""
+        snapshot = self.read(snapshot)
+        home = self.home(snapshot)
+        with self.cloud.on(home):
+            home.driver.delete_snapshot(snapshot)
+        snapshot.destroy()
+
+    def minute(self):
+        """Let a minute pass on each node."""
+        for node in self.cloud.nodes.values():
+            if not node.down:
+                with self.cloud.on(node):
+                    node.driver.get_volume_stats(refresh=True)
+        self.cloud.watch(2)
+
+    def new(self, node, size=1):
+        """Return the row of a volume that is about to be created."""
+        return cinder_utils.create_volume(
+            self.context, host=node.pool, size=size,
+            service_uuid=node.service.uuid, status='creating',
+            availability_zone=node.service.availability_zone,
+            volume_type_id=self.vt['id'], launched_at=timeutils.utcnow())
+
+    def fill(self, volume, node, snapshot):
+        """Create a volume from a snapshot as Cinder does."""
+        with self.cloud.on(node):
+            volume.update(node.driver.create_volume_from_snapshot(
+                volume, self.read(snapshot)))
+        volume.status = 'available'
+        volume.save()
+
+    def copy(self, snapshot, node, size=1):
+        volume = self.new(node, size)
+        self.fill(volume, node, snapshot)
+        return self.cloud.row(volume.id)
+
+    def roles(self, volume, node):
+        return node.kernel.roles(Names(self.cloud.row(volume.id).name_id))
+
+    def move(self):
+        """Attach the volume on the other node until it is complete."""
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.watch(3)
+        self.assertEqual(self.b.pool, self.row().host)
+
+    def lv(self, node, name):
+        with self.cloud.on(node):
+            return logical_volumes.find(name, 'volumes')
+
+    def snapshot_lv(self, snapshot, node=None):
+        return self.lv(node or self.a,
+                       names_module.of_snapshot(snapshot.name))
+
+
+@ddt.ddt
+class MoveTestCase(SnapshotsTestCase):
+    """The volume moves away from its snapshot."""
+
+    def setUp(self):
+        super().setUp()
+        self.taken = self.snapshot()
+
+    def assertKept(self):
+        """Check that the old home has origin and snapshot, nothing else."""
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual(
+            ['_' + self.taken.name, 'volume-' + self.volume.id],
+            self.a.lvm.names())
+        self.assertEqual({}, self.a.kernel.devices)
+        self.assertEqual({}, self.a.target.exports)
+
+    def test_moves(self):
+        self.move()
+        self.assertKept()
+        self.assertEqual(self.a.pool, self.read(self.taken).provider_id)
+
+    def test_deleted_afterwards(self):
+        self.move()
+        self.delete_snapshot(self.taken)
+        self.minute()
+        self.assertIdle(self.b)
+
+    def test_deleted_before_the_source_is_released(self):
+        self.cloud.attach(self.volume, self.b)
+        self.delete_snapshot(self.taken)
+        self.minute()
+        self.assertIsNone(self.snapshot_lv(self.taken))
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
+
+    def test_one_of_two(self):
+        other = self.snapshot()
+        self.move()
+        self.delete_snapshot(other)
+        self.minute()
+        self.assertKept()
+
+    def test_snapshot_of_an_older_version(self):
+        self.taken.provider_id = None
+        self.taken.save()
+        self.move()
+        self.assertEqual(self.a.pool, self.read(self.taken).provider_id)
+        self.delete_snapshot(self.taken)
+        self.minute()
+        self.assertIdle(self.b)
+
+    def test_snapshots_of_both_homes(self):
+        self.move()
+        there = self.snapshot()
+        self.assertEqual(self.b.pool, there.provider_id)
+        self.delete_snapshot(there)
+        self.assertIsNone(self.snapshot_lv(there, self.b))
+        self.assertKept()
+
+    def test_moves_back(self):
+        self.move()
+        self.cloud.detach(self.volume, self.b)
+        self.cloud.attach(self.volume, self.a)
+        self.cloud.watch(3)
+        self.assertEqual(self.a.pool, self.row().host)
+        self.assertEqual(3, len(self.a.lvm.names()))
+        self.delete_snapshot(self.taken)
+        self.minute()
+        self.assertIdle(self.a)
+
+    @ddt.data('stop', 'reboot', 'die')
+    def test_deleted_while_its_node_is_down(self, how):
+        self.move()
+        getattr(self.a, how)()
+        self.delete_snapshot(self.taken)
+        self.minute()
+        self.a.start()
+        self.minute()
+        self.assertIdle(self.b)
+
+    def test_start_of_the_old_home(self):
+        self.move()
+        self.a.reboot()
+        with self.assertNoLogs('dmclone_driver', 'ERROR'):
+            self.a.start()
+            self.cloud.watch(3)
+        self.assertKept()
+
+    def each(self, act, before, taken, **fault):
+        """Fail each step; check that everything is right afterwards."""
+        self.delete_snapshot(self.taken)
+        self.delete(self.volume)
+        for step, volume, _error in self.each_step(act, before, **fault):
+            for node in self.cloud.nodes.values():
+                if fault.get('killed') or node.down:
+                    node.stop()
+                    node.start()
+            self.cloud.watch(3)
+            if snapshot_rows.existing(self.context, [taken[volume.id].id]):
+                self.delete_snapshot(taken[volume.id])
+            self.minute()
+            left = {'_' + taken[volume.id].name, 'volume-' + volume.id}
+            self.assertEqual(set(), left.intersection(self.a.lvm.names()),
+                             step)
+            self.assertEqual(['volume-' + self.cloud.row(
+                volume.id).name_id], self.b.lvm.names(), step)
+
+    @ddt.data(FAULTS[0], FAULTS[3])
+    def test_each_step_of_the_release(self, fault):
+        taken = {}
+
+        def before(volume):
+            taken[volume.id] = self.snapshot(volume)
+            self.cloud.attach(volume, self.b)
+            self.b.look()
+            self.b.hydrate()
+
+        self.each(lambda volume: self.cloud.watch(1), before, taken, **fault)
+
+    @ddt.data(*FAULTS)
+    def test_each_step_of_the_deletion(self, fault):
+        taken = {}
+
+        def before(volume):
+            taken[volume.id] = self.snapshot(volume)
+            self.cloud.attach(volume, self.b)
+            self.cloud.watch(3)
+
+        def act(volume):
+            snapshot = self.read(taken[volume.id])
+            with self.cloud.on(self.b):
+                self.b.driver.delete_snapshot(snapshot)
+            snapshot.destroy()
+            self.minute()
+
+        self.each(act, before, taken, **fault)
+
+    def test_restored_database_has_the_volume_here(self):
+        """The origin is the volume again, by the database."""
+        before = self.row()
+        self.move()
+        self.cloud.detach(self.volume, self.b)
+        row = self.row()
+        row.update({'_name_id': None, 'host': before.host,
+                    'provider_id': before.provider_id})
+        row.save()
+        self.read(self.taken).destroy()
+        with self.cloud.on(self.a):
+            self.a.driver._snapshots._delete(self.taken.id)
+        self.cloud.watch(3)
+        self.assertEqual(['volume-' + self.volume.id], self.a.lvm.names())
+
+    def test_missing_row(self):
+        """A snapshot is kept whose row a restored database does not have."""
+        self.move()
+        snapshot = self.read(self.taken)
+        snapshot.provider_id = snapshot_rows.TO_DELETE + self.a.pool
+        snapshot.save()
+        self.minute()
+        self.assertKept()
+
+    def test_leftovers(self):
+        self.move()
+        with self.cloud.on(self.a):
+            self.assertEqual([], leftovers.Leftovers(self.a.backend).run(
+                self.context, remove=True))
+        self.assertKept()
+
+    def test_manageable(self):
+        self.move()
+        with self.cloud.on(self.a):
+            driver = self.a.driver
+            driver.vg.lv_get_origin = lambda name: ''
+            found = (driver.get_manageable_volumes(
+                [], None, 10, 0, ['size'], ['asc']) +
+                driver.get_manageable_snapshots(
+                    [], None, 10, 0, ['size'], ['asc']))
+            self.assertEqual([False, False], [
+                entry['safe_to_manage'] for entry in found])
+            self.assertRaisesRegex(
+                cinder_exception.ManageExistingInvalidReference,
+                'this driver uses', driver.manage_existing, self.volume,
+                {'source-name': '_' + self.taken.name})
+
+    def test_revert(self):
+        self.move()
+        with self.cloud.on(self.b):
+            self.assertRaisesRegex(
+                exception.SnapshotLeftBehind, 'is on ' + self.a.host,
+                self.b.driver.revert_to_snapshot, self.context, self.row(),
+                self.read(self.taken))
+
+    def test_deletion_with_snapshots_elsewhere(self):
+        """As with cascade: the snapshots first."""
+        self.move()
+        self.cloud.detach(self.volume, self.b)
+        self.delete_snapshot(self.taken)
+        self.delete(self.volume)
+        self.minute()
+        self.assertEqual([], self.a.lvm.names() + self.b.lvm.names())
+
+
+@ddt.ddt
+class CopyTestCase(SnapshotsTestCase):
+    """A volume is created from a snapshot."""
+
+    def setUp(self):
+        super().setUp()
+        self.taken = self.snapshot()
+
+    def assertComplete(self, volume, node):
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual({'handle': 'linear'}, self.roles(volume, node))
+        self.assertEqual({}, node.kernel.disks)
+        self.assertEqual([], self.cloud.violations())
+        for each in self.cloud.nodes.values():
+            self.assertEqual({}, each.target.exports)
+
+    def assertRemoved(self, *volumes):
+        """Delete everything; check that nothing is left."""
+        for volume in volumes:
+            self.delete(volume)
+        self.delete_snapshot(self.taken)
+        self.minute()
+        self.assertIdle(self.a)
+
+    @ddt.data(('node1', 1), ('node2', 1), ('node1', 3), ('node2', 3))
+    @ddt.unpack
+    def test_usable_at_once(self, name, size):
+        node = self.cloud.nodes[name]
+        volume = self.copy(self.taken, node, size)
+        self.assertEqual('clone', self.roles(volume, node)['handle'])
+        path = Names(volume.name_id).path()
+        self.assertTrue(node.kernel.write(path))
+        with self.cloud.on(node):
+            self.assertEqual(size * GIB, block.size(path))
+        self.cloud.watch(3)
+        self.assertComplete(volume, node)
+        self.assertEqual(set(), self.snapshot_lv(self.taken).tags)
+        self.assertEqual({logical_volumes.OPENED_TAG + volume.id},
+                         self.lv(node, volume.name).tags)
+        self.assertRemoved(volume)
+
+    @ddt.data('node1', 'node2')
+    def test_snapshot_is_deleted_meanwhile(self, name):
+        volume = self.copy(self.taken, self.cloud.nodes[name])
+        self.delete_snapshot(self.taken)
+        for node in self.cloud.nodes.values():
+            with self.cloud.on(node):
+                node.driver.get_volume_stats(refresh=True)
+        self.assertIsNotNone(self.snapshot_lv(self.taken))
+        self.cloud.watch(3)
+        self.assertIsNone(self.snapshot_lv(self.taken))
+        self.assertComplete(volume, self.cloud.nodes[name])
+        self.delete(volume)
+        self.assertIdle(self.a)
+
+    @ddt.data('node1', 'node2')
+    def test_origin_is_deleted_meanwhile(self, name):
+        node = self.cloud.nodes[name]
+        volume = self.copy(self.taken, node)
+        self.delete_snapshot(self.taken)
+        self.delete(self.volume)
+        self.assertTrue(self.lv(self.a, 'volume-' + self.volume.id).kept)
+        self.cloud.watch(4)
+        self.assertComplete(volume, node)
+        self.delete(volume)
+        self.assertEqual([], self.a.lvm.names())
+
+    def test_origin_has_a_snapshot_that_is_not_deleted(self):
+        volume = self.copy(self.taken, self.b)
+        other = self.snapshot()
+        with self.cloud.on(self.a):
+            self.assertRaises(cinder_exception.VolumeIsBusy,
+                              self.a.driver.delete_volume, self.row())
+        self.delete_snapshot(other)
+        self.assertRemoved(volume)
+
+    def test_of_a_volume_that_has_moved(self):
+        self.move()
+        volume = self.copy(self.taken, self.b, 2)
+        self.cloud.watch(3)
+        self.assertComplete(volume, self.b)
+        self.cloud.detach(self.volume, self.b)
+        self.delete(volume)
+        self.delete_snapshot(self.taken)
+        self.minute()
+        self.assertIdle(self.b)
+
+    def test_several(self):
+        volumes = [self.copy(self.taken, node)
+                   for node in (self.a, self.b, self.a)]
+        self.assertEqual(3, len(self.snapshot_lv(self.taken).readers))
+        self.delete(volumes.pop())
+        self.cloud.watch(3)
+        self.assertComplete(volumes[0], self.a)
+        self.assertComplete(volumes[1], self.b)
+        self.assertRemoved(*volumes)
+
+    @ddt.data(*((name, down) for name in ('node1', 'node2')
+                for down in (('node1',), ('node2',), ('node1', 'node2'))))
+    @ddt.unpack
+    def test_reboot(self, name, down):
+        node = self.cloud.nodes[name]
+        volume = self.copy(self.taken, node)
+        for each in down:
+            self.cloud.nodes[each].reboot()
+        for each in down:
+            self.cloud.nodes[each].start()
+        self.cloud.watch(4)
+        self.assertComplete(volume, node)
+        self.assertRemoved(volume)
+
+    def test_attached_on_a_third_node_while_it_hydrates(self):
+        volume = self.copy(self.taken, self.b)
+        c = self.cloud.add('node3')
+        self.cloud.attach(volume, c)
+        self.cloud.watch(5)
+        self.assertComplete(volume, c)
+        self.cloud.detach(volume, c)
+        self.assertRemoved(volume)
+
+    def test_snapshot_while_it_hydrates(self):
+        volume = self.copy(self.taken, self.b)
+        error = self.assertRaises(exception.NotWhileMoving, self.snapshot,
+                                  volume)
+        self.assertIn('from snapshot %s on node1 to node2' % self.taken.id,
+                      error.msg)
+
+    def test_node_is_silent(self):
+        self.a.stop()
+        volume = self.new(self.b)
+        error = self.assertRaises(exception.SnapshotNotServed, self.fill,
+                                  volume, self.b, self.taken)
+        self.assertIn('did not answer', error.msg)
+        self.assertEqual([], self.b.lvm.names())
+        self.delete(volume)
+        self.a.start()
+        self.cloud.watch(2)
+        self.assertRemoved()
+
+    def test_no_room(self):
+        volume = self.new(self.b, 1000)
+        self.assertRaises(processutils.ProcessExecutionError, self.fill,
+                          volume, self.b, self.taken)
+        self.delete(volume)
+        self.cloud.watch(2)
+        self.assertEqual([], self.b.clones())
+        self.assertRemoved()
+
+    def test_snapshot_is_gone(self):
+        with self.cloud.on(self.a):
+            self.a.driver._snapshots._delete(self.taken.id)
+        volume = self.new(self.b)
+        error = self.assertRaises(exception.SnapshotNotServed, self.fill,
+                                  volume, self.b, self.taken)
+        self.assertIn('is not on ' + self.a.host, error.msg)
+        self.delete(volume)
+        self.assertRemoved()
+
+    def test_revert_while_it_is_read(self):
+        self.copy(self.taken, self.b)
+        with self.cloud.on(self.a):
+            self.assertRaises(exception.SnapshotInUse,
+                              self.a.driver.revert_to_snapshot, self.context,
+                              self.row(), self.read(self.taken))
+
+    @ddt.data(*((name, fault) for name in ('node1', 'node2')
+                for fault in FAULTS))
+    @ddt.unpack
+    def test_each_step(self, name, fault):
+        """Each step of the creation fails; the volume is deleted then."""
+        node, copies = self.cloud.nodes[name], {}
+
+        def before(volume):
+            # That of the attempt without a failure is still there.
+            for copy in map(self.cloud.row, copies.values()):
+                if copy is not None:
+                    self.delete(copy)
+            copies[volume.id] = self.new(node).id
+
+        def act(volume):
+            self.fill(self.cloud.row(copies[volume.id]), node, self.taken)
+
+        for step, volume, error in self.each_step(act, before, **fault):
+            for each in self.cloud.nodes.values():
+                if fault.get('killed') or each.down:
+                    each.stop()
+                    each.start()
+            self.cloud.watch(3)
+            copy = self.cloud.row(copies[volume.id])
+            if error is None:
+                self.assertComplete(copy, node)
+            self.delete(copy)
+            self.cloud.watch(3)
+            self.assertEqual([], self.cloud.placeholders(), step)
+            self.assertEqual(set(), self.snapshot_lv(self.taken).tags, step)
+            self.assertEqual([], self.b.lvm.names(), step)
+            self.assertEqual([], self.a.clones(), step)
+        self.assertRemoved()
+
+    @ddt.data(*((name, fault) for name in ('node1', 'node2')
+                for fault in FAULTS))
+    @ddt.unpack
+    def test_each_step_of_the_completion(self, name, fault):
+        node, copies = self.cloud.nodes[name], {}
+
+        def before(volume):
+            copies[volume.id] = self.copy(self.taken, node)
+
+        for step, volume, _error in self.each_step(
+                lambda volume: self.cloud.watch(1), before, **fault):
+            for each in self.cloud.nodes.values():
+                if fault.get('killed') or each.down:
+                    each.stop()
+                    each.start()
+            self.cloud.watch(3)
+            self.assertComplete(copies[volume.id], node)
+            self.assertEqual(set(), self.snapshot_lv(self.taken).tags, step)
+            self.delete(copies[volume.id])
+        self.assertRemoved()
+
+    def test_forgetful_database(self):
+        """What a volume may read is kept if the database forgets it."""
+        volume = self.copy(self.taken, self.b)
+        for row_id in (volume.id, volume.name_id):
+            records.destroy(self.context, row_id)
+        self.a.reboot()
+        self.a.start()
+        self.cloud.watch(2)
+        self.delete_snapshot(self.taken)
+        self.minute()
+        self.assertIsNotNone(self.snapshot_lv(self.taken))
+        self.assertIn(volume.name, self.b.lvm.names())
+
+    def test_leftovers(self):
+        """Devices of a reader that the database does not know are kept."""
+        volume = self.copy(self.taken, self.b)
+        for row_id in (volume.id, volume.name_id):
+            records.destroy(self.context, row_id)
+        devices = set(self.a.kernel.devices)
+        with self.cloud.on(self.a):
+            found = leftovers.Leftovers(self.a.backend).run(
+                self.context, remove=True)
+        self.assertEqual(devices, set(self.a.kernel.devices))
+        self.assertIn('a volume may read snapshot', found[0].line())
+
+
+class LostNodeTestCase(SnapshotsTestCase, test_lost_node.LostNodeTestCase):
+    """The node of a snapshot is lost."""
+
+    def test_snapshot(self):
+        taken = self.snapshot()
+        self.move()
+        there = self.snapshot()
+        self.a.die()
+        self.assertIn('snapshot ' + taken.id, self.forgotten())
+        self.assertEqual(['error', 'available'], [
+            self.read(each).status for each in (taken, there)])
+        self.delete_snapshot(taken)
+
+    def test_volume_that_reads_it(self):
+        volume = self.copy(self.snapshot(), self.b)
+        self.a.die()
+        self.forgotten()
+        self.assertEqual('error', self.cloud.row(volume.id).status)
+        self.assertEqual(placeholders.State.LOST, *self.cloud.states())
+
+    def test_home_is_lost_and_its_snapshot_is_not(self):
+        taken = self.snapshot()
+        self.move()
+        self.b.die()
+        with self.cloud.on(self.a):
+            list(lost_node.LostNode(self.a.backend, self.a.requests,
+                                    'node2').run(self.context, do_it=True))
+        self.assertEqual('available', self.read(taken).status)
+        volume = self.copy(taken, self.a)
+        self.cloud.watch(3)
+        self.assertEqual({'handle': 'linear'}, self.roles(volume, self.a))
