@@ -14,12 +14,14 @@ from cinder import exception
 
 from dmclone_driver.move import placeholders
 from dmclone_driver.move import records
+from dmclone_driver.move import snapshot_rows
 
 _NONE = dict.fromkeys((
     '_name_id', 'cluster_name', 'availability_zone', 'service_uuid',
     'provider_id', 'provider_location', 'provider_auth', 'provider_geometry',
     'migration_status', 'replication_driver_data', 'volume_type_id',
-    'encryption_key_id', 'display_name', 'group_id', 'previous_status'))
+    'encryption_key_id', 'display_name', 'group_id', 'previous_status',
+    'snapshot_id'))
 
 
 class Stored:
@@ -73,8 +75,14 @@ class Volume(Stored):
 class Snapshot:
     """A snapshot of a volume, like Cinder's object."""
 
+    provider_id = None
+    deleted = False
+    #: What it was taken of, if its creation has succeeded.
+    content = None
+
     def __init__(self, snapshot_id, volume):
         self.id, self.volume = snapshot_id, volume
+        self.volume_id = volume.id
         self.name = 'snapshot-' + snapshot_id
         self.volume_name, self.volume_size = volume.name, volume.size
 
@@ -98,6 +106,8 @@ class Session:
     def __init__(self, rows):
         self._rows = rows
         self.changed = {}
+        #: The hosts that snapshots get.
+        self.hosts = {}
         self.info = {}
 
     def get(self, row_id):
@@ -124,6 +134,8 @@ class Database:
         self.context = Context()
         self.rows = {}
         self.attachments = {}
+        #: The snapshots, also deleted ones: {id: Snapshot}.
+        self.snapshots = {}
         self.services = []
         #: {node: older tables that it reads, since its database lags}
         self.lagging = {}
@@ -142,12 +154,19 @@ class Database:
                         lambda row: all(getattr(row, name) == value for
                                         name, value in filters.items())))),
             'move.records.db_api': types.SimpleNamespace(
-                volume_destroy=self.destroy,
+                volume_destroy=self.destroy),
+            'move.transactions.db_api': types.SimpleNamespace(
                 main_context_manager=types.SimpleNamespace(
                     writer=types.SimpleNamespace(using=self.transaction))),
             'move.records.models': types.SimpleNamespace(Volume=Stored),
-            'move.records._lock': lambda session, *ids: [
+            'move.transactions.lock': lambda session, *ids: [
                 session.get(row_id) for row_id in ids],
+            'move.snapshot_rows.stay': self._stay,
+            'move.snapshot_rows.delete_later': lambda context, snapshot:
+                self._step('delete later', self._delete_later, snapshot),
+            'move.snapshot_rows.to_delete': self._to_delete,
+            'move.snapshot_rows.deleted': lambda context, snapshot_id:
+                self._step('deleted', self.snapshots.pop, snapshot_id, None),
             'move.peers.objects': types.SimpleNamespace(
                 ServiceList=types.SimpleNamespace(
                     get_all_by_binary=lambda context, name: self.services)),
@@ -188,15 +207,36 @@ class Database:
                         not (row.migration_status or '').startswith(
                             records.MIGRATION_STATUS)))]
 
+    # Replacements of snapshot_rows
+
+    def _stay(self, session, volume_id, host):
+        """Part of a transaction: it sees what is stored if that is done."""
+        for snapshot in self.snapshots.values():
+            if not (snapshot.deleted or snapshot.provider_id):
+                session.hosts[snapshot] = host
+
+    @staticmethod
+    def _delete_later(snapshot):
+        snapshot.provider_id = snapshot_rows.TO_DELETE + (
+            snapshot_rows.host_of(snapshot))
+
+    def _to_delete(self, context, host):
+        return [snapshot.id for snapshot in self.snapshots.values()
+                if snapshot.deleted and snapshot.provider_id.startswith(
+                    snapshot_rows.TO_DELETE + host)]
+
     @contextlib.contextmanager
     def transaction(self, context):
         """Run a transaction of the driver atomically."""
         session = context.session = Session(self.rows)
         yield
         if session.changed:
-            self._step('transaction', self._store, session.changed)
+            self._step('transaction', self._store, session.changed,
+                       session.hosts)
 
-    def _store(self, changed):
+    def _store(self, changed, hosts=()):
+        for snapshot in hosts:
+            snapshot.provider_id = hosts[snapshot]
         before = dict(self.rows)
         self.rows.update(changed)
         self.stored(before)

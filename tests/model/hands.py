@@ -3,6 +3,7 @@
 
 from cinder import exception as cinder_exception
 
+from dmclone_driver.move import snapshot_rows
 from tests.model import history
 
 #: In GiB; more than an extent, and less than the disks of a node.
@@ -16,9 +17,7 @@ class History(history.History):
         super().__init__(patch)
         #: Attachments that no service completes or deletes.
         self.leaked = []
-        #: Snapshots whose creation was interrupted: (node, snapshot).
-        self.snapshots = []
-        self.ending = False
+        self.ending = self.faults_ended = False
         #: The hosts that the volume's row has had.
         self.hosts = [self.cloud.row(self.volume_id).host]
         self.cloud.database.stored = self._remember
@@ -97,34 +96,58 @@ class History(history.History):
                 home.driver.extend_volume(row, row.size + 1)
             self.cloud.database.change(row.id, size=row.size + 1)
 
+    @property
+    def snapshots(self):
+        """The snapshots that the user has."""
+        return [each for each in self.cloud.database.snapshots.values()
+                if not each.deleted]
+
     def snapshot(self, fault=None):
-        """Create a snapshot, check its content, and delete it."""
+        """Create a snapshot, and check its content."""
         home, row = self.home(), self.cloud.row(self.volume_id)
         if home.down:
             return
         snapshot = self.cloud.snapshot(row)
-        self.snapshots.append((home, snapshot))
+        self.cloud.database.snapshots[snapshot.id] = snapshot
         with self.fault(fault):
             with self.cloud.on(home):
-                home.driver.create_snapshot(snapshot)
-            self._look_at_snapshot(home, snapshot)
-            self.delete_snapshots()
+                update = home.driver.create_snapshot(snapshot)
+            snapshot.provider_id = update['provider_id']
+            snapshot.content = self._content_of(snapshot)
+            for block, value in enumerate(snapshot.content):
+                if value not in self._expected(block):
+                    self.found.append('a snapshot has %s instead of %s' % (
+                        value, self.last[block]))
+            self.check()
 
-    def _look_at_snapshot(self, home, snapshot):
+    def _content_of(self, snapshot):
+        """Return the content of a snapshot on its node, None if gone."""
+        node = self.cloud.by_host[snapshot_rows.backend_of(snapshot)]
         # LVM reserves names like that of a snapshot; Cinder adds a "_".
-        path = '/dev/volumes/_' + snapshot.name
-        for block, value in enumerate(home.kernel.disk(path).now):
-            if value not in self._expected(block):
-                self.found.append('a snapshot has %s instead of %s' % (
-                    value, self.last[block]))
-        self.check()
+        found = node.lvm.volumes.get('/dev/volumes/_' + snapshot.name)
+        return found and found['disk'].now
 
-    def delete_snapshots(self):
-        while self.snapshots:
-            node, snapshot = self.snapshots[-1]
-            with self.cloud.on(node):
-                node.driver.delete_snapshot(snapshot)
-            self.snapshots.pop()
+    def delete_snapshot(self, fault=None):
+        """Delete the oldest snapshot, wherever it is."""
+        home, snapshot = self.home(), self.snapshots[0]
+        if home.down:
+            return
+        # From now on its user does not need it.
+        snapshot.content = None
+        with self.fault(fault):
+            snapshot.volume = self.cloud.row(self.volume_id)
+            with self.cloud.on(home):
+                home.driver.delete_snapshot(snapshot)
+            snapshot.deleted = True
+            if not (snapshot.provider_id or '').startswith(
+                    snapshot_rows.TO_DELETE):
+                del self.cloud.database.snapshots[snapshot.id]
+
+    def _look_at_rows(self):
+        return super()._look_at_rows() + [
+            'snapshot %s has lost its content' % snapshot.id
+            for snapshot in self.snapshots if snapshot.content and
+            self._content_of(snapshot) != snapshot.content]
 
     # Attachments with a lost answer
 
@@ -164,7 +187,7 @@ class History(history.History):
         row = self.cloud.row(self.volume_id)
         return not (
             self.attached or self.guest or self.old_guest or
-            self.late_writes or self.snapshots or
+            self.late_writes or
             self.cloud.database.lagging or
             row.host != row.provider_id or any(
                 node.down or node.kernel.metadata_fails or node.kernel.sick()
@@ -175,8 +198,7 @@ class History(history.History):
     def end_faults(self):
         self.cloud.database.lagging.clear()
         super().end_faults()
-        with self.fault(None):
-            self.delete_snapshots()
+        self.faults_ended = True
 
     def _settle(self):
         for node in self.nodes:
@@ -187,10 +209,25 @@ class History(history.History):
                 'the volume cannot be used: it is on %s, and in the database '
                 'on %s' % (row.provider_id, row.host))
         super()._settle()
+        if self.faults_ended:
+            self._end_snapshots()
         if self.leaked and not self.attached:
             # These are not deleted: after some time they count as leaked.
             self.cloud.pass_time(2000)
             super()._settle()
+
+    def _end_snapshots(self):
+        """Delete the snapshots after the volume has moved away from them."""
+        while self.snapshots:
+            left = len(self.snapshots)
+            self.delete_snapshot()
+            if len(self.snapshots) == left:
+                raise history.Violation('a snapshot cannot be deleted: %s'
+                                        % self.refused)
+        for _ in range(2):
+            for node in self.nodes:
+                self.look_at_stats(node)
+                self.look(node)
 
     def begin_write(self, block):
         super().begin_write(block)

@@ -126,7 +126,7 @@ class Kernel(kernel.Kernel):
 
     def copy_disk(self, path, copy):
         """Copy the present content of an origin to its snapshot."""
-        self.disk(copy).now = list(self.disk(path).now)
+        self.lvm.volumes[copy]['disk'] = Disk(self.disk(path).now)
 
     def bottom(self, device):
         """Return the path of the disk under a linear device."""

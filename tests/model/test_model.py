@@ -187,7 +187,12 @@ class HandsRules(Rules):
     def extend(self, fault):
         self.history.extend(fault)
 
-    @stateful.precondition(lambda self: not self.history.snapshots)
+    @stateful.precondition(lambda self: self.history.snapshots)
+    @stateful.rule(fault=FAULTS)
+    def delete_snapshot(self, fault):
+        self.history.delete_snapshot(fault)
+
+    @stateful.precondition(lambda self: len(self.history.snapshots) < 2)
     @stateful.rule(fault=FAULTS)
     def snapshot(self, fault):
         self.history.snapshot(fault)
