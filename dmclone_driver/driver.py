@@ -9,6 +9,7 @@ import collections.abc
 import contextlib
 import functools
 from typing import Any
+import uuid
 
 from cinder import context as cinder_context
 from cinder import coordination
@@ -21,7 +22,9 @@ from cinder.volume import volume_utils
 from oslo_concurrency import processutils
 from oslo_config import cfg
 from oslo_log import log as logging
+from oslo_utils import excutils
 from oslo_utils import importutils
+from oslo_utils import units
 
 from dmclone_driver import backups
 from dmclone_driver import connections
@@ -56,10 +59,13 @@ from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import initiator
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node.metadata import stores
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
+from dmclone_driver.node.names import ORIGIN
+from dmclone_driver.node import snapshot_devices
 from dmclone_driver import opts
 from dmclone_driver.privsep import block
 from dmclone_driver import steps
@@ -81,11 +87,13 @@ def _names(volume: objects.Volume) -> Names:
     return Names(volume.name_id)
 
 
-def _in_one_place(action: str, hydrating: bool = False
+def _in_one_place(action: str, hydrating: bool = False,
+                  prepared: bool = False
                   ) -> collections.abc.Callable[[_Method], _Method]:
     """Refuse an operation while its volume (first argument) is moving.
 
     :param hydrating: whether the volume may be hydrating
+    :param prepared: whether it may also have a prepared move
     """
     def decorate(method: _Method) -> _Method:
         @functools.wraps(method)
@@ -94,7 +102,8 @@ def _in_one_place(action: str, hydrating: bool = False
             context = backend_module.context_of(volume)
             with self._backend.lock(volume.id):
                 self._preflight.refuse_if_gone(context, volume, action)
-                (self._preflight.refuse_while_prepared if hydrating else
+                (self._preflight.refuse_unless_here if prepared else
+                 self._preflight.refuse_while_prepared if hydrating else
                  self._preflight.refuse_while_moving)(
                      context, volume, action)
                 return method(self, volume, *args, **kwargs)
@@ -251,7 +260,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         :raises: SnapshotNotServed
         """
         self._copies.create(backend_module.context_of(volume), volume,
-                            snapshot, self._sizestr(volume.size))
+                            snapshot.id, snapshot_rows.host_of(snapshot),
+                            self._sizestr(volume.size))
         return self._model_update(volume)
 
     def _model_update(self, volume: objects.Volume) -> dict[str, Any]:
@@ -262,8 +272,11 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """
         update = {field: None for field in _CLEARED_EXPORT_FIELDS
                   if volume[field]}
-        return dict(update, provider_id=volume_utils.append_host(
-            self.host, self.get_pool(volume)))
+        return dict(update, provider_id=self._here(volume))
+
+    def _here(self, volume: objects.Volume) -> str:
+        """Return this host, with the pool, ``node@backend#pool``."""
+        return volume_utils.append_host(self.host, self.get_pool(volume))
 
     def local_path(self, volume: objects.Volume | objects.Snapshot,
                    vg: str | None = None) -> str:
@@ -332,7 +345,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         :raises: VolumeIsBusy if it has one that is not deleted
         """
         lv = self._backend.logical_volume(_names(volume))
-        if lv is None or not self.vg.lv_has_snapshot(lv.name):
+        if lv is None or not self._snapshots.of(lv):
             return False
         self._snapshots.delete_later_ones(context)
         left = self._snapshots.of(lv)
@@ -375,7 +388,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._remember_size_of_clone(names)
         if self.vg.lv_has_snapshot(volume.name):
             # LVM has to deactivate the origin of a snapshot to extend it.
-            local.remove(HANDLE)
+            self._refuse_while_read(volume, _('extend'))
+            local.remove(HANDLE, ORIGIN)
         try:
             self.vg.extend_volume(volume.name, self._sizestr(new_size))
         except processutils.ProcessExecutionError as error:
@@ -393,6 +407,15 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         local.grow(lv)
         steps.reached(Step.SHOWN, names.name_id)
 
+    def _refuse_while_read(self, volume: objects.Volume, action: str) -> None:
+        """Refuse what needs a volume without snapshots above its clone.
+
+        :raises: ClonesRead
+        """
+        lv = self._backend.logical_volume(_names(volume))
+        if lv is not None and snapshot_devices.taken_of(lv):
+            raise exception.ClonesRead(action=action, volume=volume.id)
+
     def _remember_size_of_clone(self, names: Names) -> None:
         lv = self._backend.logical_volume(names)
         if lv is not None and lv.clone and (
@@ -402,69 +425,97 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def create_cloned_volume(self, volume: objects.Volume,
                              src_vref: objects.Volume) -> dict[str, Any]:
-        """Copy a volume that is not moving; return the update of its row.
+        """Create a volume as a clone of a volume on this node.
 
-        The copy reads a snapshot. A volume with a snapshot does not move, so
-        it need not be locked: it can be attached and detached meanwhile.
+        :returns: the update of its row
+        :raises: NotHere, RequestsWait, SnapshotNotServed
         """
-        super().create_cloned_volume(volume, src_vref)
+        snapshot_id = str(uuid.uuid4())
+        self._snapshot_to_clone(src_vref, snapshot_id)
+        try:
+            self._copies.create(
+                backend_module.context_of(volume), volume, snapshot_id,
+                self._here(volume), self._sizestr(volume.size))
+        except Exception:
+            with excutils.save_and_reraise_exception():
+                self._snapshots.delete_unread(snapshot_id)
         return self._model_update(volume)
 
     def create_snapshot(self,
-                        snapshot: objects.Snapshot | dict[str, Any]
-                        ) -> dict[str, str] | None:
-        """Create a snapshot of a volume that is not moving.
+                        snapshot: objects.Snapshot) -> dict[str, str]:
+        """Create a snapshot of a volume, which may be moving.
 
-        :returns: the update of its row, None for one of the driver's own
+        :returns: the update of its row
         """
-        if isinstance(snapshot, objects.Snapshot):
-            self._snapshot_of(snapshot.volume, snapshot)
-            return {'provider_id': snapshot.volume.host}
-        # The temporary snapshot from which Cinder's LVM driver copies.
-        names = names_module.of_logical_volume(snapshot['volume_name'])
-        # checks.check_options() verifies volume_name_template.
-        assert names is not None
-        volume = records.owner_row(cinder_context.get_admin_context(),
-                                   names.name_id)
-        if volume is None:
-            raise cinder_exception.VolumeNotFound(volume_id=names.name_id)
-        self._snapshot_to_copy(volume, snapshot)
-        return None
+        self._snapshot_of(snapshot.volume, snapshot)
+        return {'provider_id': self._here(snapshot.volume)}
 
-    def delete_snapshot(self,
-                        snapshot: objects.Snapshot | dict[str, Any]) -> None:
+    def delete_snapshot(self, snapshot: objects.Snapshot) -> None:
         """Delete a snapshot, whichever node it is on."""
-        if isinstance(snapshot, objects.Snapshot):
-            self._snapshots.delete(cinder_context.get_admin_context(),
-                                   snapshot)
-            return
-        super().delete_snapshot(snapshot)
-        self._snapshots.origin_may_go(snapshot['volume_name'])
+        self._snapshots.delete(cinder_context.get_admin_context(), snapshot)
 
-    @_in_one_place(_('snapshot'))
+    def unmanage_snapshot(self, snapshot: objects.Snapshot) -> None:
+        """Keep a snapshot of LVM's own.
+
+        :raises: SnapshotAboveClone
+        """
+        lv = self._snapshots.find(snapshot.id)
+        if lv is not None and lv.taken:
+            raise exception.SnapshotAboveClone(snapshot_name=snapshot.id)
+
+    @_in_one_place(_('snapshot'), prepared=True)
     def _snapshot_of(self, volume: objects.Volume,
                      snapshot: objects.Snapshot) -> None:
-        self._freeze(volume, snapshot)
-
-    @_in_one_place(_('clone'))
-    def _snapshot_to_copy(self, volume: objects.Volume,
-                          snapshot: dict[str, Any]) -> None:
-        self._freeze(volume, snapshot)
-
-    def _freeze(self, volume: objects.Volume,
-                snapshot: objects.Snapshot | dict[str, Any]) -> None:
+        lv = self._backend.logical_volume(_names(volume))
+        # Otherwise the operation was refused (NotOnNode).
+        assert lv is not None
         block.flush_buffers(_names(volume).path())
-        super().create_snapshot(snapshot)
+        if lv.clone or lv.has_taken:
+            self._snapshots.take(_names(volume), lv, snapshot.id)
+        else:
+            super().create_snapshot(snapshot)
+        self._refuse_if_moved_meanwhile(volume, snapshot.id, _('snapshot'))
 
-    @_in_one_place(_('revert'))
+    @_in_one_place(_('clone'), prepared=True)
+    def _snapshot_to_clone(self, volume: objects.Volume,
+                           snapshot_id: str) -> None:
+        lv = self._backend.logical_volume(_names(volume))
+        assert lv is not None
+        block.flush_buffers(_names(volume).path())
+        self._snapshots.take(_names(volume), lv, snapshot_id, hidden=True)
+        self._refuse_if_moved_meanwhile(volume, snapshot_id, _('clone'))
+
+    def _refuse_if_moved_meanwhile(self, volume: objects.Volume,
+                                   snapshot_id: str, action: str) -> None:
+        """Refuse a snapshot that may lack writes on the volume's new home.
+
+        The new home switches over by itself when its guest writes, without
+        the volume's lock on this node.
+
+        :raises: NotHere
+        """
+        if not records.prepared_move(volume):
+            return
+        try:
+            self._preflight.refuse_if_gone(
+                backend_module.context_of(volume), volume, action)
+        except Exception:
+            with excutils.save_and_reraise_exception():
+                self._snapshots.delete_unread(snapshot_id)
+
+    @_in_one_place(_('revert'), hydrating=True)
     def _revert(self, volume: objects.Volume,
                 context: cinder_context.RequestContext,
                 snapshot: objects.Snapshot) -> None:
         lv = self._snapshots.find(snapshot.id)
-        if lv is None or lv.origin != volume.name:
+        mine = self._backend.logical_volume(_names(volume))
+        if lv is None or mine is None or lv.snapshot_of != mine.name:
             raise exception.SnapshotLeftBehind(
                 volume=volume.id, snapshot=snapshot.id,
                 host=snapshot_rows.backend_of(snapshot))
+        if mine.clone or mine.has_taken:
+            self._copy_back(volume, lv)
+            return
         if lv.readers:
             raise exception.SnapshotInUse(volume=volume.id,
                                           snapshot=snapshot.id)
@@ -478,10 +529,17 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         finally:
             self._ensure_handle(_names(volume))
 
+    def _copy_back(self, volume: objects.Volume, lv: LogicalVolume) -> None:
+        """Copy a snapshot to its volume, which keeps other snapshots."""
+        path = self._snapshots.ensure_device(lv)
+        volume_utils.copy_volume(
+            path, _names(volume).path(), block.size(path) // units.Mi,
+            self.configuration.volume_dd_blocksize, execute=self._execute)
+
     def revert_to_snapshot(self, context: cinder_context.RequestContext,
                            volume: objects.Volume,
                            snapshot: objects.Snapshot) -> None:
-        """Revert a volume that is not moving and not in use."""
+        """Revert a volume that is not in use; it may be hydrating."""
         self._revert(volume, context, snapshot)
 
     def manage_existing(self, volume: objects.Volume | objects.Snapshot,
@@ -566,8 +624,12 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     @_in_one_place(_('unmanage'))
     def unmanage(self, volume: objects.Volume) -> None:
-        """Remove the handle, and keep the logical volume."""
-        LocalVolume(_names(volume)).remove(HANDLE)
+        """Remove the handle, and keep the logical volume.
+
+        :raises: ClonesRead
+        """
+        self._refuse_while_read(volume, _('unmanage'))
+        LocalVolume(_names(volume)).remove(HANDLE, ORIGIN)
 
     def migrate_volume(self, context: cinder_context.RequestContext,
                        volume: objects.Volume,

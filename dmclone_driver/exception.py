@@ -135,6 +135,22 @@ class SnapshotInUse(exception.InvalidSnapshot):
                 "Wait until they are, then try again.")
 
 
+class ClonesRead(exception.InvalidVolume):
+    """A volume that clones still read, and that LVM would deactivate."""
+
+    message = _("Can't %(action)s volume %(volume)s: volumes that were cloned "
+                "from it are not complete yet. Wait until they are, then try "
+                "again.")
+
+
+class SnapshotAboveClone(exception.SnapshotIsBusy):
+    """A snapshot that is nothing without this driver's devices."""
+
+    message = _("Can't unmanage snapshot %(snapshot_name)s: it was taken "
+                "while its volume was hydrating, and only this driver can "
+                "read it. Create a volume from it, and unmanage that instead.")
+
+
 class SnapshotUnavailable(exception.VolumeDriverException):
     """There is no logical volume of a snapshot on its node."""
 

@@ -62,6 +62,8 @@ class Step(enum.Enum):
     KEPT = 'kept'
     #: The home does not export the volume any longer.
     UNEXPORTED = 'unexported'
+    #: A volume that hydrates, or is cloned, has a snapshot more.
+    FROZEN = 'frozen'
     #: The placeholder is gone from the database.
     GONE = 'gone'
     #: The logical volume has its new size.
@@ -108,6 +110,8 @@ COPY = (
     (PEER, Step.BEGUN), (HOME, Step.EXPORTED), (PEER, Step.CONNECTED),
     (PEER, Step.ALLOCATED), (PEER, Step.FORMATTED), (PEER, Step.PASSIVE),
     (PEER, Step.OPENING), (PEER, Step.OPENED), (PEER, Step.HYDRATING))
+#: A snapshot is taken of a volume that hydrates.
+FREEZE = ((HOME, Step.FROZEN),)
 DELETE = ((HOME, Step.CUT_LOOSE), (HOME, Step.DELETED))
 EXTEND = ((HOME, Step.EXTENDED), (HOME, Step.SHOWN))
 
@@ -116,7 +120,7 @@ FLOWS = {'attach away': ATTACH_AWAY, 'live migration': MIGRATE,
          'completion': COMPLETE,
          'release with snapshots': KEEP, 'volume from a snapshot': COPY,
          'deletion of a clone': DELETE_CLONE, 'deletion': DELETE,
-         'extension': EXTEND}
+         'extension': EXTEND, 'snapshot while it hydrates': FREEZE}
 
 
 def reached(step: Step, row_id: str) -> None:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes from snapshots, which are clones of these from the beginning.
+"""Volumes from snapshots and volumes, which are clones from the beginning.
 
 A volume can be used at once, whatever its size. Its data is copied from the
-snapshot in the background, from this node or another one.
+snapshot in the background, from this node or another one. For a clone of a
+volume a hidden snapshot of that is taken. It is deleted when the clone is
+complete.
 """
 
 # Cinder's objects do not exist before they are registered.
@@ -12,6 +14,7 @@ import uuid
 
 from cinder import context as cinder_context
 from cinder import objects
+from cinder.volume import volume_utils
 from oslo_log import log as logging
 from oslo_utils import excutils
 
@@ -21,7 +24,6 @@ from dmclone_driver.move.destination import Destination
 from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move import peers
 from dmclone_driver.move import records
-from dmclone_driver.move import snapshot_rows
 from dmclone_driver.move.teardown import Teardown
 from dmclone_driver.node.names import Names
 
@@ -39,10 +41,11 @@ class Copies:
         self._requests = requests
 
     def create(self, context: cinder_context.RequestContext,
-               volume: objects.Volume, snapshot: objects.Snapshot,
+               volume: objects.Volume, snapshot_id: str, host: str,
                size: str) -> None:
         """Create a volume as a clone of a snapshot on any node.
 
+        :param host: that has the snapshot, ``node@backend#pool``
         :param size: of the volume, as LVM's commands take it
         :raises: SnapshotUnavailable
         """
@@ -50,7 +53,8 @@ class Copies:
         names = Names(placeholder_id)
         with self._destination.mark_busy(names):
             with self._backend.lock(volume.id):
-                self._begin(context, volume, placeholder_id, snapshot)
+                self._begin(context, volume, placeholder_id, snapshot_id,
+                            host)
                 try:
                     self._build(context, volume, names, size)
                 except Exception as error:
@@ -58,7 +62,7 @@ class Copies:
                         LOG.error('Volume %(volume)s is not created from '
                                   'snapshot %(snapshot)s: %(error)s',
                                   {'volume': volume.id, 'error': error,
-                                   'snapshot': snapshot.id})
+                                   'snapshot': snapshot_id})
                         self._undo(context, names)
             try:
                 self._destination.activate(context, placeholder_id,
@@ -69,23 +73,22 @@ class Copies:
 
     def _begin(self, context: cinder_context.RequestContext,
                volume: objects.Volume, placeholder_id: str,
-               snapshot: objects.Snapshot) -> None:
-        host = snapshot_rows.backend_of(snapshot)
+               snapshot_id: str, pool: str) -> None:
+        host = volume_utils.extract_host(pool)
         service = self._backend.service(context, host)
         if service is None:
             raise exception.SnapshotUnavailable(
-                snapshot=snapshot.id, volume=volume.id, host=host)
+                snapshot=snapshot_id, volume=volume.id, host=host)
         here = host == self._backend.host
         records.begin_copy(
-            context, volume, placeholder_id, str(uuid.uuid4()), snapshot.id,
-            peers.Peer(host, snapshot_rows.host_of(snapshot), service.uuid,
-                       service.availability_zone),
+            context, volume, placeholder_id, str(uuid.uuid4()), snapshot_id,
+            peers.Peer(host, pool, service.uuid, service.availability_zone),
             '' if here else self._backend.initiator.name(),
             self._backend.node)
         volume.refresh()
         LOG.info('Volume %(volume)s is copied from snapshot %(snapshot)s on '
                  '%(host)s to logical volume %(id)s.',
-                 {'volume': volume.id, 'snapshot': snapshot.id, 'host': host,
+                 {'volume': volume.id, 'snapshot': snapshot_id, 'host': host,
                   'id': placeholder_id})
 
     def _build(self, context: cinder_context.RequestContext,

@@ -179,6 +179,15 @@ class Preflight:
         if other is not None and records.prepared_move(volume):
             raise self._not_while_moving(volume, action, other)
 
+    def refuse_unless_here(self, context: cinder_context.RequestContext,
+                           volume: objects.Volume, action: str) -> None:
+        """Refuse an operation that any volume allows whose data is here.
+
+        :param action: a translated verb
+        :raises: PartlyDeleted, MovedAway, StillClone, NotOnNode, DataLost
+        """
+        self._other_end(context, volume, action)
+
     def _other_end(self, context: cinder_context.RequestContext,
                    volume: objects.Volume, action: str) -> Placeholder | None:
         """Return the placeholder of a move that is not complete, or None.

@@ -72,6 +72,7 @@ class Recovery:
         #: Rows whose recovery or cleanup is not done yet, {row id: row}.
         self.failed = self._jobs.kind('recover', self.retry)
         self._rows: list[objects.Volume] = []
+        self._unfinished: list[logical_volumes.LogicalVolume] = []
         #: Snapshots that were being copied when the service ended, by name.
         self._copies = self._jobs.kind('remove snapshot',
                                        self._remove_copies)
@@ -89,8 +90,10 @@ class Recovery:
             self._backend.group.vg_name)}
         self._copies.update({lv.name: lv for lv in volumes.values()
                              if _COPY.fullmatch(lv.name)})
+        self._unfinished = [lv for lv in volumes.values()
+                            if lv.not_taken or lv.hidden and not lv.readers]
         for lv in volumes.values():
-            if lv.kept:
+            if lv.kept or lv.has_taken:
                 self._snapshots.origin_may_go(lv.name)
         rows = self._rows_here(context, volumes)
         for row in rows:
@@ -278,6 +281,7 @@ class Recovery:
         except Exception:
             LOG.exception('Removing stale exports failed.')
         self._resume(context, self._rows)
+        self._snapshots.delete_unfinished(self._unfinished)
         if self._copies:
             self._jobs.start(self._copies.name, self._remove_copies, context)
 

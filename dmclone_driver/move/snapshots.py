@@ -5,6 +5,10 @@ A snapshot stays on the node where it was taken, and so does its origin: the
 logical volume that a moved volume no longer needs is kept, without devices
 and row, until its last snapshot is deleted.
 
+LVM takes a snapshot of a complete volume. While a volume hydrates, and for a
+clone of a volume, device-mapper does: see :mod:`node.snapshot_devices`. Only
+its saved blocks are in a logical volume then. It stays so until it is deleted.
+
 A volume from a snapshot begins as a clone, whose source is the snapshot. It
 has a placeholder like a volume that has moved. The source's name id is its
 own, since several volumes may read one snapshot. A snapshot that is deleted
@@ -15,12 +19,11 @@ reads it any longer.
 # Cinder's objects do not exist before they are registered.
 from __future__ import annotations
 
-import dataclasses
-
 from cinder import context as cinder_context
 from cinder import objects
 from oslo_config import cfg
 from oslo_log import log as logging
+from oslo_utils import excutils
 
 from dmclone_driver import exception
 from dmclone_driver.move.backend import Backend
@@ -31,10 +34,13 @@ from dmclone_driver.node import deletion
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.logical_volumes import LogicalVolume
+from dmclone_driver.node.logical_volumes import Taken
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
+from dmclone_driver.node.quantities import Bytes
+from dmclone_driver.node import snapshot_devices
 from dmclone_driver.privsep import block
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
@@ -43,15 +49,17 @@ LOG = logging.getLogger(__name__)
 
 CONF = cfg.CONF
 
+# Bytes at the start of a store that have to be zero before its first use.
+_HEADER = Bytes(4096)
+
 
 class Snapshots:
     """The snapshots of one backend; each is locked by its id."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        #: Names of kept origins that may have lost their last snapshot.
-        self.origins = backend.jobs.kind('delete origin',
-                                         self.delete_origins)
+        #: Names of origins that may have lost their last snapshot.
+        self.origins = backend.jobs.kind('tidy origin', self.tidy_origins)
 
     def find(self, snapshot_id: str) -> LogicalVolume | None:
         """Return the logical volume of a snapshot, None if not here."""
@@ -60,10 +68,95 @@ class Snapshots:
                                      % snapshot_id),
             self._backend.group.vg_name)
 
-    def of(self, lv: LogicalVolume) -> list[LogicalVolume]:
-        """Return the snapshots of a logical volume."""
+    def of(self, lv: LogicalVolume,
+           deleted: bool = False) -> list[LogicalVolume]:
+        """Return the snapshots of a logical volume.
+
+        :param deleted: whether to include those whose deletion has begun
+        """
         return [each for each in logical_volumes.find_all(lv.group)
-                if each.origin == lv.name]
+                if each.snapshot_of == lv.name and
+                (deleted or not each.deleted)]
+
+    def path(self, lv: LogicalVolume) -> str:
+        """Return the path of the device that shows a snapshot's content."""
+        return snapshot_devices.path(lv.taken) if lv.taken else lv.path
+
+    # Creation
+
+    def take(self, names: Names, lv: LogicalVolume, snapshot_id: str,
+             hidden: bool = False) -> None:
+        """Take a snapshot above a volume's clone; requests wait for moments.
+
+        Callers hold the volume's lock.
+
+        :param lv: the volume's logical volume
+        :param hidden: for a clone alone, see :meth:`release`
+        :raises: RequestsWait
+        """
+        local = LocalVolume(names)
+        local.refuse_closed_gate()
+        taken = Taken(snapshot_id, names.name_id, block.size(names.path()))
+        try:
+            if not lv.has_taken:
+                logical_volumes.tag(lv, logical_volumes.ORIGIN_TAG)
+            store = self._create_store(lv, taken, hidden)
+            local.take_snapshot(lv, taken, store)
+            # What a power cut would take from the volume, it would take from
+            # the snapshot, too.
+            local.make_durable()
+            logical_volumes.retag(store, logical_volumes.NOT_TAKEN_TAG,
+                                  logical_volumes.TAKEN_TAG + str(taken))
+        except Exception:
+            with excutils.save_and_reraise_exception():
+                self.delete_unread(snapshot_id)
+                self.origin_may_go(lv.name)
+        steps.reached(Step.FROZEN, names.name_id)
+
+    def _create_store(self, lv: LogicalVolume, taken: Taken,
+                      hidden: bool) -> LogicalVolume:
+        """Create the logical volume for the blocks that a snapshot saves."""
+        name = names_module.of_snapshot(
+            CONF.snapshot_name_template % taken.snapshot_id)
+        logical_volumes.create(
+            lv.group, name, snapshot_devices.store_size(taken.size),
+            logical_volumes.NOT_TAKEN_TAG + str(taken),
+            *([logical_volumes.HIDDEN_TAG] if hidden else []))
+        store = self.find(taken.snapshot_id)
+        assert store is not None
+        block.zero_start(store.path, _HEADER)
+        return store
+
+    def delete_unread(self, snapshot_id: str, hidden: bool = False) -> None:
+        """Delete a snapshot that is not needed, unless a volume reads it.
+
+        A failure is only logged: a start of the service deletes it.
+
+        :param hidden: whether only a hidden one is not needed
+        """
+        try:
+            lv = self.find(snapshot_id)
+            if lv is not None and not lv.readers and (
+                    lv.hidden or not hidden):
+                self._delete(snapshot_id)
+        except Exception:
+            LOG.exception('Deleting the useless snapshot %s failed.',
+                          snapshot_id)
+
+    def delete_unfinished(self, volumes: list[LogicalVolume]) -> None:
+        """Delete the snapshots that a killed service has not finished.
+
+        :param volumes: those that the service has found as it started
+        """
+        for lv in volumes:
+            taken = lv.not_taken or lv.taken
+            if taken:
+                try:
+                    self._delete(taken.snapshot_id)
+                except Exception:
+                    LOG.exception('Removing the unfinished snapshot %s '
+                                  'failed; the next start of the service '
+                                  'removes it.', lv.full_name)
 
     # Sources of volumes
 
@@ -79,16 +172,28 @@ class Snapshots:
         names = Names(row.name_id)
         with self._backend.lock(row.snapshot_id):
             lv = self.find(row.snapshot_id)
-            if lv is None:
+            if lv is None or lv.snapshot_of is None or lv.deleted:
                 raise exception.SnapshotUnavailable(
                     snapshot=row.snapshot_id, host=self._backend.host,
                     volume=records.guarding_id(row))
             if names.name_id not in lv.readers:
                 logical_volumes.tag(
                     lv, logical_volumes.READER_TAG + names.name_id)
-            logical_volumes.activate(lv)
-            LocalVolume(names).ensure_linear(dataclasses.replace(
-                lv, size=block.size(lv.path)), read_only=True)
+            path = self.ensure_device(lv)
+            LocalVolume(names).ensure_read_only(path, block.size(path))
+
+    def ensure_device(self, lv: LogicalVolume) -> str:
+        """Make the content of a snapshot readable; return its device's path.
+
+        After a reboot the devices of a kept origin are missing.
+        """
+        logical_volumes.activate(lv)
+        if lv.taken:
+            origin = self._backend.logical_volume(Names(lv.taken.name_id))
+            assert origin is not None
+            logical_volumes.activate(origin)
+            LocalVolume(Names(lv.taken.name_id)).ensure_snapshots(origin)
+        return self.path(lv)
 
     def release(self, context: cinder_context.RequestContext,
                 placeholder: Placeholder, snapshot_id: str) -> None:
@@ -157,40 +262,49 @@ class Snapshots:
                 return True
             if lv.readers:
                 return False
-            logical_volumes.activate(lv)
             try:
                 deletion.delete_snapshot(lv, self._backend.group,
                                          self._backend.configuration)
             finally:
                 # LVM may have deleted it in spite of an error.
-                self.origin_may_go(lv.origin)
+                self.origin_may_go(lv.snapshot_of)
         LOG.info('Deleted snapshot %s.', snapshot_id)
         return True
 
-    def origin_may_go(self, name: str) -> None:
-        """Delete a kept origin soon, if it has no other snapshot."""
-        names = names_module.of_logical_volume(name)
-        if names is not None:
+    def origin_may_go(self, name: str | None) -> None:
+        """Tidy up an origin soon: see :meth:`tidy_origins`."""
+        names = name and names_module.of_logical_volume(name)
+        if names:
             self.origins.add(names)
 
-    def delete_origins(self, context: cinder_context.RequestContext) -> None:
-        """Delete kept origins without snapshots."""
+    def tidy_origins(self, context: cinder_context.RequestContext) -> None:
+        """Delete kept origins without snapshots; simplify other handles."""
         for names in list(self.origins):
             try:
-                with self._backend.lock(names.name_id):
-                    self._delete_origin(context, names)
+                row = records.owner_row(context, names.name_id)
+                with self._backend.lock(names.name_id if row is None else
+                                        records.guarding_id(row)):
+                    self._tidy_origin(context, names)
                 self.origins.discard(names)
             except Exception:
-                LOG.exception('Deleting the former logical volume of '
-                              '%s failed; it is tried again.', names)
+                LOG.exception('Removing what snapshots of %s needed failed; '
+                              'it is tried again.', names)
 
-    def _delete_origin(self, context: cinder_context.RequestContext,
-                       names: Names) -> None:
+    def _tidy_origin(self, context: cinder_context.RequestContext,
+                     names: Names) -> None:
         lv = self._backend.logical_volume(names)
-        if lv is None or not lv.kept or self.of(lv) or (
-                # The database was restored.
-                records.owner_row(context, names.name_id) is not None):
+        if lv is None:
             return
+        left = self.of(lv, deleted=True)
+        if lv.has_taken and not any(each.taken for each in left):
+            LocalVolume(names).forget_snapshots(lv)
+            logical_volumes.untag(lv, logical_volumes.ORIGIN_TAG)
+        if lv.kept and not left and (
+                # Otherwise the database was restored.
+                records.owner_row(context, names.name_id) is None):
+            self._delete_origin(names, lv)
+
+    def _delete_origin(self, names: Names, lv: LogicalVolume) -> None:
         logical_volumes.activate(lv)
         deletion.delete_volume(names, self._backend.group,
                                self._backend.configuration)

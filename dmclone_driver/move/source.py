@@ -205,13 +205,14 @@ class Source:
             with self._backend.lock(placeholder.volume_id):
                 self._snapshots.release(context, placeholder,
                                         placeholder.snapshot_id)
-            # It may have been deleted meanwhile.
+            self._snapshots.delete_unread(placeholder.snapshot_id,
+                                          hidden=True)
+            # Another may have been deleted by its user meanwhile.
             self._snapshots.delete_later_ones(context)
             return
         with self._backend.lock(placeholder.volume_id):
             lv = self._backend.logical_volume(Names(placeholder.name_id))
-            if lv is not None and self._backend.group.lv_has_snapshot(
-                    lv.name):
+            if lv is not None and self._snapshots.of(lv):
                 self._keep(context, placeholder, lv)
                 return
             self._teardown.cut_loose(context, placeholder)

@@ -11,6 +11,8 @@ from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
+from dmclone_driver.node.names import ORIGIN
+from dmclone_driver.node import snapshot_devices
 
 
 def delete_volume(names: Names, group: lvm.LVM,
@@ -27,11 +29,11 @@ def delete_volume(names: Names, group: lvm.LVM,
     lv = logical_volumes.find(names.volume, group.vg_name)
     if lv is None:
         return
-    if group.lv_has_snapshot(lv.name):
+    if group.lv_has_snapshot(lv.name) or snapshot_devices.taken_of(lv):
         raise exception.VolumeIsBusy(volume_name=lv.name)
     local.ensure_linear(lv)
     _clear(lv, names.path(), configuration)
-    local.remove(HANDLE)
+    local.remove(HANDLE, ORIGIN)
     group.delete(lv.name)
 
 
@@ -39,10 +41,19 @@ def delete_snapshot(lv: logical_volumes.LogicalVolume, group: lvm.LVM,
                     configuration: cinder_configuration.Configuration) -> None:
     """Clear the blocks that a snapshot has saved, then delete it.
 
+    It may be unfinished. Can be repeated.
+
     :param lv: the snapshot's logical volume
     :param group: Cinder's LVM object of its volume group
     """
-    _clear(lv, lv.saved_blocks, configuration)
+    logical_volumes.activate(lv)
+    taken = lv.taken or lv.not_taken
+    if taken:
+        if not lv.deleted:
+            # Without its device it misses what is written from now on.
+            logical_volumes.tag(lv, logical_volumes.DELETED_TAG)
+        snapshot_devices.remove(taken)
+    _clear(lv, lv.path if taken else lv.saved_blocks, configuration)
     group.delete(lv.name)
 
 

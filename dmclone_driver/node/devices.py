@@ -31,16 +31,20 @@ from dmclone_driver.node.devicemapper import swap
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node.logical_volumes import LogicalVolume
+from dmclone_driver.node.logical_volumes import Taken
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
+from dmclone_driver.node.names import ORIGIN
+from dmclone_driver.node.names import SNAPSHOT
 from dmclone_driver.node.names import SOURCE
 from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node.quantities import KiB
 from dmclone_driver.node.quantities import Sectors
+from dmclone_driver.node import snapshot_devices
 from dmclone_driver.privsep import block
 
 LOG = logging.getLogger(__name__)
@@ -79,7 +83,7 @@ def resume_left() -> None:
     left: dict[Names, list[str]] = {}
     for device in sysfs.suspended():
         parsed = names_module.parse(device)
-        if parsed and parsed[1] in (HANDLE, CLONE):
+        if parsed and parsed[1] in (HANDLE, CLONE, ORIGIN):
             left.setdefault(parsed[0], []).append(device)
     for names, suspended in left.items():
         try:
@@ -129,8 +133,107 @@ class LocalVolume:
         :param read_only: for a source, which refuses writes
         """
         if not self.exists():
+            self._create_handle(lv, _linear(lv), read_only)
+
+    def ensure_read_only(self, path: str, size: Bytes) -> None:
+        """Create the handle of a source that is a snapshot.
+
+        :param path: of the snapshot's device
+        """
+        if not self.exists():
             dmsetup.create(self.names.of(HANDLE), self.names.uuid(HANDLE),
-                           *_linear(lv), read_only=read_only)
+                           table.Linear(table.sectors(size), path),
+                           read_only=True)
+
+    def _create_handle(self, lv: LogicalVolume, segments: list[table.Segment],
+                       read_only: bool = False) -> None:
+        """Create a handle, with the snapshots above the clone before it."""
+        snapshots = snapshot_devices.taken_of(lv)
+        if snapshots:
+            snapshot_devices.build(self.names, segments, snapshots)
+            segments = self._over_origin(segments)
+        dmsetup.create(self.names.of(HANDLE), self.names.uuid(HANDLE),
+                       *segments, read_only=read_only)
+
+    def _over_origin(self, segments: list[table.Segment]
+                     ) -> list[table.Segment]:
+        return [table.SnapshotOrigin(table.length(*segments),
+                                     self.names.path(ORIGIN))]
+
+    def _segments(self, lv: LogicalVolume) -> list[table.Segment]:
+        """Return the table that tells where a volume's data is."""
+        return self._over_clone(lv) if self.is_clone() else _linear(lv)
+
+    def _has_origin(self) -> bool:
+        """Return whether the handle lies on the origin of snapshots."""
+        return ({self.names.of(ORIGIN), self.names.of(HANDLE)} <=
+                set(sysfs.devices()) and
+                dmsetup.state(self.names.of(HANDLE)) in swap.ORIGIN)
+
+    def _swap(self, role: str, segments: list[table.Segment],
+              expected: tuple[str, ...], clone: str | None = None,
+              limit: float | None = None,
+              begin: tuple[str, ...] = ()) -> str | None:
+        return dmsetup.swap(
+            self.names.of(role), *segments, expected=expected, clone=clone,
+            limit=limit, begin=begin, lock=self.names.of(HANDLE))
+
+    def _swap_soon(self, role: str, segments: list[table.Segment],
+                   expected: tuple[str, ...],
+                   begin: tuple[str, ...] = ()) -> None:
+        """Swap a device's table, unless its requests do not end.
+
+        :raises: RequestsWait, UnexpectedTable: nothing is changed
+        """
+        found = self._swap(role, segments, expected, limit=SUSPEND_LIMIT,
+                           begin=begin)
+        if found == swap.WAITS:
+            raise exception.RequestsWait(device=self.names.path(),
+                                         names=self.names)
+        self._require(found, expected)
+
+    def refuse_closed_gate(self) -> None:
+        """Refuse a clone whose source may not be sealed yet.
+
+        :raises: RequestsWait
+        """
+        gate = self.names.of(GATE)
+        if gate in sysfs.devices() and sysfs.is_suspended(gate):
+            raise exception.RequestsWait(device=self.names.path(),
+                                         names=self.names)
+
+    def take_snapshot(self, lv: LogicalVolume, taken: Taken,
+                      store: LogicalVolume) -> None:
+        """Take a snapshot of the volume; its requests wait for moments.
+
+        :param lv: the volume's logical volume
+        :param store: an empty logical volume for the saved blocks
+        :raises: RequestsWait, UnexpectedTable: then nothing is changed
+        """
+        segments = self._segments(lv)
+        if not self._has_origin():
+            # One that is left by an interrupted attempt may be outdated.
+            self.remove(ORIGIN)
+            snapshot_devices.build(self.names, segments, [])
+        snapshot_devices.create(taken, store, later=True)
+        self._swap_soon(HANDLE, self._over_origin(segments),
+                        swap.LINEAR + swap.ORIGIN,
+                        begin=(Names(taken.snapshot_id).of(SNAPSHOT),))
+
+    def ensure_snapshots(self, lv: LogicalVolume) -> None:
+        """Create the devices of snapshots that were taken above the clone."""
+        snapshot_devices.build(self.names, self._segments(lv),
+                               snapshot_devices.taken_of(lv))
+
+    def forget_snapshots(self, lv: LogicalVolume) -> None:
+        """Put the handle back on its data when its snapshots are deleted.
+
+        :raises: RequestsWait, UnexpectedTable: then nothing is changed
+        """
+        if self._has_origin():
+            self._swap_soon(HANDLE, self._segments(lv),
+                            swap.LINEAR + swap.ORIGIN)
+        self.remove(ORIGIN)
 
     def grow(self, lv: LogicalVolume) -> None:
         """Extend a volume's handle to its logical volume's size.
@@ -138,13 +241,12 @@ class LocalVolume:
         :raises: RequestsWait if requests do not end, because a clone's source
             does not answer or its gate is closed; UnexpectedTable
         """
-        segments = self._over_clone(lv) if self.is_clone() else _linear(lv)
-        found = dmsetup.swap(self.names.of(HANDLE), *segments,
-                             expected=swap.LINEAR, limit=SUSPEND_LIMIT)
-        if found == swap.WAITS:
-            raise exception.RequestsWait(device=self.names.path(),
-                                         names=self.names)
-        self._require(found, swap.LINEAR)
+        segments = self._segments(lv)
+        if self._has_origin():
+            self._swap_soon(ORIGIN, segments, swap.LINEAR)
+            self._swap_soon(HANDLE, self._over_origin(segments), swap.ORIGIN)
+        else:
+            self._swap_soon(HANDLE, segments, swap.LINEAR)
 
     def _over_clone(self, lv: LogicalVolume) -> list[table.Segment]:
         """Return a handle's table over a clone, and what is beyond it."""
@@ -169,14 +271,14 @@ class LocalVolume:
 
     def _swap_to_linear(self, lv: LogicalVolume,
                         expected: tuple[str, ...]) -> str | None:
-        """Put the handle on its logical volume, and remove the clone.
+        """Put the data's table on the logical volume, and remove the clone.
 
         After a crash in between the handle is linear, and there is a clone
         that nothing uses. Then this is repeated.
         """
         clone = self.names.of(CLONE) if self.is_clone() else None
-        found = dmsetup.swap(self.names.of(HANDLE), *_linear(lv),
-                             expected=expected, clone=clone)
+        found = self._swap(ORIGIN if self._has_origin() else HANDLE,
+                           _linear(lv), expected, clone=clone)
         if clone and found is None:
             dmsetup.remove(clone)
         return found
@@ -221,9 +323,7 @@ class LocalVolume:
                     *tuning.in_regions(region)))
         self.forbid_discards()
         if self.names.of(HANDLE) not in present:
-            dmsetup.create(
-                self.names.of(HANDLE), self.names.uuid(HANDLE),
-                *self._over_clone(lv))
+            self._create_handle(lv, self._over_clone(lv))
 
     def forbid_discards(self) -> None:
         """Have a clone refuse discards.

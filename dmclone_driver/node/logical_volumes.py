@@ -8,6 +8,7 @@ support tags.
 import dataclasses
 
 from dmclone_driver.node import lvm
+from dmclone_driver.node.names import Names
 from dmclone_driver.node.quantities import Bytes
 
 #: On a formatted metadata device: the region size in sectors.
@@ -31,6 +32,37 @@ SEALED_TAG = 'dmclone.sealed='
 KEPT_TAG = 'dmclone.kept'
 #: On a snapshot, with the name id of a source: a volume reads the snapshot.
 READER_TAG = 'dmclone.reader='
+#: On a data volume that has, or had, snapshots above its clone.
+ORIGIN_TAG = 'dmclone.origin'
+#: On the logical volume of such a snapshot: see :class:`Taken`.
+TAKEN_TAG = 'dmclone.taken='
+#: On it, instead, until the snapshot is taken.
+NOT_TAKEN_TAG = 'dmclone.not_taken='
+#: On a snapshot that only a clone of its volume needs.
+HIDDEN_TAG = 'dmclone.hidden'
+
+
+@dataclasses.dataclass(frozen=True)
+class Taken:
+    """A snapshot above a clone.
+
+    :ivar snapshot_id: its id
+    :ivar name_id: name id of the logical volume that it was taken of
+    :ivar size: of the volume at that time
+    """
+
+    snapshot_id: str
+    name_id: str
+    size: Bytes
+
+    def __str__(self) -> str:
+        return '%s/%s/%d' % (self.snapshot_id, self.name_id, self.size)
+
+    @classmethod
+    def parse(cls, text: str) -> 'Taken':
+        """Return the snapshot of a tag's text."""
+        snapshot_id, name_id, size = text.split('/')
+        return cls(snapshot_id, name_id, Bytes(int(size)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +74,7 @@ class LogicalVolume:
     size: Bytes
     active: bool
     tags: frozenset[str] = frozenset()
-    #: Of a snapshot: the name of the logical volume that it was taken of.
+    #: Of LVM's snapshots: the name of the logical volume below.
     origin: str = ''
 
     @property
@@ -121,6 +153,34 @@ class LogicalVolume:
         return KEPT_TAG in self.tags
 
     @property
+    def has_taken(self) -> bool:
+        """Whether snapshots may have been taken above its clone."""
+        return ORIGIN_TAG in self.tags
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it is a snapshot that only a clone of its volume needs."""
+        return HIDDEN_TAG in self.tags
+
+    @property
+    def taken(self) -> Taken | None:
+        """The snapshot above a clone whose saved blocks it has."""
+        text = self.tagged(TAKEN_TAG)
+        return None if text is None else Taken.parse(text)
+
+    @property
+    def not_taken(self) -> Taken | None:
+        """The snapshot above a clone that was never finished."""
+        text = self.tagged(NOT_TAKEN_TAG)
+        return None if text is None else Taken.parse(text)
+
+    @property
+    def snapshot_of(self) -> str | None:
+        """Of any snapshot: the name of the logical volume below, or None."""
+        return Names(self.taken.name_id).volume if self.taken else (
+            self.origin or None)
+
+    @property
     def readers(self) -> set[str]:
         """Of a snapshot: the name ids of the sources that it serves as."""
         return {tag.removeprefix(READER_TAG) for tag in self.tags
@@ -186,7 +246,7 @@ def find_anywhere(name: str) -> LogicalVolume | None:
     return parse(rows[0]) if rows else None
 
 
-def create(group: str, name: str, size: Bytes) -> None:
+def create(group: str, name: str, size: Bytes, *tags: str) -> None:
     """Create a logical volume, whatever its blocks had before.
 
     If there is a signature, such as a filesystem's, LVM asks whether to wipe
@@ -196,7 +256,7 @@ def create(group: str, name: str, size: Bytes) -> None:
     :raises: LVMError
     """
     lvm.run('lvcreate', '--yes', '--name', name, '--size', '%db' % size,
-            group)
+            *(part for text in tags for part in ('--addtag', text)), group)
 
 
 def tag(lv: LogicalVolume, *tags: str) -> None:

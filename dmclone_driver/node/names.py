@@ -12,12 +12,15 @@ import re
 
 UUID = r'[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 _DEVICE = re.compile('dmclone-(?P<name_id>%s)(?:-(?P<role>clone|gate|source'
-                     '|export))?' % UUID)
+                     '|export|origin|snapshot))?' % UUID)
 
 _VOLUME = re.compile('(?:volume|dmclone-metadata)-(?P<name_id>%s)' % UUID)
 
 HANDLE, CLONE, GATE, SOURCE, EXPORT = (
     'handle', 'clone', 'gate', 'source', 'export')
+#: The device that a handle shares with its snapshots, and a snapshot's own
+#: device, which is named after the snapshot.
+ORIGIN, SNAPSHOT = 'origin', 'snapshot'
 
 # The volume of each logical volume, for log lines only: {name id: volume id}.
 # The names of the kernel's devices have only the name id.

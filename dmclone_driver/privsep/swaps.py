@@ -36,7 +36,7 @@ def swap(request: dict[str, Any]) -> str | None:
             # The swap may have been killed. If this resume fails, the
             # watcher resumes the device.
             with contextlib.suppress(processutils.ProcessExecutionError):
-                _resume(request['name'], *_devices(request))
+                _resume(request['lock'], *_devices(request))
         raise
     return json.loads(answer)
 

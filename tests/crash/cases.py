@@ -302,7 +302,8 @@ _OF = {case.FLOW: case for case in (
 
 
 #: Flows of which tests/unit/move/test_snapshots.py alone interrupts the steps.
-NOT_HERE = ('release with snapshots', 'volume from a snapshot')
+NOT_HERE = ('release with snapshots', 'volume from a snapshot',
+            'snapshot while it hydrates')
 
 
 def all_of(user, home, peer):

@@ -221,14 +221,42 @@ class Cloud(fake_cloud.Cloud):
                                      name, node.name))
         return found
 
+    @staticmethod
+    def _base(node, names):
+        """Return the device whose table says where the data is."""
+        handle = node.kernel.get(names.path())
+        if handle and handle.kinds and (
+                handle.table[0].kind == 'snapshot-origin'):
+            return node.kernel.get(handle.table[0].words[0])
+        return handle
+
+    def snapshot_content(self, node, name):
+        """Return the present blocks of a snapshot, None if it is gone.
+
+        :param name: of its logical volume
+        """
+        found = node.lvm.volumes.get('/dev/volumes/' + name)
+        if found is None:
+            return None
+        if 'disk' in found and not any(tag.startswith(
+                logical_volumes.TAKEN_TAG) for tag in found['tags']):
+            return found['disk'].now
+        taken = logical_volumes.LogicalVolume(
+            'volumes', name, 0, True, frozenset(found['tags'])).taken
+        blocks = self.content_of(taken.name_id, node, 'now', self._below)
+        for region in found.get('saved', {}).values():
+            for block, value in region.items():
+                blocks[block] = value
+        return blocks
+
     def early_switches(self):
         """Return linear handles whose metadata is not safely complete."""
         found = []
         for node in self.nodes.values():
             for path, volume in node.lvm.volumes.items():
                 bitmap = self.bitmap(node, volume)
-                handle = node.kernel.get(names_module.Names(
-                    path.rpartition('/volume-')[2]).path())
+                handle = self._base(node, names_module.Names(
+                    path.rpartition('/volume-')[2]))
                 if (bitmap and handle and handle.kinds == 'linear' and
                         len(bitmap.safe) < machine.REGIONS):
                     found.append('%s on %s is linear, its metadata is not '
@@ -244,8 +272,10 @@ class Cloud(fake_cloud.Cloud):
             owner = records.owner_row(self.context, row.id)
             handle = owner and self.by_host[records.backend_of(
                 owner)].kernel.get(names_module.Names(row.id).path())
+            base = handle and self._base(self.by_host[records.backend_of(
+                owner)], names_module.Names(row.id))
             # After a reboot there is nothing to flush.
-            if handle and handle.switched and not handle.flushed:
+            if handle and base.switched and not handle.flushed:
                 found.append('source %s is released, but its copy was not '
                              'flushed' % row.name_id)
         return found

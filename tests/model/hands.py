@@ -53,6 +53,7 @@ class History(history.History):
         """Report a node's capacity, as the node does each minute."""
         with self.fault(fault), self.cloud.on(node):
             node.backend.correct_all(self.cloud.context)
+            node.driver._snapshots.delete_later_ones(self.cloud.context)
 
     def delete_placeholder(self, row_id, fault=None):
         """Delete a placeholder like VolumeManager.delete_volume."""
@@ -124,8 +125,11 @@ class History(history.History):
         """Return the content of a snapshot on its node, None if gone."""
         node = self.cloud.by_host[snapshot_rows.backend_of(snapshot)]
         # LVM reserves names like that of a snapshot; Cinder adds a "_".
-        found = node.lvm.volumes.get('/dev/volumes/_' + snapshot.name)
-        return found and found['disk'].now
+        name = '_' + snapshot.name
+        if node.lvm.volumes.get('/dev/volumes/' + name, {}).get('invalid'):
+            # The source has failed while old content had to be saved.
+            return snapshot.content
+        return self.cloud.snapshot_content(node, name)
 
     def delete_snapshot(self, fault=None):
         """Delete the oldest snapshot, wherever it is."""

@@ -131,7 +131,7 @@ class Kernel(kernel.Kernel):
     def bottom(self, device):
         """Return the path of the disk under a linear device."""
         return next(segment.words[0] for segment in device.table
-                    if segment.kind == 'linear')
+                    if segment.kind in ('linear', 'snapshot-origin'))
 
     def read(self, path, block):
         """Read a block through the devices below.
@@ -153,6 +153,12 @@ class Kernel(kernel.Kernel):
                              device.own.bitmap.now else source, block)
         if device.kinds == 'error':
             raise _io_error('error target')
+        segment = device.table[0]
+        if segment.kind == 'snapshot':
+            origin, store = segment.paths()
+            saved = self.lvm.volumes[store].get('saved', {})
+            region = saved.get(block // BLOCKS)
+            return region[block] if region else self.read(origin, block)
         return self.read(self.bottom(device), block)
 
     def begin_write(self, path, block, value):
@@ -173,7 +179,7 @@ class Kernel(kernel.Kernel):
         while device is not None:
             if device.suspended:
                 raise Wait
-            if device.kinds != 'linear':
+            if device.kinds not in ('linear', 'snapshot-origin'):
                 raise _io_error('error target')
             path = self.bottom(device)
             device = self.get(path)
@@ -184,13 +190,17 @@ class Kernel(kernel.Kernel):
         for device in self.devices.values():
             if device.suspended or not device.table:
                 continue
-            for write in device.parked:
+            for write in list(device.parked):
+                try:
+                    self._save_old(device, write)
+                except Wait:
+                    continue
+                device.parked.remove(write)
                 if device.clone:
                     device.clone.writes.append(write)
                 else:
                     self._put(write.path, {write.block: write.value})
                     write.done = True
-            device.parked.clear()
         for device in self.devices.values():
             if device.suspended or not device.own:
                 continue
@@ -202,6 +212,25 @@ class Kernel(kernel.Kernel):
                 except OSError:
                     write.failed = True
                     device.own.writes.remove(write)
+
+    def _save_old(self, device, write):
+        """Save what a write will overwrite, for the snapshots of its device.
+
+        As in the kernel, what is saved is safe before the write.
+        """
+        segment, region = device.table[0], write.block // BLOCKS
+        if segment.kind != 'snapshot-origin':
+            return
+        for other in self.devices.values():
+            if other.table and other.table[0].kind == 'snapshot' and (
+                    other.table[0].words[0] == segment.words[0]):
+                store = self.lvm.volumes[other.table[0].words[1]]
+                saved = store.setdefault('saved', {})
+                try:
+                    if region not in saved:
+                        saved[region] = self._region(segment.words[0], region)
+                except OSError:
+                    store['invalid'] = True
 
     def _apply(self, clone, write):
         """Do a write on a clone, with the copy that it needs."""
@@ -270,7 +299,7 @@ class Kernel(kernel.Kernel):
         while device is not None:
             if device.suspended:
                 raise Wait
-            if device.kinds != 'linear':
+            if device.kinds not in ('linear', 'snapshot-origin'):
                 raise _io_error('error target')
             path = self.bottom(device)
             device = self.get(path)

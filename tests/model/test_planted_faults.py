@@ -169,6 +169,12 @@ FAULTS_WITH_HANDS = {
     'home sealed under a guest as another attachment was deleted':
         ('move.home.Home.end_attachment', _end_with_any_attachment,
          'refuses the writes of the guest'),
+    'snapshots above a clone that are not made again after a reboot':
+        ('node.snapshot_devices.taken_of', lambda lv: [],
+         'has lost its content'),
+    'source deleted whose snapshots stay':
+        ('move.snapshots.Snapshots.of', lambda self, lv, deleted=False: [],
+         'has lost its content|is not on'),
 }
 
 #: Faults that are detected in histories with a restored database.

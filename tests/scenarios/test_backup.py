@@ -57,13 +57,18 @@ class BackupTest(base.HydratingTest):
         self.hydrated(self.volume_id)
 
     def test_backup_of_a_volume_in_use_that_hydrates(self):
-        """It is refused; the volume stays in use, with a reason."""
-        with self.slow_network(self.peer):
+        with self.slow_network(self.peer, mbit=100):
             path, expected = self.attach_and_write()
-            made = self.backup('error', force=True)
-            self.assertIn('Wait until the move is complete',
-                          made['fail_reason'])
+            made = self.backup('available', force=True)
+            self.assertNotEqual([], self.placeholders(self.volume_id))
             self.user.settled(self.volume_id, 'in-use')
             self.assertEqual(expected, self.checksum(self.peer, path))
+        answer = self.user.request(
+            'POST', '/backups/%s/restore' % made['id'], {'restore': {}})
+        copy = answer['restore']['volume_id']
+        self.user.settled(copy, 'available', timeout=240)
+        with self.attached(copy, self.node) as restored:
+            self.assertEqual(expected, self.checksum(self.node, restored))
         self.user.detach_all(self.volume_id)
         self.hydrated(self.volume_id)
+        self.hydrated(copy)

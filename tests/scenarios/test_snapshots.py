@@ -9,19 +9,19 @@ from tests.scenarios.lib import base
 TO_DELETE = 120
 
 
-class SnapshotsTest(base.E2ETest):
-    """A volume moves away from its snapshot."""
+class Snapshots(base.E2ETest):
+    """A test with one snapshot at a time."""
 
-    def setUp(self):
-        super().setUp()
-        self.volume_id, self.old, self.before = self.filled_volume()
-        self.new = self.other(self.old)
+    snapshot_id = None
+
+    def take_snapshot(self):
         self.snapshot_id = self.user.request('POST', '/snapshots', {
-            'snapshot': {'volume_id': self.volume_id}})['snapshot']['id']
+            'snapshot': {'volume_id': self.volume_id,
+                         'force': True}})['snapshot']['id']
+        self.addCleanup(self.delete_snapshot)
         wait.until(lambda: self.user.request(
             'GET', '/snapshots/' + self.snapshot_id)['snapshot'][
                 'status'] == 'available', 'the snapshot', 30)
-        self.addCleanup(self.delete_snapshot)
 
     def delete_snapshot(self):
         if self.snapshot_id:
@@ -30,6 +30,16 @@ class SnapshotsTest(base.E2ETest):
                 "SELECT id FROM snapshots WHERE deleted = 0"),
                 'the snapshot to be gone', 60)
             self.snapshot_id = None
+
+
+class SnapshotsTest(Snapshots):
+    """A volume moves away from its snapshot."""
+
+    def setUp(self):
+        super().setUp()
+        self.volume_id, self.old, self.before = self.filled_volume()
+        self.new = self.other(self.old)
+        self.take_snapshot()
 
     def nothing_left_behind(self):
         wait.until(lambda: not leftovers.volumes(self.old),
@@ -87,3 +97,50 @@ class SnapshotsTest(base.E2ETest):
             self.old.power_on()
         self.old.wait_ready()
         self.nothing_left_behind()
+
+
+class WhileHydratingTest(Snapshots, base.HydratingTest):
+    """A snapshot and a clone of a volume in use that hydrates."""
+
+    def test_both_show_their_moments(self):
+        with self.slow_network(self.peer):
+            path, before = self.attach_and_write()
+            self.take_snapshot()
+            self.write(self.peer, path, 30, 'two')
+            at_clone = self.checksum(self.peer, path)
+            self.assertNotEqual(before, at_clone)
+            clone = self.user.create_volume(2, source_volid=self.volume_id)
+            self.write(self.peer, path, 30, 'three')
+            self.write(self.peer, path, 40, 'three')
+            now = self.checksum(self.peer, path)
+            self.assertIn('clone', self.clone_status(self.peer, path))
+            for change in (self.restart_service, self.reboot):
+                change()
+                self.assertEqual(now, self.checksum(self.peer, path))
+        with self.attached(clone['id'], self.peer) as other:
+            self.assertEqual(at_clone, self.checksum(self.peer, other))
+            self.write(self.peer, other, 1500, 'beyond')
+        self.hydrated(self.volume_id, timeout=240)
+        self.hydrated(clone['id'], timeout=240)
+        copy = self.user.create_volume(snapshot_id=self.snapshot_id)
+        with self.attached(copy['id'], self.node) as other:
+            self.assertEqual(before, self.checksum(self.node, other))
+            self.hydrated(copy['id'], timeout=240)
+        self.assertEqual(now, self.checksum(self.peer, path))
+        self.delete_snapshot()
+        wait.until(lambda: len(leftovers.volumes(self.peer)) == 2,
+                   'the snapshot to be deleted', TO_DELETE)
+        self.user.detach_all(self.volume_id)
+        self.user.request('POST', '/volumes/%s/action' % self.volume_id, {
+            'os-extend': {'new_size': 2}})
+        self.user.settled(self.volume_id, 'available')
+
+    def restart_service(self):
+        self.peer.kill('cinder-volume')
+        self.peer.start_service('cinder-volume')
+        self.peer.wait_ready()
+
+    def reboot(self):
+        self.peer.cut_power()
+        self.peer.start()
+        self.peer.wait_ready()

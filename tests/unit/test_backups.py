@@ -4,6 +4,7 @@ from cinder import objects
 from cinder.objects import fields
 
 from dmclone_driver import exception
+from dmclone_driver.node.names import Names
 from tests.unit import base
 
 
@@ -33,15 +34,28 @@ class BackupTestCase(base.CloudTestCase):
             self.assertIn(reason, backup.fail_reason)
 
     def test_volume_in_use_that_moves(self):
-        """It cannot be cloned yet; it is in use again, and the user told."""
+        """A clone of it is backed up."""
         self.cloud.attach(self.volume, self.b)
+        found, _is_snapshot = self.begin(self.backup())
+        self.assertNotEqual(self.volume.id, found.id)
+        self.assertEqual('clone', self.b.kernel.get(
+            Names(self.cloud.row(found.id).name_id).path()).kinds)
+
+    def test_source_does_not_answer(self):
+        """It cannot be cloned; it is in use again, and the user told."""
+        path = self.cloud.attach(self.volume, self.b)
+        device = self.b.kernel.get(path)
+        self.b.kernel.get(Names(self.row().name_id).path(
+            'source')).suspended = True
+        device.clone.waiting = 1
         backup = self.backup()
-        self.assertRaises(exception.NotWhileMoving, self.begin, backup)
-        self.assertFailed(backup, self.volume.id, 'Wait until')
+        self.assertRaises(exception.RequestsWait, self.begin, backup)
+        self.assertFailed(backup, self.volume.id, 'requests wait')
         row = self.row()
         self.assertEqual(('in-use', 'error_backing-up'),
                          (row.status, row.previous_status))
         self.assertEqual(2, len(self.cloud.rows()))
+        device.clone.waiting = 0
 
     def test_of_a_snapshot(self):
         snapshot = objects.Snapshot(

@@ -93,7 +93,9 @@ class HandsTestCase(base.CloudTestCase):
         return objects.Snapshot.get_by_id(self.context, record.id)
 
     def snapshot(self, driver, row):
-        driver.create_snapshot(self._snapshot_of(row))
+        snapshot = self._snapshot_of(row)
+        driver.create_snapshot(snapshot)
+        driver.delete_snapshot(snapshot)
 
     def attach(self, driver, row):
         other = self.b if self.node_of(row) is self.a else self.a
@@ -131,8 +133,11 @@ class HandsTestCase(base.CloudTestCase):
             driver.revert_to_snapshot(self.context, row, snapshot)
         else:
             driver.create_snapshot(snapshot)
-            driver.revert_to_snapshot(self.context, row, snapshot)
-            driver.delete_snapshot(snapshot)
+            try:
+                with mock.patch('cinder.volume.volume_utils.copy_volume'):
+                    driver.revert_to_snapshot(self.context, row, snapshot)
+            finally:
+                driver.delete_snapshot(snapshot)
 
     def detach(self, driver, row):
         driver.remove_export(self.context, row)
@@ -164,8 +169,10 @@ class HandsTestCase(base.CloudTestCase):
 #: The operations on the user's volume that are allowed in all states.
 ALLOWED = ('retype', 'detach', 'force_detach', 'attach_at_home',
            'upload')
-#: Copies through the handle, which are allowed on a hydrating volume.
-COPIES = ('migrate', 'image')
+#: More operations that are allowed in a state. Data is read and written
+#: through the handle.
+MORE = {'prepared': ('snapshot',), 'gate closed': ('migrate', 'image'),
+        'hydrating': ('migrate', 'image', 'snapshot', 'revert')}
 
 
 @ddt.ddt
@@ -212,8 +219,7 @@ class OperationsTestCase(HandsTestCase):
                     self.assertIn(self.volume.id, error.msg)
                 else:
                     if self.changes_nothing(state, operation):
-                        self.assertIn(operation, ALLOWED + (
-                            () if state == 'prepared' else COPIES))
+                        self.assertIn(operation, ALLOWED + MORE[state])
             if self.changes_nothing(state, operation):
                 self.assertEqual(before, self.facts(), columns)
 
@@ -223,7 +229,9 @@ class OperationsTestCase(HandsTestCase):
         It may if the volume is complete, or if the operation moves it.
         """
         return not (state == 'not released' or
-                    operation in ('attach', 'extend') and state != 'prepared')
+                    operation in ('attach', 'extend') and state != 'prepared'
+                    or operation in ('snapshot', 'revert') and
+                    state == 'hydrating')
 
 
 class MigrationTestCase(HandsTestCase):

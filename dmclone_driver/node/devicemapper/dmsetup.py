@@ -7,6 +7,7 @@ from oslo_concurrency import processutils
 from oslo_log import log as logging
 
 from dmclone_driver.node.devicemapper import status
+from dmclone_driver.node.devicemapper import swap as swap_module
 from dmclone_driver.node.devicemapper import table
 from dmclone_driver.privsep import command
 from dmclone_driver.privsep import swaps
@@ -102,20 +103,31 @@ def clone(name: str) -> status.CloneStatus | None:
         raise
 
 
+def state(name: str) -> str:
+    """Return the state of a device, see :func:`swap.state`."""
+    return swap_module.state(_run('status', '--noflush', name))
+
+
 def target_versions() -> set[str]:
     """Return the names of the targets that the kernel has loaded."""
     return {line.split()[0] for line in _run('targets').splitlines() if line}
 
 
 def create(name: str, uuid: str, *segments: table.Segment,
-           read_only: bool = False, suspended: bool = False) -> None:
+           read_only: bool = False, suspended: bool = False,
+           later: bool = False) -> None:
     """Create a device; with ``suspended`` its requests wait from the start.
 
+    With ``later`` its table is loaded, and takes effect when it is resumed.
     dmsetup creates it, loads its table, and resumes it. A device without a
     table, left by a dmsetup that was killed in between, is replaced.
     """
     commands = [_command('create', name, '--uuid', uuid, *_mode(read_only),
                          segments=segments)]
+    if later:
+        commands = [_command('create', name, '--uuid', uuid, '--notable'),
+                    _command('load', name, *_mode(read_only),
+                             segments=segments)]
     if suspended:
         commands.append(_command('suspend', name))
     try:
@@ -159,7 +171,8 @@ def resume(name: str) -> None:
 def swap(name: str, *segments: table.Segment,
          expected: tuple[str, ...] | None = None, clone: str | None = None,
          read_only: bool = False, flush: bool = True,
-         hold: bool = False, limit: float | None = None) -> str | None:
+         hold: bool = False, limit: float | None = None,
+         begin: tuple[str, ...] = (), lock: str | None = None) -> str | None:
     """Replace the table of a device in use: suspend, check, load, resume.
 
     The swap is finished even if this process is killed meanwhile.
@@ -169,6 +182,8 @@ def swap(name: str, *segments: table.Segment,
         its place
     :param hold: leave it suspended if the table cannot be loaded
     :param limit: seconds to wait for requests under way; None for ever
+    :param begin: devices that are resumed while it is suspended
+    :param lock: the device whose lock excludes other swaps; None for its own
     :returns: None, or its status if it is not as expected, or
         ``swap.WAITS``: then nothing was changed
     :raises: ProcessExecutionError
@@ -177,7 +192,7 @@ def swap(name: str, *segments: table.Segment,
         'name': name, 'table': table.text(*segments), 'expected': expected,
         'clone': clone,
         'load': _mode(read_only), 'suspend': _suspend_options(flush),
-        'hold': hold, 'limit': limit})
+        'hold': hold, 'limit': limit, 'begin': begin, 'lock': lock or name})
 
 
 def resume_left(name: str, *suspended: str) -> bool:

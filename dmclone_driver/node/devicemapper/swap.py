@@ -28,6 +28,8 @@ from dmclone_driver.node.devicemapper import status
 LINEAR = ('linear', 'linear linear')
 COMPLETE_CLONE = ('complete clone', *LINEAR)
 CLONE = ('clone', *COMPLETE_CLONE)
+#: The handle of a volume with snapshots above its clone.
+ORIGIN = ('snapshot-origin',)
 
 #: The answer instead of a status if requests do not end in time.
 WAITS = 'requests wait'
@@ -54,7 +56,8 @@ def perform(run: collections.abc.Callable[..., str], name: str, table: str,
             load: collections.abc.Sequence[str] = (),
             suspend: collections.abc.Sequence[str] = (),
             hold: bool = False, clone: str | None = None,
-            limit: float | None = None) -> str | None:
+            limit: float | None = None,
+            begin: collections.abc.Sequence[str] = ()) -> str | None:
     """Suspend a device, check it, load a table, and resume it.
 
     The device is checked before the suspend, too, so that requests to an
@@ -69,6 +72,8 @@ def perform(run: collections.abc.Callable[..., str], name: str, table: str,
     :param clone: the clone below it, which is suspended after it, so that its
         metadata is committed, and checked in its place
     :param limit: seconds to wait for requests under way; None for ever
+    :param begin: devices that are resumed before it, with the table that was
+        loaded into them
     :returns: None, or its status if it is not as expected, or
         :data:`WAITS`: nothing is changed then
     """
@@ -92,6 +97,8 @@ def perform(run: collections.abc.Callable[..., str], name: str, table: str,
         if found is None:
             run(['load', name, *load], table)
             loaded = True
+            for other in begin:
+                run(['resume', other], None)
     except subprocess.TimeoutExpired:
         # The kernel ends a suspend whose caller is killed. If it was too
         # late for that, the device is resumed.
@@ -150,7 +157,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     request = json.load(sys.stdin)
     try:
-        with alone(request['name'], request.pop('locks')) as lock:
+        with alone(request.pop('lock'), request.pop('locks')) as lock:
             found = perform(functools.partial(_dmsetup, lock), **request)
     except subprocess.CalledProcessError as error:
         sys.exit('%s: %s' % (' '.join(error.cmd), error.stderr))

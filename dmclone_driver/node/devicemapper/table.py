@@ -70,7 +70,39 @@ class Clone:
                     self.region, self.threshold, self.batch))
 
 
-Segment = Linear | Zero | Error | Clone
+@dataclasses.dataclass(frozen=True)
+class SnapshotOrigin:
+    """A device of which snapshots have been taken: writes save old blocks.
+
+    Format of this and the next one: the kernel's
+    admin-guide/device-mapper/snapshot.rst.
+    """
+
+    length: Sectors
+    device: str
+
+    def __str__(self) -> str:
+        return 'snapshot-origin %s' % self.device
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """The former content of a device: saved blocks, others from the origin.
+
+    The saved blocks survive a reboot. Their number in the store is not
+    limited, unless by its size.
+    """
+
+    length: Sectors
+    origin: str
+    store: str
+    chunk: Sectors
+
+    def __str__(self) -> str:
+        return 'snapshot %s %s P %d' % (self.origin, self.store, self.chunk)
+
+
+Segment = Linear | Zero | Error | Clone | SnapshotOrigin | Snapshot
 
 
 def text(*segments: Segment) -> str:
@@ -80,6 +112,11 @@ def text(*segments: Segment) -> str:
         lines.append('%d %d %s\n' % (start, segment.length, segment))
         start += segment.length
     return ''.join(lines)
+
+
+def length(*segments: Segment) -> Sectors:
+    """Return the length of a table."""
+    return Sectors(sum(segment.length for segment in segments))
 
 
 def sectors(size: Bytes) -> Sectors:

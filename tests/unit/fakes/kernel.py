@@ -49,7 +49,8 @@ class Segment:
 
     def paths(self):
         """Return the paths of the devices below."""
-        return self.words[:{'linear': 1, 'clone': 3}.get(self.kind, 0)]
+        return self.words[:{'linear': 1, 'clone': 3, 'snapshot-origin': 1,
+                            'snapshot': 2}.get(self.kind, 0)]
 
 
 class Device:
@@ -167,6 +168,8 @@ class Kernel:
     def swap(self, request):
         """Replace privsep.swaps.swap."""
         process = SwapProcess(self)
+        request = dict(request)
+        del request['lock']
         try:
             found = swap.perform(process.run, **request)
         except processutils.ProcessExecutionError:
@@ -406,6 +409,8 @@ class Kernel:
             raise error('Device or resource busy')
         device = self.devices[name] = Device(
             self, uuid, mode == ['--readonly'])
+        if mode == ['--notable']:
+            return
         try:
             self.steps.run('%s: table of %s' % (self.node, name),
                            error('injected'), self._use, device, table)
@@ -419,6 +424,8 @@ class Kernel:
     def _load(self, arguments, table):
         name, *mode = arguments
         device = self._named(name)
+        if not device.table:
+            device.read_only = mode == ['--readonly']
         if device.read_only != (mode == ['--readonly']):
             self.violations.append('%s changes its mode' % name)
         device.loaded = self._parse(table, device)

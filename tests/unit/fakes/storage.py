@@ -143,6 +143,9 @@ class Lvm:
         if options[0] != '--yes':
             raise kernel.error('Aborted wiping of LVM2_member.', code=5)
         self.add(group, given['--name'], int(given['--size'][:-1]))
+        self.volumes['/dev/%s/%s' % (group, given['--name'])]['tags'] = {
+            value for option, value in zip(options[1::2], options[2::2])
+            if option == '--addtag'}
 
     def _lvchange(self, arguments):
         path = '/dev/' + arguments.pop()

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots that stay when their volume moves, and volumes from them."""
 
+from unittest import mock
+
 from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.tests.unit import utils as cinder_utils
+from cinder.volume.drivers import lvm as lvm_driver
 import ddt
 from oslo_concurrency import processutils
 from oslo_utils import timeutils
@@ -15,8 +18,12 @@ from dmclone_driver.move import placeholders
 from dmclone_driver.move import records
 from dmclone_driver.move import snapshot_rows
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import lvm
 from dmclone_driver.node import names as names_module
+from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
+from dmclone_driver.node.names import ORIGIN
+from dmclone_driver.node.names import SNAPSHOT
 from dmclone_driver.privsep import block
 from tests.unit import base
 from tests.unit.fakes import storage
@@ -428,10 +435,12 @@ class CopyTestCase(SnapshotsTestCase):
 
     def test_snapshot_while_it_hydrates(self):
         volume = self.copy(self.taken, self.b)
-        error = self.assertRaises(exception.NotWhileMoving, self.snapshot,
-                                  volume)
-        self.assertIn('from snapshot %s on node1 to node2' % self.taken.id,
-                      error.msg)
+        other = self.snapshot(volume)
+        self.cloud.watch(3)
+        self.delete_snapshot(other)
+        self.minute()
+        self.assertComplete(volume, self.b)
+        self.assertRemoved(volume)
 
     def test_node_is_silent(self):
         self.a.stop()
@@ -550,6 +559,454 @@ class CopyTestCase(SnapshotsTestCase):
                 self.context, remove=True)
         self.assertEqual(devices, set(self.a.kernel.devices))
         self.assertIn('a volume may read snapshot', found[0].line())
+
+
+@ddt.ddt
+class HydratingTestCase(SnapshotsTestCase):
+    """Snapshots of a volume that hydrates."""
+
+    def setUp(self):
+        super().setUp()
+        self.cloud.attach(self.volume, self.b)
+        self.taken = self.snapshot()
+
+    def device(self, snapshot, node=None):
+        return (node or self.b).kernel.devices.get(
+            Names(snapshot.id).of(SNAPSHOT))
+
+    def delete(self, volume):
+        """Delete a volume with its snapshots, as with cascade."""
+        for each in objects.SnapshotList.get_all_for_volume(
+                self.context, volume.id):
+            self.delete_snapshot(each)
+        super().delete(volume)
+
+    def handle(self, node=None):
+        """Return the kinds of the handle's table."""
+        return self._kinds(HANDLE, node or self.b)
+
+    def origin(self):
+        return self._kinds(ORIGIN, self.b)
+
+    def _kinds(self, role, node):
+        device = node.kernel.devices.get(Names(self.row().name_id).of(role))
+        return device and [segment.kind for segment in device.table]
+
+    def assertGone(self, *snapshots):
+        """Check that the volume is as if it had never had a snapshot."""
+        self.minute()
+        self.assertEqual(['linear'], self.handle())
+        self.assertIsNone(self.origin())
+        for each in snapshots:
+            self.assertIsNone(self.device(each))
+            self.assertIsNone(self.snapshot_lv(each, self.b))
+        self.cloud.detach(self.volume, self.b)
+        self.assertIdle(self.b)
+
+    def test_it_is_taken_above_the_clone(self):
+        self.assertEqual(self.b.pool, self.taken.provider_id)
+        self.assertEqual(['snapshot-origin'], self.handle())
+        self.assertTrue(self.device(self.taken).read_only)
+        self.assertFalse(self.device(self.taken).suspended)
+        self.assertEqual('clone', self.b.kernel.get(
+            Names(self.taken.id).path(SNAPSHOT)).kinds)
+
+    def test_completion(self):
+        self.cloud.watch(3)
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual(['snapshot-origin'], self.handle())
+        self.assertEqual(['linear'], self.origin())
+        self.delete_snapshot(self.taken)
+        self.assertGone(self.taken)
+
+    def test_deleted_while_it_hydrates(self):
+        other = self.snapshot()
+        self.delete_snapshot(self.taken)
+        self.assertEqual(['snapshot-origin'], self.handle())
+        self.delete_snapshot(other)
+        self.cloud.watch(1, hydrate=False)
+        self.assertIsNone(self.origin())
+        self.cloud.watch(3)
+        self.assertGone(self.taken, other)
+
+    def test_extended(self):
+        with self.cloud.on(self.b):
+            self.b.driver.extend_volume(self.row(), 3)
+            self.assertEqual(3 * GIB, block.size(
+                Names(self.row().name_id).path()))
+            self.assertEqual(GIB, block.size(
+                Names(self.taken.id).path(SNAPSHOT)))
+        self.cloud.watch(3)
+        self.assertEqual(['linear'], self.origin())
+        self.delete_snapshot(self.taken)
+        self.assertGone(self.taken)
+
+    @ddt.data(True, False)
+    def test_reboot(self, hydrated):
+        if hydrated:
+            self.cloud.watch(3)
+        self.b.reboot()
+        self.b.start()
+        self.assertEqual(['snapshot-origin'], self.handle())
+        self.assertIsNotNone(self.device(self.taken))
+        self.cloud.watch(3)
+        self.delete_snapshot(self.taken)
+        self.assertGone(self.taken)
+
+    def test_moves_on_and_completes(self):
+        """The snapshot stays on the node where it was taken."""
+        c = self.cloud.add('node3')
+        self.cloud.detach(self.volume, self.b)
+        self.cloud.attach(self.volume, c)
+        self.cloud.watch(5)
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual(['linear'], self.handle(c))
+        self.assertIsNotNone(self.snapshot_lv(self.taken, self.b))
+        self.b.reboot()
+        self.b.start()
+        copy = self.copy(self.taken, self.a)
+        self.cloud.watch(3)
+        self.assertEqual({'handle': 'linear'}, self.roles(copy, self.a))
+        self.delete(copy)
+        self.cloud.detach(self.volume, c)
+        self.delete_snapshot(self.taken)
+        self.minute()
+        self.assertIdle(c)
+
+    @ddt.data('node1', 'node2')
+    def test_volume_from_it(self, name):
+        node = self.cloud.nodes[name]
+        copy = self.copy(self.taken, node, 2)
+        self.assertEqual('clone', self.roles(copy, node)['handle'])
+        self.delete_snapshot(self.taken)
+        self.assertIsNotNone(self.snapshot_lv(self.taken, self.b))
+        self.cloud.watch(5)
+        self.assertEqual({'handle': 'linear'}, self.roles(copy, node))
+        self.delete(copy)
+        self.assertGone(self.taken)
+
+    def test_source_does_not_answer(self):
+        """Nothing is left of a snapshot that cannot be taken."""
+        device = self.b.kernel.get(Names(self.row().name_id).path())
+        self.b.kernel.get(Names(self.row().name_id).path(
+            'source')).suspended = True
+        device.clone.waiting = 1
+        names = self.b.lvm.names()
+        self.assertRaises(exception.RequestsWait, self.snapshot)
+        self.assertEqual(names, self.b.lvm.names())
+        self.b.kernel.get(Names(self.row().name_id).path(
+            'source')).suspended = False
+
+    def test_gate_is_closed(self):
+        """The old home may not be sealed, so the data may still change."""
+        other = self.a.create()
+        with mock.patch('dmclone_driver.move.rpcapi.PeerClient.activate'):
+            self.cloud.attach(other, self.b)
+        self.assertRaises(exception.RequestsWait, self.snapshot, other)
+        self.cloud.watch(1, hydrate=False)
+        self.snapshot(other)
+
+    def test_no_room(self):
+        self.b.lvm.groups['volumes'] = 2 * GIB
+        names = self.b.lvm.names()
+        self.assertRaises(lvm.LVMError, self.snapshot)
+        self.assertEqual(names, self.b.lvm.names())
+
+    def test_unmanage(self):
+        with self.cloud.on(self.b):
+            self.assertRaisesRegex(
+                cinder_exception.SnapshotIsBusy, 'only this driver',
+                self.b.driver.unmanage_snapshot, self.taken)
+
+    def test_manageable(self):
+        with self.cloud.on(self.b):
+            found = self.b.driver.get_manageable_volumes(
+                [], None, 10, 0, ['size'], ['asc'])
+        self.assertEqual({False}, {each['safe_to_manage']
+                                   for each in found})
+
+    def test_revert(self):
+        copied = []
+        self.patch('cinder.volume.volume_utils.copy_volume',
+                   side_effect=lambda source, target, *args, **kwargs:
+                   copied.append((source, target, args[0])))
+        with self.cloud.on(self.b):
+            self.b.driver.revert_to_snapshot(self.context, self.row(),
+                                             self.taken)
+        self.assertEqual([(Names(self.taken.id).path(SNAPSHOT),
+                           Names(self.row().name_id).path(), 1024)], copied)
+
+    def test_volume_is_deleted_with_its_snapshots(self):
+        """As with cascade."""
+        self.cloud.detach(self.volume, self.b)
+        self.delete_snapshot(self.taken)
+        self.delete(self.volume)
+        self.cloud.watch(3)
+        self.minute()
+        self.assertEqual([], self.a.lvm.names() + self.b.lvm.names())
+        self.assertEqual({}, self.b.kernel.devices)
+
+    def test_is_not_deleted_before_its_snapshots(self):
+        self.cloud.detach(self.volume, self.b)
+        with self.cloud.on(self.b):
+            self.assertRaises(cinder_exception.VolumeIsBusy,
+                              self.b.driver.delete_volume, self.row())
+
+    @ddt.data(*FAULTS, {'killed': True, 'power': True},
+              {'killed': True, 'power': True, 'after': True})
+    def test_each_step(self, fault):
+        """Each step of taking it fails; nothing is left."""
+        taken = {}
+
+        def act(volume):
+            taken[volume.id] = self.snapshot(volume)
+
+        for step, volume, error in self.each_step(
+                act, lambda volume: self.cloud.attach(volume, self.b),
+                **fault):
+            self._after(step, volume, error, taken, fault)
+
+    def _after(self, step, volume, error, taken, fault):
+        if fault.get('power'):
+            self.b.reboot()
+        if fault.get('killed'):
+            self.b.stop()
+            self.b.start()
+        self.cloud.watch(3)
+        self.assertEqual([], [row.id for row in self.cloud.placeholders()
+                              if row.display_name.endswith(volume.id)], step)
+        for snapshot in objects.SnapshotList.get_all_for_volume(
+                self.context, volume.id):
+            self.delete_snapshot(snapshot)
+        self.minute()
+        name_id = self.cloud.row(volume.id).name_id
+        self.assertEqual(['linear'], [
+            segment.kind for segment in
+            self.b.kernel.devices[Names(name_id).of(HANDLE)].table], step)
+        # Those of this test's own volume are left.
+        self.assertEqual(1, len([name for name in self.b.lvm.names()
+                                 if name.startswith('_')]), step)
+        self.assertEqual(set(), {
+            tag for tag in self.lv(self.b, 'volume-' + name_id).tags
+            if not tag.startswith(logical_volumes.OPENED_TAG)}, step)
+
+    @ddt.data(*FAULTS)
+    def test_each_step_of_the_completion(self, fault):
+        def before(volume):
+            self.cloud.attach(volume, self.b)
+            self.snapshot(volume)
+
+        for step, volume, error in self.each_step(
+                lambda volume: self.cloud.watch(1), before, **fault):
+            self._after(step, volume, error, {}, fault)
+
+    @ddt.data(*FAULTS)
+    def test_each_step_of_the_deletion(self, fault):
+        taken = {}
+
+        def before(volume):
+            self.cloud.attach(volume, self.b)
+            taken[volume.id] = self.snapshot(volume)
+
+        def act(volume):
+            self.delete_snapshot(taken[volume.id])
+            self.cloud.watch(1, hydrate=False)
+
+        for step, volume, error in self.each_step(act, before, **fault):
+            self._after(step, volume, error, {}, fault)
+
+
+@ddt.ddt
+class PreparedTestCase(SnapshotsTestCase):
+    """Snapshots and clones while a live migration is prepared."""
+
+    def setUp(self):
+        super().setUp()
+        self.cloud.attach(self.volume, self.a)
+        self.cloud.attach(self.volume, self.b)
+
+    def test_snapshot_stays_at_the_old_home(self):
+        taken = self.snapshot()
+        self.assertEqual(self.a.pool, taken.provider_id)
+        self.cloud.detach(self.volume, self.a)
+        self.cloud.watch(3)
+        self.assertEqual(self.b.pool, self.row().host)
+        self.assertIsNotNone(self.snapshot_lv(taken, self.a))
+
+    def test_guest_writes_meanwhile(self):
+        """A snapshot that lacks acknowledged writes is not kept."""
+        placeholder, = self.cloud.placeholders()
+        take = lvm_driver.LVMVolumeDriver.create_snapshot
+
+        def write_before(driver, snapshot):
+            with self.cloud.on(self.b):
+                records.switch_over(self.context, self.volume.id,
+                                    placeholder.id)
+            take(driver, snapshot)
+
+        self.patch('cinder.volume.drivers.lvm.LVMVolumeDriver.'
+                   'create_snapshot', autospec=True,
+                   side_effect=write_before)
+        names = self.a.lvm.names()
+        self.assertRaises(exception.NotHere, self.snapshot)
+        self.assertEqual(names, self.a.lvm.names())
+
+
+@ddt.ddt
+class CloneTestCase(SnapshotsTestCase):
+    """Clones of volumes, which can be used at once."""
+
+    def clone(self, volume=None, size=1):
+        volume = self.cloud.row((volume or self.volume).id)
+        node = self.cloud.by_host[volume.host.partition('#')[0]]
+        copy = self.new(node, size)
+        with self.cloud.on(node):
+            copy.update(node.driver.create_cloned_volume(copy, volume))
+        copy.status = 'available'
+        copy.save()
+        return self.cloud.row(copy.id)
+
+    def assertClean(self, node, *copies):
+        for copy in copies:
+            self.assertEqual({'handle': 'linear'}, self.roles(copy, node))
+            self.delete(copy)
+        self.minute()
+        self.assertIdle(node)
+
+    @ddt.data(1, 3)
+    def test_usable_at_once(self, size):
+        copy = self.clone(size=size)
+        self.assertEqual('clone', self.roles(copy, self.a)['handle'])
+        self.assertTrue(self.a.kernel.write(Names(copy.name_id).path()))
+        with self.cloud.on(self.a):
+            self.assertEqual(size * GIB,
+                             block.size(Names(copy.name_id).path()))
+        self.cloud.watch(3)
+        self.assertClean(self.a, copy)
+
+    def test_of_a_volume_that_hydrates(self):
+        self.cloud.attach(self.volume, self.b)
+        copy = self.clone()
+        self.cloud.watch(5)
+        self.cloud.detach(self.volume, self.b)
+        self.assertClean(self.b, copy)
+
+    def test_of_a_prepared_volume(self):
+        self.cloud.attach(self.volume, self.a)
+        self.cloud.attach(self.volume, self.b)
+        copy = self.clone()
+        self.cloud.detach(self.volume, self.a)
+        self.cloud.watch(5)
+        self.assertEqual({'handle': 'linear'}, self.roles(copy, self.a))
+        self.cloud.detach(self.volume, self.b)
+        self.delete(copy)
+        self.minute()
+        self.assertIdle(self.b)
+
+    def test_of_a_clone(self):
+        first = self.clone()
+        second = self.clone(first)
+        self.cloud.watch(6)
+        self.assertClean(self.a, first, second)
+
+    def test_extended_at_once(self):
+        """Cinder extends a volume right after it was cloned.
+
+        It does so for the first volume of an image that is cached.
+        """
+        copy = self.clone()
+        with self.cloud.on(self.a):
+            self.a.driver.extend_volume(self.row(), 3)
+        self.cloud.watch(3)
+        self.assertClean(self.a, copy)
+
+    def test_origin_with_a_snapshot_is_extended_later(self):
+        taken = self.snapshot()
+        copy = self.clone()
+        with self.cloud.on(self.a):
+            self.assertRaises(exception.ClonesRead,
+                              self.a.driver.extend_volume, self.row(), 3)
+        self.cloud.watch(3)
+        with self.cloud.on(self.a):
+            self.a.driver.extend_volume(self.row(), 3)
+        self.delete_snapshot(taken)
+        self.assertClean(self.a, copy)
+
+    def test_origin_is_deleted_meanwhile(self):
+        copy = self.clone()
+        self.delete(self.volume)
+        self.cloud.watch(5)
+        self.assertEqual({'handle': 'linear'}, self.roles(copy, self.a))
+        self.delete(copy)
+        self.assertEqual([], self.a.lvm.names())
+        self.assertEqual({}, self.a.kernel.devices)
+
+    def test_origin_is_unmanaged_meanwhile(self):
+        copy = self.clone()
+        with self.cloud.on(self.a):
+            self.assertRaises(exception.ClonesRead,
+                              self.a.driver.unmanage, self.row())
+        self.cloud.watch(3)
+        self.assertClean(self.a, copy)
+
+    def test_origin_moves_meanwhile(self):
+        copy = self.clone()
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.watch(5)
+        self.assertEqual({'handle': 'linear'}, self.roles(copy, self.a))
+        self.cloud.detach(self.volume, self.b)
+        self.delete(copy)
+        self.minute()
+        self.assertIdle(self.b)
+
+    @ddt.data(*FAULTS, {'killed': True, 'power': True})
+    def test_each_step(self, fault):
+        """Each step fails; Cinder then deletes the clone."""
+        copies = {}
+
+        def act(volume):
+            copies[volume.id] = None
+            copy = self.new(self.a)
+            copies[volume.id] = copy.id
+            with self.cloud.on(self.a):
+                self.a.driver.create_cloned_volume(copy, volume)
+
+        for step, volume, _error in self.each_step(act, **fault):
+            self._repair(fault)
+            self.delete(self.cloud.row(copies[volume.id]))
+            self._repair({})
+            self.assertEqual([], [name for name in self.a.lvm.names()
+                                  if name.startswith('_')], step)
+            self.assertEqual([], self.cloud.placeholders(), step)
+            self.assertEqual(set(), self.lv(self.a, volume.name).tags, step)
+
+    @ddt.data(*FAULTS)
+    def test_each_step_of_the_completion(self, fault):
+        copies = {}
+
+        def before(volume):
+            copies[volume.id] = self.clone(volume)
+
+        for step, volume, _error in self.each_step(
+                lambda volume: self.cloud.watch(1), before, **fault):
+            self._repair(fault)
+            copy = copies[volume.id]
+            self.assertEqual({'handle': 'linear'},
+                             self.roles(copy, self.a), step)
+            self.delete(copy)
+            self._repair({})
+            self.assertEqual([], [name for name in self.a.lvm.names()
+                                  if name.startswith('_')], step)
+            self.assertEqual(set(), self.lv(self.a, volume.name).tags, step)
+
+    def _repair(self, fault):
+        if fault.get('power'):
+            self.a.reboot()
+        if fault.get('killed'):
+            self.a.stop()
+            self.a.start()
+        self.cloud.watch(3)
+        self.minute()
 
 
 class LostNodeTestCase(SnapshotsTestCase, test_lost_node.LostNodeTestCase):

@@ -92,7 +92,8 @@ class SwapsTestCase(base.PlainTestCase):
             return stream.read().splitlines()
 
     def request(self, hold=False, clone=None):
-        return {'name': 'x', 'table': TABLE, 'expected': swap.LINEAR,
+        return {'name': 'x', 'lock': 'x', 'table': TABLE,
+                'expected': swap.LINEAR,
                 'clone': clone, 'load': [], 'suspend': [], 'hold': hold,
                 'limit': 9}
 

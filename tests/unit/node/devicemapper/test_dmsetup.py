@@ -135,14 +135,15 @@ class DmsetupTestCase(base.PlainTestCase):
         swap.assert_called_once_with({
             'name': 'one', 'table': '0 8 zero\n8 1 error\n',
             'expected': ('linear',), 'clone': None, 'load': [],
-            'suspend': [], 'hold': False, 'limit': None})
+            'suspend': [], 'hold': False, 'limit': None, 'begin': (),
+            'lock': 'one'})
         dmsetup.swap('one', table.Zero(8), read_only=True, flush=False,
                      hold=True)
         swap.assert_called_with({
             'name': 'one', 'table': '0 8 zero\n', 'expected': None,
             'clone': None,
             'load': ['--readonly'], 'suspend': ['--noflush', '--nolockfs'],
-            'hold': True, 'limit': None})
+            'hold': True, 'limit': None, 'begin': (), 'lock': 'one'})
 
     def test_create(self):
         dmsetup.create('one', 'U1', table.Zero(8), table.Error(1))
