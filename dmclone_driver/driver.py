@@ -431,6 +431,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         :raises: NotHere, RequestsWait, SnapshotNotServed
         """
         snapshot_id = str(uuid.uuid4())
+        LOG.info('Volume %(clone)s becomes a clone of volume %(volume)s, from '
+                 'hidden snapshot %(snapshot)s.',
+                 {'clone': volume.id, 'volume': src_vref.id,
+                  'snapshot': snapshot_id})
         self._snapshot_to_clone(src_vref, snapshot_id)
         try:
             self._copies.create(

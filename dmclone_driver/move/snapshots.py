@@ -91,7 +91,7 @@ class Snapshots:
         Callers hold the volume's lock.
 
         :param lv: the volume's logical volume
-        :param hidden: for a clone alone, see :meth:`release`
+        :param hidden: for a clone alone; it is deleted when that is complete
         :raises: RequestsWait
         """
         local = LocalVolume(names)
