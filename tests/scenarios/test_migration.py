@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two attachments of one instance, as in a live migration."""
 
+from lab.common import leftovers
 from lab.common import user as user_module
 from lab import wait
 from tests.scenarios.lib import base
@@ -72,7 +73,8 @@ class TwoAttachmentsTest(base.TwoAttachmentsTest):
         self.assertEqual(self.new, self.home(self.volume_id))
         self.assertEqual(self.before, self.checksum(self.new, self.new_path))
 
-    def test_operations_are_refused(self):
+    def test_second_instance_and_a_snapshot(self):
+        """The former is refused; the latter is taken at the old home."""
         with self.assertRaises(user_module.ApiError) as refused:
             self.user.attach(self.volume_id, self.new, user_module.uuid4())
         self.assertIn(refused.exception.status, (400, 409, 500))
@@ -80,12 +82,21 @@ class TwoAttachmentsTest(base.TwoAttachmentsTest):
             'volume_id': self.volume_id, 'force': True}})['snapshot']
         path = '/snapshots/' + snapshot['id']
         wait.until(lambda: self.user.request('GET', path)['snapshot'][
-            'status'] == 'error', 'the snapshot to be refused', 30)
+            'status'] == 'available', 'the snapshot', 30)
+        self.assert_passive()
+        self.user.detach(self.first['id'])
+        self.write(self.new, self.new_path, 10, 'later')
+        copy = self.user.create_volume(snapshot_id=snapshot['id'])
+        with self.attached(copy['id'], self.new) as copied:
+            self.assertEqual(self.before, self.checksum(self.new, copied))
         self.user.request('DELETE', path)
         wait.until(lambda: not self.lab.sql(
             "SELECT id FROM snapshots WHERE deleted = 0"),
             'the snapshot to be gone', 30)
-        self.assert_passive()
+        self.hydrated(copy['id'])
+        self.hydrated(self.volume_id)
+        wait.until(lambda: not leftovers.volumes(self.old),
+                   'snapshot and origin to be deleted', 120)
 
     def test_peer_loses_power_and_its_attachment_goes(self):
         self.new.cut_power()
