@@ -307,6 +307,14 @@ class Kernel(kernel.Kernel):
 
     # Overrides of the kernel without content
 
+    def never_ends(self, arguments):
+        """Return whether a suspend would wait, also for a remote source."""
+        device = self._named(arguments[-1])
+        return super().never_ends(arguments) or (
+            arguments[0] == 'suspend' and bool(
+                device.clone and device.clone.writes or
+                device.parked and not device.suspended))
+
     def zero_start(self, path, length):
         super().zero_start(path, length)
         self.lvm.bitmaps[path] = Bitmap()

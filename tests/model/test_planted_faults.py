@@ -169,9 +169,9 @@ FAULTS_WITH_HANDS = {
     'home sealed under a guest as another attachment was deleted':
         ('move.home.Home.end_attachment', _end_with_any_attachment,
          'refuses the writes of the guest'),
-    'snapshots above a clone that are not made again after a reboot':
-        ('node.snapshot_devices.taken_of', lambda lv: [],
-         'has lost its content'),
+    'volume that does not save old content for its snapshots':
+        ('node.devices.LocalVolume._over_origin',
+         lambda volume, segments: segments, 'has lost its content'),
     'source deleted whose snapshots stay':
         ('move.snapshots.Snapshots.of', lambda self, lv, deleted=False: [],
          'has lost its content|is not on'),
@@ -209,16 +209,22 @@ class PlantedFaultsTestCase(test_model.ModelTestCase):
         self._find(test_model.ForgetfulRules, *FAULTS_OF_MEMORY[name])
 
     def _find(self, rules, path, fault, said):
-        @hypothesis.seed(1)
         class Rules(rules):
             def plant(self, stack):
                 for each in path.split():
                     stack.enter_context(mock.patch('dmclone_driver.' + each,
                                                    new=fault))
 
-        violation = self.assertRaises(
-            history.Violation, stateful.run_state_machine_as_test, Rules,
-            settings=hypothesis.settings(
-                test_model.SETTINGS, max_examples=5000,
-                phases=[hypothesis.Phase.generate]))
-        self.assertRegex(str(violation), said)
+        # Which actions are frequent depends on the seed, so that with one of
+        # them thousands of histories may not be enough.
+        for seed in range(1, 11):
+            try:
+                stateful.run_state_machine_as_test(
+                    hypothesis.seed(seed)(type('Seeded', (Rules,), {})),
+                    settings=hypothesis.settings(
+                        test_model.SETTINGS, max_examples=500,
+                        phases=[hypothesis.Phase.generate]))
+            except history.Violation as violation:
+                self.assertRegex(str(violation), said)
+                return
+        self.fail('it is not detected')
