@@ -8,6 +8,7 @@ the handles that users of a volume open, and the moves between nodes.
 import collections.abc
 import contextlib
 import functools
+import math
 from typing import Any
 import uuid
 
@@ -477,7 +478,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         if lv.clone or lv.has_taken:
             self._snapshots.take(_names(volume), lv, snapshot.id)
         else:
-            super().create_snapshot(snapshot)
+            logical_volumes.take_snapshot(
+                lv, names_module.of_snapshot(snapshot.name))
         self._refuse_if_moved_meanwhile(volume, snapshot.id, _('snapshot'))
 
     @_in_one_place(_('clone'), prepared=True)
@@ -612,8 +614,33 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
         :returns: as of :meth:`get_manageable_volumes`
         """
-        return self._without_own(super().get_manageable_snapshots(
-            cinder_snapshots, marker, limit, offset, sort_keys, sort_dirs))
+        entries = super().get_manageable_snapshots(
+            cinder_snapshots, marker, limit, offset, sort_keys, sort_dirs)
+        active = {lv.name for lv in logical_volumes.find_all(
+            self.vg.vg_name) if lv.active}
+        for entry in entries:
+            name = entry['reference']['source-name']
+            if name in active:
+                entry['size'] = self._content_gb(name)
+        return self._without_own(entries)
+
+    def manage_existing_snapshot_get_size(
+            self, snapshot: objects.Snapshot,
+            existing_ref: dict[str, str]) -> int:
+        """Return the size of a snapshot's content, in GiB.
+
+        Cinder's LVM driver takes the size of what LVM has saved.
+        """
+        saved = super().manage_existing_snapshot_get_size(snapshot,
+                                                          existing_ref)
+        name = existing_ref['source-name']
+        lv = logical_volumes.find(name, self.vg.vg_name)
+        return self._content_gb(name) if lv and lv.active else saved
+
+    def _content_gb(self, name: str) -> int:
+        """Return the size of an active logical volume's content, in GiB."""
+        size = block.size('/dev/%s/%s' % (self.vg.vg_name, name))
+        return math.ceil(size / units.Gi)
 
     def _without_own(self, entries: list[dict[str, Any]]
                      ) -> list[dict[str, Any]]:
@@ -718,6 +745,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             volume, _('upload'), self._backend.logical_volume(_names(volume)))
         super().copy_volume_to_image(context, volume, image_service,
                                      image_meta)
+
+    def backup_use_temp_snapshot(self) -> bool:
+        """Return False: backups read a clone, which any node can attach.
+
+        Cinder's LVM driver cannot export a snapshot itself.
+        """
+        return False
 
     def get_backup_device(self, context: cinder_context.RequestContext,
                           backup: objects.Backup

@@ -41,6 +41,9 @@ NOT_TAKEN_TAG = 'dmclone.not_taken='
 #: On a snapshot that only a clone of its volume needs.
 HIDDEN_TAG = 'dmclone.hidden'
 
+# What LVM's snapshots save at a time, as lvcreate takes it.
+_CHUNK = '64k'
+
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
@@ -257,6 +260,20 @@ def create(group: str, name: str, size: Bytes, *tags: str) -> None:
     """
     lvm.run('lvcreate', '--yes', '--name', name, '--size', '%db' % size,
             *(part for text in tags for part in ('--addtag', text)), group)
+
+
+def take_snapshot(lv: LogicalVolume, name: str) -> None:
+    """Take a snapshot of LVM, with room for a change of every block.
+
+    Cinder's LVM class makes it as large as the volume, which has no room for
+    the records of what it saved: when all is overwritten, the snapshot is
+    lost. With ``%ORIGIN`` LVM adds that room. The records are in memory, too,
+    so a chunk is as large as a region, not LVM's default of 4 KiB.
+
+    :raises: LVMError
+    """
+    lvm.run('lvcreate', '--yes', '--snapshot', '--name', name, '--chunksize',
+            _CHUNK, '--extents', '100%ORIGIN', lv.full_name)
 
 
 def tag(lv: LogicalVolume, *tags: str) -> None:

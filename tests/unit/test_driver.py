@@ -370,6 +370,21 @@ class VolumesTestCase(DriverTestCase):
                 self.assertIn('dmclone-reconcile says for what', error.msg)
             self.b.kernel.devices.clear()
 
+    def test_size_of_a_snapshot(self):
+        """It is that of the content, not of what LVM has saved."""
+        snapshot = self.snapshot()
+        self.driver.create_snapshot(snapshot)
+        name = '_' + snapshot.name
+        self.driver.vg.get_volume = lambda name: {'name': name,
+                                                  'size': '1.01'}
+        self.driver.vg.lv_get_origin = lambda name: ''
+        reference = {'source-name': name}
+        self.assertEqual((1, 1), (
+            self.driver.manage_existing_snapshot_get_size(
+                snapshot, reference),
+            self.driver.get_manageable_snapshots(
+                [], None, 10, 0, ['size'], ['asc'])[0]['size']))
+
     def test_migration_of_volumes_that_have_moved(self):
         """Neither a prepared move's export nor the old id is left."""
         new = self.b.create(migration_status='target:' + self.volume.id)

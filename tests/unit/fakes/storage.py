@@ -139,13 +139,20 @@ class Lvm:
 
     def _lvcreate(self, arguments):
         *options, group = arguments
-        given = dict(zip(options[1::2], options[2::2]))
         if options[0] != '--yes':
             raise kernel.error('Aborted wiping of LVM2_member.', code=5)
+        if '--snapshot' in options:
+            self._take(group, options)
+            return
+        given = dict(zip(options[1::2], options[2::2]))
         self.add(group, given['--name'], int(given['--size'][:-1]))
         self.volumes['/dev/%s/%s' % (group, given['--name'])]['tags'] = {
             value for option, value in zip(options[1::2], options[2::2])
             if option == '--addtag'}
+
+    def _take(self, origin, options):
+        name = options[options.index('--name') + 1]
+        self.snapshot(origin.partition('/')[0], name, '/dev/' + origin)
 
     def _lvchange(self, arguments):
         path = '/dev/' + arguments.pop()
