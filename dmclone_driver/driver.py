@@ -515,23 +515,26 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 snapshot: objects.Snapshot) -> None:
         lv = self._snapshots.find(snapshot.id)
         mine = self._backend.logical_volume(_names(volume))
-        if lv is None or mine is None or lv.snapshot_of != mine.name:
-            raise exception.SnapshotLeftBehind(
-                volume=volume.id, snapshot=snapshot.id,
-                host=snapshot_rows.backend_of(snapshot))
-        if mine.clone or mine.has_taken:
+        # Otherwise the operation was refused (NotOnNode).
+        assert mine is not None
+        if lv is None:
+            LOG.info('Volume %(volume)s is reverted by Cinder, which copies '
+                     'a temporary volume: snapshot %(snapshot)s is on '
+                     '%(host)s.',
+                     {'volume': volume.id, 'snapshot': snapshot.id,
+                      'host': snapshot_rows.backend_of(snapshot)})
+            raise NotImplementedError
+        if lv.snapshot_of != mine.name or lv.readers or (
+                mine.clone or mine.has_taken):
             self._copy_back(volume, lv)
             return
-        if lv.readers:
-            raise exception.SnapshotInUse(volume=volume.id,
-                                          snapshot=snapshot.id)
         LocalVolume(_names(volume)).remove(HANDLE)
         try:
             self.vg.revert(self._escape_snapshot(snapshot.name))
             self.vg.deactivate_lv(volume.name)
             self.vg.activate_lv(volume.name)
             # The merge has removed the snapshot.
-            super().create_snapshot(snapshot)
+            logical_volumes.take_snapshot(mine, lv.name)
         finally:
             self._ensure_handle(_names(volume))
 
@@ -545,7 +548,12 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def revert_to_snapshot(self, context: cinder_context.RequestContext,
                            volume: objects.Volume,
                            snapshot: objects.Snapshot) -> None:
-        """Revert a volume that is not in use; it may be hydrating."""
+        """Revert a volume that is not in use; it may be hydrating.
+
+        :raises: NotImplementedError if the snapshot is on another node: Cinder
+            copies it then (VolumeManager._revert_to_snapshot_generic in
+            cinder/volume/manager.py)
+        """
         self._revert(volume, context, snapshot)
 
     def manage_existing(self, volume: objects.Volume | objects.Snapshot,

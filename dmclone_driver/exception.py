@@ -119,22 +119,6 @@ class StillClone(exception.InvalidVolume):
                 "node has).")
 
 
-class SnapshotLeftBehind(exception.InvalidSnapshot):
-    """A volume that has moved since its snapshot can't be reverted to it."""
-
-    message = _("Can't revert volume %(volume)s to snapshot %(snapshot)s: the "
-                "volume has moved since, and the snapshot is on %(host)s. "
-                "Create a volume from the snapshot instead.")
-
-
-class SnapshotInUse(exception.InvalidSnapshot):
-    """A snapshot that a volume still reads."""
-
-    message = _("Can't revert volume %(volume)s to snapshot %(snapshot)s: "
-                "volumes that were created from it are not complete yet. "
-                "Wait until they are, then try again.")
-
-
 class ClonesRead(exception.InvalidVolume):
     """A volume that clones still read, and that LVM would deactivate."""
 

@@ -7,7 +7,8 @@ from lab import wait
 
 MICROVERSION = '3.70'
 BUSY = ('creating', 'downloading', 'uploading', 'attaching', 'detaching',
-        'deleting', 'extending', 'reserved', 'backing-up', 'restoring-backup')
+        'deleting', 'extending', 'reserved', 'reverting', 'backing-up',
+        'restoring-backup')
 
 
 class ApiError(Exception):

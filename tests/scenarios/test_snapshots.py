@@ -87,6 +87,26 @@ class SnapshotsTest(Snapshots):
         self.user.delete_volume(copy['id'])
         self.nothing_left_behind()
 
+    def revert(self):
+        self.user.request('POST', '/volumes/%s/action' % self.volume_id, {
+            'revert': {'snapshot_id': self.snapshot_id}})
+        self.user.settled(self.volume_id, 'available', timeout=240)
+
+    def test_reverted_wherever_the_volume_is(self):
+        """At home, away, and back in another logical volume."""
+        for node in (self.old, self.new, self.old):
+            with self.attached(self.volume_id, node) as path:
+                self.write(node, path, 3, 'later')
+                self.assertNotEqual(self.before, self.checksum(node, path))
+                self.hydrated(self.volume_id)
+            self.revert()
+            with self.attached(self.volume_id, node) as path:
+                self.assertEqual(self.before, self.checksum(node, path))
+        self.delete_snapshot()
+        wait.until(lambda: not leftovers.volumes(self.new) and len(
+            leftovers.volumes(self.old)) == 1, 'one logical volume',
+            TO_DELETE)
+
     def test_node_of_the_snapshot_is_off(self):
         with self.attached(self.volume_id, self.new):
             self.hydrated(self.volume_id)

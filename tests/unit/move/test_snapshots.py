@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots that stay when their volume moves, and volumes from them."""
 
+import functools
 from unittest import mock
 
 from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.tests.unit import utils as cinder_utils
 from cinder.volume.drivers import lvm as lvm_driver
+from cinder.volume import manager
 import ddt
 from oslo_concurrency import processutils
 from oslo_utils import timeutils
@@ -91,6 +93,19 @@ class SnapshotsTestCase(base.CloudTestCase):
         volume = self.new(node, size)
         self.fill(volume, node, snapshot)
         return self.cloud.row(volume.id)
+
+    def assertCopiedBack(self, path):
+        """Revert at the volume's home; check that all is copied.
+
+        :param path: of the snapshot's device
+        """
+        home = self.cloud.by_host[self.row().host.partition('#')[0]]
+        with self.cloud.on(home), mock.patch(
+                'cinder.volume.volume_utils.copy_volume') as copy:
+            home.driver.revert_to_snapshot(self.context, self.row(),
+                                           self.read(self.taken))
+        self.assertEqual((path, Names(self.row().name_id).path(), 1024),
+                         copy.call_args.args[:3])
 
     def roles(self, volume, node):
         return node.kernel.roles(Names(self.cloud.row(volume.id).name_id))
@@ -296,12 +311,36 @@ class MoveTestCase(SnapshotsTestCase):
                 {'source-name': '_' + self.taken.name})
 
     def test_revert(self):
+        """Cinder copies a temporary volume, which comes from the snapshot."""
         self.move()
+        self.cloud.detach(self.volume, self.b)
+        copied = []
+        service = mock.MagicMock(driver=self.b.driver)
+        service._revert_to_snapshot_generic = functools.partial(
+            manager.VolumeManager._revert_to_snapshot_generic, service)
+        service._copy_volume_data = lambda context, source, target: (
+            copied.append((source.name_id, self.roles(source, self.b),
+                           target.name_id)))
+        service.driver_delete_volume = self.b.driver.delete_volume
         with self.cloud.on(self.b):
-            self.assertRaisesRegex(
-                exception.SnapshotLeftBehind, 'is on ' + self.a.host,
-                self.b.driver.revert_to_snapshot, self.context, self.row(),
-                self.read(self.taken))
+            manager.VolumeManager._revert_to_snapshot(
+                service, self.context, self.row(), self.read(self.taken))
+        (source, roles, target), = copied
+        self.assertIn('clone', roles)
+        self.assertNotEqual(source, target)
+        self.assertEqual(self.row().name_id, target)
+        self.cloud.watch(3)
+        self.assertKept()
+        self.assertEqual([self.row().name], self.b.lvm.names())
+
+    def test_revert_at_home_again(self):
+        """The volume is back, but its logical volume is another one."""
+        self.move()
+        self.cloud.detach(self.volume, self.b)
+        self.cloud.attach(self.volume, self.a)
+        self.cloud.watch(3)
+        self.cloud.detach(self.volume, self.a)
+        self.assertCopiedBack('/dev/volumes/_' + self.taken.name)
 
     def test_deletion_with_snapshots_elsewhere(self):
         """As with cascade: the snapshots first."""
@@ -475,10 +514,8 @@ class CopyTestCase(SnapshotsTestCase):
 
     def test_revert_while_it_is_read(self):
         self.copy(self.taken, self.b)
-        with self.cloud.on(self.a):
-            self.assertRaises(exception.SnapshotInUse,
-                              self.a.driver.revert_to_snapshot, self.context,
-                              self.row(), self.read(self.taken))
+        self.assertCopiedBack('/dev/volumes/_' + self.taken.name)
+        self.assertIsNotNone(self.snapshot_lv(self.taken))
 
     @ddt.data(*((name, fault) for name in ('node1', 'node2')
                 for fault in FAULTS))
@@ -726,15 +763,7 @@ class HydratingTestCase(SnapshotsTestCase):
                                    for each in found})
 
     def test_revert(self):
-        copied = []
-        self.patch('cinder.volume.volume_utils.copy_volume',
-                   side_effect=lambda source, target, *args, **kwargs:
-                   copied.append((source, target, args[0])))
-        with self.cloud.on(self.b):
-            self.b.driver.revert_to_snapshot(self.context, self.row(),
-                                             self.taken)
-        self.assertEqual([(Names(self.taken.id).path(SNAPSHOT),
-                           Names(self.row().name_id).path(), 1024)], copied)
+        self.assertCopiedBack(Names(self.taken.id).path(SNAPSHOT))
 
     def test_volume_is_deleted_with_its_snapshots(self):
         """As with cascade."""
