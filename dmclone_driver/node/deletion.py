@@ -29,12 +29,22 @@ def delete_volume(names: Names, group: lvm.LVM,
     lv = logical_volumes.find(names.volume, group.vg_name)
     if lv is None:
         return
-    if group.lv_has_snapshot(lv.name) or snapshot_devices.taken_of(lv):
+    if _has_snapshots(lv, group):
         raise exception.VolumeIsBusy(volume_name=lv.name)
     local.ensure_linear(lv)
     _clear(lv, names.path(), configuration)
     local.remove(HANDLE, ORIGIN)
     group.delete(lv.name)
+
+
+def _has_snapshots(lv: logical_volumes.LogicalVolume,
+                   group: lvm.LVM) -> bool:
+    """Whether a logical volume has snapshots, of LVM or above its clone.
+
+    LVM would delete its own with the logical volume, as Cinder calls it.
+    """
+    return (group.lv_has_snapshot(lv.name) or
+            bool(snapshot_devices.taken_of(lv)))
 
 
 def delete_snapshot(lv: logical_volumes.LogicalVolume, group: lvm.LVM,

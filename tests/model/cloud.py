@@ -275,7 +275,7 @@ class Cloud(fake_cloud.Cloud):
             base = handle and self._base(self.by_host[records.backend_of(
                 owner)], names_module.Names(row.id))
             # After a reboot there is nothing to flush.
-            if handle and base.switched and not handle.flushed:
+            if base and base.switched and not base.flushed:
                 found.append('source %s is released, but its copy was not '
                              'flushed' % row.name_id)
         return found

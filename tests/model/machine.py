@@ -322,7 +322,10 @@ class Kernel(kernel.Kernel):
     def flush_disk(self, path):
         super().flush_disk(path)
         self.flush(path)
-        self.get(path).flushed = True
+        device = self.get(path)
+        device.flushed = True
+        if device.table[0].kind == 'snapshot-origin':
+            self.get(device.table[0].words[0]).flushed = True
 
     def fail_waiting(self):
         for device in self.devices.values():

@@ -209,7 +209,14 @@ class Group:
                    origin)
 
     def delete(self, name):
-        self._step('delete ' + name, self._lvm.drop, self._path(name))
+        """Delete like Cinder, with "lvremove -f": with all snapshots."""
+        self._step('delete ' + name, self._drop, self._path(name))
+
+    def _drop(self, path):
+        self._lvm.drop(path)
+        for other, volume in list(self._lvm.volumes.items()):
+            if volume['origin'] == path:
+                self._lvm.drop(other)
 
     def get_volume(self, name):
         found = self._lvm.volumes.get(self._path(name))
