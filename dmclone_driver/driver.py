@@ -40,6 +40,7 @@ from dmclone_driver.move.deadline import Deadline
 from dmclone_driver.move import destination
 from dmclone_driver.move import home
 from dmclone_driver.move import hydration
+from dmclone_driver.move import image_cache
 from dmclone_driver.move import messages
 from dmclone_driver.move import outages
 from dmclone_driver.move import peer_requests
@@ -185,6 +186,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                                                     self._teardown)
         self._copies = copies.Copies(self._backend, self._destination,
                                      self._teardown, self._requests)
+        self._image_cache = image_cache.ImageCache(
+            self._backend, self._copies, self._destination, self._source,
+            self._snapshots, self._snapshot_to_clone)
         self._preflight = preflight.Preflight(self._backend, self._requests)
         self._home = home.Home(self._backend, self._source, self._requests,
                                self._preflight)
@@ -211,7 +215,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         sessions.start()
         watch.start()
         self._server = rpcapi.serve(self.host, rpcapi.PeerEndpoint(
-            self._destination, self._source, self._backend.jobs))
+            self._destination, self._source, self._image_cache,
+            self._backend.jobs))
         start.start_peer_sync(context)
 
     def _update_volume_stats(self) -> None:
@@ -445,6 +450,21 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             with excutils.save_and_reraise_exception():
                 self._snapshots.delete_unread(snapshot_id)
         return self._model_update(volume)
+
+    def clone_image(self, context: cinder_context.RequestContext,
+                    volume: objects.Volume,
+                    image_location: tuple[str | None, Any] | None,
+                    image_meta: dict[str, Any],
+                    image_service: Any) -> tuple[None, bool]:
+        """Have an image in this node's cache if a peer has it.
+
+        Cinder looks there next, and clones the volume from it.
+
+        :returns: ``(None, False)``: the volume is not created yet
+        """
+        if self.configuration.image_volume_cache_enabled:
+            self._image_cache.fetch(volume, image_meta)
+        return None, False
 
     def create_snapshot(self,
                         snapshot: objects.Snapshot) -> dict[str, str]:

@@ -42,12 +42,14 @@ class Copies:
 
     def create(self, context: cinder_context.RequestContext,
                volume: objects.Volume, snapshot_id: str, host: str,
-               size: str) -> None:
+               size: str, origin_id: str | None = None) -> None:
         """Create a volume as a clone of a snapshot on any node.
 
         :param host: that has the snapshot, ``node@backend#pool``
         :param size: of the volume, as LVM's commands take it
-        :raises: SnapshotUnavailable
+        :param origin_id: of the volume there, if a peer has yet to take the
+            snapshot of it
+        :raises: SnapshotUnavailable, SnapshotNotServed
         """
         placeholder_id = str(uuid.uuid4())
         names = Names(placeholder_id)
@@ -56,7 +58,7 @@ class Copies:
                 self._begin(context, volume, placeholder_id, snapshot_id,
                             host)
                 try:
-                    self._build(context, volume, names, size)
+                    self._build(context, volume, names, size, origin_id)
                 except Exception as error:
                     with excutils.save_and_reraise_exception():
                         LOG.error('Volume %(volume)s is not created from '
@@ -92,12 +94,17 @@ class Copies:
                   'id': placeholder_id})
 
     def _build(self, context: cinder_context.RequestContext,
-               volume: objects.Volume, names: Names, size: str) -> None:
+               volume: objects.Volume, names: Names, size: str,
+               origin_id: str | None) -> None:
         placeholder = records.placeholder(context, names.name_id)
         if placeholder is None:
             raise exception.ReadLagsBehind(volume=volume.id)
         try:
-            self._destination.ask_for_source(context, placeholder)
+            if origin_id is None:
+                self._destination.ask_for_source(context, placeholder)
+            else:
+                self._backend.client.export_clone(
+                    context, placeholder.backend, placeholder.id, origin_id)
         except exception.PeerError as error:
             raise exception.SnapshotNotServed(
                 snapshot=placeholder.snapshot_id, volume=volume.id,

@@ -25,28 +25,33 @@ from dmclone_driver.node import names
 
 if TYPE_CHECKING:
     from dmclone_driver.move.destination import Destination
+    from dmclone_driver.move.image_cache import ImageCache
     from dmclone_driver.move.jobs import Jobs
     from dmclone_driver.move.source import Source
 
 LOG = logging.getLogger(__name__)
 
 TOPIC = 'dmclone_driver'
-VERSION = '1.0'
+#: What this backend serves. 1.1 has export_clone, too.
+VERSION = '1.1'
+# What peers with any version of this driver serve.
+_OLDEST = '1.0'
 
 
 class PeerClient:
     """Calls to the peers of a backend."""
 
     def __init__(self) -> None:
-        target = messaging.Target(topic=TOPIC, version=VERSION)
+        target = messaging.Target(topic=TOPIC, version=_OLDEST)
         self._client = rpc.get_client(target)
 
     def _call(self, context: cinder_context.RequestContext,
               backend_host: str, method: str, timeout: float,
-              **arguments: Any) -> Any:
+              version: str = _OLDEST, **arguments: Any) -> Any:
         """Call a peer; without time left, fail as if it did not answer.
 
         :param timeout: in seconds
+        :param version: that the peer has to serve
         :raises: PeerUnreachable, PeerFailed
         """
         if not timeout:
@@ -54,7 +59,7 @@ class PeerClient:
                                             seconds=0)
         try:
             return self._client.prepare(
-                server=backend_host, timeout=timeout).call(
+                server=backend_host, timeout=timeout, version=version).call(
                     context, method, **arguments)
         except messaging.MessagingTimeout:
             raise exception.PeerUnreachable(host=backend_host, call=method,
@@ -112,6 +117,13 @@ class PeerClient:
         self._call(context, backend_host, 'export_source', 20,
                    placeholder_id=placeholder_id)
 
+    def export_clone(self, context: cinder_context.RequestContext,
+                     backend_host: str, placeholder_id: str,
+                     volume_id: str) -> None:
+        """Have a node snapshot a volume, and serve that to its clone."""
+        self._call(context, backend_host, 'export_clone', 20, version='1.1',
+                   placeholder_id=placeholder_id, volume_id=volume_id)
+
     def seal_source(self, context: cinder_context.RequestContext,
                     backend_host: str, placeholder_id: str,
                     timeout: float = 10) -> bool:
@@ -165,9 +177,10 @@ class PeerEndpoint:
     target = messaging.Target(version=VERSION)
 
     def __init__(self, destination: Destination, source: Source,
-                 jobs: Jobs) -> None:
+                 image_cache: ImageCache, jobs: Jobs) -> None:
         self._destination = destination
         self._source = source
+        self._image_cache = image_cache
         self._jobs = jobs
 
     def describe(self,
@@ -190,6 +203,10 @@ class PeerEndpoint:
     def export_source(self, context: cinder_context.RequestContext,
                       placeholder_id: str) -> None:
         _answer(self._source.export_again, context, placeholder_id)
+
+    def export_clone(self, context: cinder_context.RequestContext,
+                     placeholder_id: str, volume_id: str) -> None:
+        _answer(self._image_cache.serve, context, placeholder_id, volume_id)
 
     def seal_source(self, context: cinder_context.RequestContext,
                     placeholder_id: str) -> bool:

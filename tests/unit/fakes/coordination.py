@@ -34,6 +34,8 @@ class Lock:
 
     def __init__(self, cloud, name):
         self._cloud, self._name = cloud, name
+        #: As tooz has it, for Cinder's own users of locks.
+        self.name = name
         self._acquired = False
 
     def _step(self, what, function):

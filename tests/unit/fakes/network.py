@@ -160,7 +160,7 @@ class Client:
     def __init__(self, cloud, server=None):
         self._cloud, self._server = cloud, server
 
-    def prepare(self, server, timeout):
+    def prepare(self, server, timeout, version):
         if not timeout:
             raise AssertionError('waits for ever')
         return Client(self._cloud, server)

@@ -37,8 +37,9 @@ class RpcApiTestCase(base.DatabaseTestCase):
     def setUp(self):
         super().setUp()
         self.destination, self.source = Part(), Part()
+        self.image_cache = Part()
         self.server = rpcapi.serve(HOST, rpcapi.PeerEndpoint(
-            self.destination, self.source,
+            self.destination, self.source, self.image_cache,
             mock.Mock(**{'left.return_value': {'recover': ['x']}})))
         self.addCleanup(self.server.stop)
         self.client = rpcapi.PeerClient()
@@ -51,6 +52,13 @@ class RpcApiTestCase(base.DatabaseTestCase):
     def test_jobs(self):
         self.assertEqual({'recover': ['x']},
                          self.client.jobs(self.context, HOST))
+
+    def test_peer_of_an_older_version(self):
+        """It answers other calls, and refuses this one."""
+        with mock.patch.object(rpcapi.PeerEndpoint.target, 'version', '1.0'):
+            self.assertRaises(exception.PeerFailed, self.client.export_clone,
+                              self.context, HOST, 'copy', 'volume')
+            self.client.describe(self.context, HOST)
 
     def test_prepare(self):
         answer = self.client.prepare(self.context, HOST, 5, size=2 ** 46,
@@ -69,7 +77,8 @@ class RpcApiTestCase(base.DatabaseTestCase):
         prepare = mock.Mock(wraps=self.client._client.prepare)
         self.client._client = types.SimpleNamespace(prepare=prepare)
         self.client.seal_source(self.context, HOST, 'p', timeout=3)
-        prepare.assert_called_once_with(server=HOST, timeout=3)
+        prepare.assert_called_once_with(server=HOST, timeout=3,
+                                        version='1.0')
 
     def test_which_part_acts(self):
         done = []
@@ -106,7 +115,7 @@ class RpcApiTestCase(base.DatabaseTestCase):
     def test_nobody_answers(self):
         client = self.client._client
         self.client._client = types.SimpleNamespace(
-            prepare=lambda server, timeout: client.prepare(
+            prepare=lambda server, timeout, version: client.prepare(
                 server=server, timeout=0.1))
         error = self.assertRaises(exception.PeerUnreachable,
                                   self.client.delete_destination, self.context,
