@@ -6,32 +6,19 @@ import hashlib
 from lab.common import leftovers
 from lab.common import user as user_module
 from lab import wait
-from tests.scenarios.lib import base
+from tests.scenarios.lib import images
 from tests.scenarios.lib.marks import slow
 
-IMAGE = bytes(range(256)) * 4096 * 8
 
-
-class ImageTest(base.E2ETest):
-    """A test with an image."""
-
-    def image(self):
-        image = self.user.cloud.image.create_image(
-            'dmclone-test', disk_format='raw', container_format='bare',
-            data=IMAGE, wait=True)
-        self.addCleanup(self.user.cloud.image.delete_image, image.id)
-        return image
-
-
-class InternalTest(ImageTest):
+class InternalTest(images.ImageTest):
     """Images, and the extension of a volume."""
 
     def test_image_to_volume_and_back(self):
         volume = self.user.create_volume(imageRef=self.image().id)
         home = self.home(volume['id'])
         with self.attached(volume['id'], home) as path:
-            self.assertEqual(hashlib.sha256(IMAGE).hexdigest(),
-                             self.checksum(home, path, len(IMAGE) >> 20))
+            self.assertEqual(images.CHECKSUM,
+                             self.checksum(home, path, images.MIB))
         # Upload it from its new home.
         with self.attached(volume['id'], self.other(home)):
             self.hydrated(volume['id'])
@@ -48,12 +35,11 @@ class InternalTest(ImageTest):
         chunks = self.user.cloud.image.download_image(
             image_id, stream=True).iter_content(1 << 20)
         for chunk in chunks:
-            digest.update(chunk[:len(IMAGE) - size])
+            digest.update(chunk[:len(images.IMAGE) - size])
             size += len(chunk)
-            if size >= len(IMAGE):
+            if size >= len(images.IMAGE):
                 break
-        self.assertEqual(hashlib.sha256(IMAGE).hexdigest(),
-                         digest.hexdigest())
+        self.assertEqual(images.CHECKSUM, digest.hexdigest())
 
     def test_extend(self):
         volume_id, home, checksum = self.filled_volume()
@@ -69,7 +55,7 @@ class InternalTest(ImageTest):
 
 
 @slow
-class CopyTest(ImageTest):
+class CopyTest(images.ImageTest):
     """Migrations by copy, and cloned volumes."""
 
     def copy(self, volume_id, node):
@@ -112,8 +98,8 @@ class CopyTest(ImageTest):
             self.assertNotEqual([], self.placeholders(volume_id))
         self.hydrated(volume_id)
         with self.attached(volume_id, home) as path:
-            self.assertEqual(hashlib.sha256(IMAGE).hexdigest(),
-                             self.checksum(home, path, len(IMAGE) >> 20))
+            self.assertEqual(images.CHECKSUM,
+                             self.checksum(home, path, images.MIB))
             self.hydrated(volume_id)
 
     def test_migration_by_copy(self):
