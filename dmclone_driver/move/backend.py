@@ -12,6 +12,7 @@ from cinder import context as cinder_context
 from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.volume import volume_utils
+from oslo_context import context as oslo_context
 from oslo_log import log as logging
 
 from dmclone_driver.move import jobs
@@ -157,8 +158,14 @@ class Backend:
         return self.locks.hold(volume_id, timeout)
 
 
-def context_of(volume: objects.Volume) -> cinder_context.RequestContext:
-    """Return an administrator's context in the project of a volume."""
+def context_of(volume: objects.Volume | objects.Backup
+               ) -> cinder_context.RequestContext:
+    """Return an administrator's context in the project of a volume.
+
+    It has the id of the thread's request, which user messages and the logs of
+    peers show.
+    """
+    current = oslo_context.get_current()
     return cinder_context.RequestContext(
         user_id=volume.user_id, project_id=volume.project_id, is_admin=True,
-        overwrite=False)
+        request_id=current.request_id if current else None, overwrite=False)
