@@ -64,7 +64,8 @@ class Connections:
                 if not asked_by_cinder:
                     raise exception.MoveRefused(
                         volume=volume.id, host=connector.get('host'),
-                        reason=_('the attachment was deleted meanwhile'))
+                        reason=_('the attachment was deleted meanwhile; '
+                                 'attach the volume again'))
                 return self._connect_internal(context, volume, connector)
             self._refuse_encryption(context, volume)
             peer = self._find_peer(context, volume, connector)
@@ -136,7 +137,7 @@ class Connections:
         """Return a connector's peer, or None for a remote attachment."""
         pool = volume_utils.extract_host(volume.host, 'pool')
         try:
-            return self._peers.find(context, connector, pool)
+            return self._peers.find(context, connector, pool, volume.id)
         except exception.NoPeer:
             if self._backend.configuration.dmclone_remote_attach:
                 return None

@@ -14,10 +14,10 @@ def text_of(error: Exception) -> str:
 class NoPeer(exception.InvalidConnectorException):
     """The connector's host has no backend to move a volume to."""
 
-    message = _("No backend %(backend)s can attach a volume on host %(host)s "
-                "(%(address)s): %(reason)s. Start cinder-volume with this "
-                "backend there, choose another host, or ask the operator to "
-                "set dmclone_remote_attach.")
+    message = _("No backend %(backend)s can attach volume %(volume)s on host "
+                "%(host)s (%(address)s): %(reason)s. Start cinder-volume with "
+                "this backend there, choose another host, or ask the operator "
+                "to set dmclone_remote_attach.")
 
 
 class MoveRefused(exception.VolumeDriverException):
@@ -37,7 +37,8 @@ class MoveFailed(exception.VolumeDriverException):
     """A move failed before its switchover and was rolled back."""
 
     message = _("Volume %(volume)s could not be moved to %(host)s: "
-                "%(reason)s. It stays where it was.")
+                "%(reason)s. It stays where it was. Try again; if that does "
+                "not help, ask the operator to check that host.")
 
 
 class MoveGone(exception.VolumeDriverException):

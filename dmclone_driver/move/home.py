@@ -143,7 +143,9 @@ class Home:
             description = self._preflight.check(context, volume, peer,
                                                 deadline)
         except (processutils.ProcessExecutionError, OSError) as error:
-            raise preflight.refused(volume, peer, str(error))
+            raise preflight.refused(volume, peer, _(
+                '%s; ask the operator to check both nodes')
+                % exception.text_of(error))
         placeholder_id = str(uuid.uuid4())
         # Added first: the database's answer may be lost, and then the move
         # is an orphan.
@@ -186,7 +188,8 @@ class Home:
         """
         try:
             if volume.volume_attachment:
-                raise preflight.refused(volume, peer, _('it is attached'))
+                raise preflight.refused(volume, peer, _(
+                    'it is attached; live-migrate its instance'))
             self.move(context, volume, peer, '', deadline)
         except exception.MoveRefused as error:
             raise exception.MigrationRefused(
@@ -196,7 +199,8 @@ class Home:
                 context, volume, 'it was attached meanwhile'):
             raise exception.MigrationRefused(
                 volume=volume.id, host=peer.host,
-                reason=_('it was attached meanwhile'))
+                reason=_('it was attached meanwhile; live-migrate its '
+                         'instance'))
 
     def _prepare(self, context: cinder_context.RequestContext,
                  volume: objects.Volume, placeholder_id: str, peer: Peer,
@@ -237,7 +241,8 @@ class Home:
                         attachments.live(volume, node)}:
             raise exception.MoveRefused(
                 volume=volume.id, host=node,
-                reason=_('the attachment was deleted meanwhile'))
+                reason=_('the attachment was deleted meanwhile; attach the '
+                         'volume again'))
         sole = not attachments.elsewhere(volume, node)
         if sole:
             # Flush while the move can still be aborted if that fails.

@@ -54,7 +54,8 @@ class Peers:
         self.backend = backend_name(backend_host)
 
     def find(self, context: cinder_context.RequestContext,
-             connector: dict[str, Any], pool: str | None) -> Peer:
+             connector: dict[str, Any], pool: str | None,
+             volume_id: str) -> Peer:
         """Return the :class:`Peer` on the connector's host.
 
         The host's name decides. If no peer has that name, for example because
@@ -64,6 +65,7 @@ class Peers:
         a restart, too. It has to answer before anything is done.
 
         :param pool: of the volume; it has the same name on all peers
+        :param volume_id: for the message of the exception
         :raises: NoPeer
         """
         services = self._services(context)
@@ -71,7 +73,8 @@ class Peers:
         service = (self._named(services, node) or
                    self._addressed(services, address))
         if service is None:
-            raise self._no_peer(connector, _('there is no such service'))
+            raise self._no_peer(connector, volume_id,
+                                _('there is no such service'))
         return self._peer(service, pool)
 
     def on_host(self, context: cinder_context.RequestContext,
@@ -92,11 +95,12 @@ class Peers:
                     service_uuid=service.uuid,
                     availability_zone=service.availability_zone)
 
-    def _no_peer(self, connector: dict[str, Any],
+    def _no_peer(self, connector: dict[str, Any], volume_id: str,
                  reason: str) -> exception.NoPeer:
         return exception.NoPeer(
-            backend=self.backend, host=connector.get('host'),
-            address=connector.get('ip'), reason=reason)
+            backend=self.backend, volume=volume_id,
+            host=connector.get('host'), address=connector.get('ip'),
+            reason=reason)
 
     def _services(self, context: cinder_context.RequestContext
                   ) -> list[objects.Service]:

@@ -101,7 +101,8 @@ class Preflight:
         if local.is_open() and not attachments.elsewhere(
                 volume, peer.node):
             raise refused(volume, peer, _(
-                'device %s is still open on its home') % local.names.path())
+                'device %s is still open on its home; ask the operator which '
+                'process uses it') % local.names.path())
 
     def _ask_peer(self, context: cinder_context.RequestContext,
                   volume: objects.Volume, peer: Peer, deadline: Deadline
@@ -111,7 +112,9 @@ class Preflight:
             description = self._backend.client.describe(
                 context, peer.backend_host, deadline.left(DESCRIBE_TIMEOUT))
         except exception.PeerError as error:
-            raise refused(volume, peer, error.msg)
+            raise refused(volume, peer, _(
+                '%s; try again, or ask the operator whether cinder-volume '
+                'runs there') % error.msg)
         self._refuse_unwanted(volume, peer,
                               description.get('capabilities', {}))
         # The remains of an earlier move there have the same names.
@@ -122,7 +125,8 @@ class Preflight:
             raise refused(volume, peer, _(
                 'it needs %(needed)d GiB, and the volume group there has '
                 'only %(free).2f GiB left (reserved_percentage = '
-                '%(reserved)d)') % {
+                '%(reserved)d); delete volumes there, or choose another '
+                'host') % {
                     'needed': needed, 'free': description['free_gb'],
                     'reserved': description.get('reserved_percentage', 0)})
         return description
@@ -141,16 +145,18 @@ class Preflight:
         if zones is not None and peer.availability_zone not in zones:
             raise refused(volume, peer, _(
                 'its type is for the availability zones %(zones)s, and that '
-                'node is in %(zone)s') % {'zones': ', '.join(zones),
-                                          'zone': peer.availability_zone})
+                'node is in %(zone)s; choose another host, or retype it') % {
+                    'zones': ', '.join(zones),
+                    'zone': peer.availability_zone})
         for key, wanted in extra_specs.items():
             name = key.removeprefix('capabilities:')
             if name in capabilities and not extra_specs_ops.match(
                     str(capabilities[name]), wanted):
                 raise refused(volume, peer, _(
                     'its type wants %(key)s %(wanted)s, and there it is '
-                    '%(there)s') % {'key': name, 'wanted': wanted,
-                                    'there': capabilities[name]})
+                    '%(there)s; choose another host, or retype it') % {
+                        'key': name, 'wanted': wanted,
+                        'there': capabilities[name]})
 
     def refuse_while_moving(self, context: cinder_context.RequestContext,
                             volume: objects.Volume, action: str) -> None:

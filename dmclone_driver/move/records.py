@@ -261,7 +261,8 @@ def begin(session: orm.Session, volume: objects.Volume, placeholder_id: str,
         raise exception.MoveRefused(
             volume=volume.id, host=peer.host,
             reason=_('the names of that node (%(node)s) and of its iSCSI '
-                     'initiator (%(initiator)s) are too long together') % {
+                     'initiator (%(initiator)s) are too long together; ask '
+                     'the operator to shorten one') % {
                          'node': node, 'initiator': initiator})
     session.add(models.Volume(
         id=placeholder_id, host=peer.host, service_uuid=peer.service_uuid,

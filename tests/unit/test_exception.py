@@ -18,7 +18,7 @@ VALUES = {key: 'the-' + key for key in (
 class ExceptionTestCase(base.PlainTestCase):
 
     @ddt.data(
-        (exception.NoPeer, 'backend host address reason'),
+        (exception.NoPeer, 'backend volume host address reason'),
         (exception.MoveRefused, 'volume host reason'),
         (exception.MoveFailed, 'volume host reason'),
         (exception.MoveGone, 'volume placeholder reason'),

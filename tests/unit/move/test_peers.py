@@ -36,7 +36,8 @@ class PeersTestCase(base.DatabaseTestCase):
                         uuid=UUIDS.get(host, OTHER)).create()
 
     def find(self, host=None, ip=None):
-        return self.peers.find(self.context, {'host': host, 'ip': ip}, 'pool')
+        return self.peers.find(self.context, {'host': host, 'ip': ip}, 'pool',
+                               'volume')
 
     def test_by_name(self):
         self.assertEqual(
