@@ -8,10 +8,13 @@ would be "backing-up" and the backup "creating" for ever.
 """
 
 from cinder import context as cinder_context
+from cinder.message import message_field
 from cinder import objects
 from cinder.objects import fields
 from cinder.volume import volume_utils
 from oslo_log import log as logging
+
+from dmclone_driver.move import messages
 
 LOG = logging.getLogger(__name__)
 
@@ -34,3 +37,5 @@ def fail(context: cinder_context.RequestContext, backup: objects.Backup,
              'previous_status': 'error_backing-up'},
             {'status': fields.VolumeStatus.BACKING_UP})
     volume_utils.update_backup_error(backup, reason)
+    messages.tell_user(backup, message_field.Action.BACKUP_CREATE,
+                       message_field.Detail.BACKUP_CREATE_DEVICE_ERROR)

@@ -17,6 +17,7 @@ from cinder import coordination
 from cinder.db import models
 from cinder import exception as cinder_exception
 from cinder import interface
+from cinder.message import message_field
 from cinder import objects
 from cinder.volume.drivers import lvm
 from cinder.volume import volume_utils
@@ -265,10 +266,23 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         :returns: the update of its row
         :raises: SnapshotNotServed
         """
-        self._copies.create(backend_module.context_of(volume), volume,
-                            snapshot.id, snapshot_rows.host_of(snapshot),
-                            self._sizestr(volume.size))
+        with self._telling_of_creation(volume):
+            self._copies.create(
+                backend_module.context_of(volume), volume, snapshot.id,
+                snapshot_rows.host_of(snapshot), self._sizestr(volume.size))
         return self._model_update(volume)
+
+    @staticmethod
+    def _telling_of_creation(volume: objects.Volume
+                             ) -> contextlib.AbstractContextManager[None]:
+        """Create a user message if a creation fails.
+
+        Of the temporary volume of a backup its user knows nothing.
+        """
+        return messages.telling(
+            volume, message_field.Action.CREATE_VOLUME_FROM_BACKEND,
+            message_field.Detail.DRIVER_FAILED_CREATE
+        ) if volume.use_quota else contextlib.nullcontext()
 
     def _model_update(self, volume: objects.Volume) -> dict[str, Any]:
         """Return the fields that Cinder has to change in a new row.
@@ -436,6 +450,12 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         :returns: the update of its row
         :raises: NotHere, RequestsWait, SnapshotNotServed
         """
+        with self._telling_of_creation(volume):
+            self._clone(volume, src_vref)
+        return self._model_update(volume)
+
+    def _clone(self, volume: objects.Volume,
+               src_vref: objects.Volume) -> None:
         snapshot_id = str(uuid.uuid4())
         LOG.info('Volume %(clone)s becomes a clone of volume %(volume)s, from '
                  'hidden snapshot %(snapshot)s.',
@@ -449,7 +469,6 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         except Exception:
             with excutils.save_and_reraise_exception():
                 self._snapshots.delete_unread(snapshot_id)
-        return self._model_update(volume)
 
     def clone_image(self, context: cinder_context.RequestContext,
                     volume: objects.Volume,
@@ -482,11 +501,15 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def unmanage_snapshot(self, snapshot: objects.Snapshot) -> None:
         """Keep a snapshot of LVM's own.
 
-        :raises: SnapshotAboveClone
+        :raises: SnapshotIsBusy, see SnapshotAboveClone
         """
         lv = self._snapshots.find(snapshot.id)
         if lv is not None and lv.taken:
-            raise exception.SnapshotAboveClone(snapshot_name=snapshot.id)
+            error = exception.SnapshotAboveClone(snapshot_name=snapshot.id)
+            # Cinder does not log it. Its user message needs this very class
+            # (translate_detail_id in cinder/message/message_field.py).
+            LOG.error(error.msg)
+            raise cinder_exception.SnapshotIsBusy(error.msg)
 
     @_in_one_place(_('snapshot'), prepared=True)
     def _snapshot_of(self, volume: objects.Volume,
@@ -574,27 +597,36 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             copies it then (VolumeManager._revert_to_snapshot_generic in
             cinder/volume/manager.py)
         """
-        self._revert(volume, context, snapshot)
+        with messages.telling(volume, messages.OTHER):
+            self._revert(volume, context, snapshot)
 
-    def manage_existing(self, volume: objects.Volume | objects.Snapshot,
+    def manage_existing(self, volume: objects.Volume | dict[str, str],
                         existing_ref: dict[str, str]) -> dict[str, Any] | None:
         """Take over a logical volume; return the update of its row.
 
         :raises: ManageExistingInvalidReference if it is part of a move,
             or has a handle
         """
+        if not isinstance(volume, objects.Volume):
+            # Of a snapshot Cinder's LVM driver passes the name only.
+            self._manage(volume, existing_ref)
+            return None
+        with self._telling_of_creation(volume):
+            self._manage(volume, existing_ref)
+        self._ensure_handle(_names(volume))
+        return self._model_update(volume)
+
+    def _manage(self, volume: objects.Volume | dict[str, str],
+                existing_ref: dict[str, str]) -> None:
         name = existing_ref.get('source-name', '')
         # An operator's text need not be a name that LVM can look for.
         if name in self._own_logical_volumes():
             raise cinder_exception.ManageExistingInvalidReference(
                 existing_ref=existing_ref,
-                reason=_('this driver uses logical volume %s; dmclone-'
-                         'reconcile says for what') % name)
+                reason=_('%(new)s is not created, since this driver uses '
+                         'logical volume %(name)s; dmclone-reconcile says '
+                         'for what') % {'new': volume['name'], 'name': name})
         super().manage_existing(volume, existing_ref)
-        if isinstance(volume, objects.Volume):
-            self._ensure_handle(_names(volume))
-            return self._model_update(volume)
-        return None
 
     def _own_logical_volumes(self) -> set[str]:
         """Return the names of those that have a handle, or are of a move."""
@@ -681,12 +713,16 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                              reason_not_safe=_('this driver uses it'))
         return entries
 
-    @_in_one_place(_('unmanage'))
     def unmanage(self, volume: objects.Volume) -> None:
         """Remove the handle, and keep the logical volume.
 
         :raises: ClonesRead
         """
+        with messages.telling(volume, message_field.Action.UNMANAGE_VOLUME):
+            self._unmanage(volume)
+
+    @_in_one_place(_('unmanage'))
+    def _unmanage(self, volume: objects.Volume) -> None:
         self._refuse_while_read(volume, _('unmanage'))
         LocalVolume(_names(volume)).remove(HANDLE, ORIGIN)
 
@@ -702,6 +738,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             ``(False, None)`` if Cinder has to copy the volume
         :raises: MigrationRefused, MoveFailed
         """
+        with messages.telling(
+                volume, message_field.Action.SCHEDULE_ALLOCATE_VOLUME):
+            return self._migrate(context, volume, host)
+
+    def _migrate(self, context: cinder_context.RequestContext,
+                 volume: objects.Volume, host: dict[str, Any]
+                 ) -> tuple[bool, dict[str, str] | None]:
         deadline = Deadline.of_request()
         peer = self._peers.on_host(context, host['host'])
         with self._backend.lock(volume.id, deadline.left()):
@@ -798,7 +841,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
         Cinder allows a volume to be attached while an image is copied to it.
         """
-        with self._backend.lock(volume.id):
+        with (messages.telling(volume,
+                               message_field.Action.COPY_IMAGE_TO_VOLUME),
+              self._backend.lock(volume.id)):
             self._preflight.refuse_if_gone(context, volume,
                                            _('copy an image to'))
             self._preflight.refuse_while_prepared(context, volume,

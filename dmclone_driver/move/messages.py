@@ -4,6 +4,8 @@
 # Cinder's objects do not exist before they are registered.
 from __future__ import annotations
 
+import collections.abc
+import contextlib
 from typing import Any
 
 from cinder import context as cinder_context
@@ -11,6 +13,7 @@ from cinder.message import api as message_api
 from cinder.message import message_field
 from cinder import objects
 from oslo_log import log as logging
+from oslo_utils import excutils
 
 from dmclone_driver.move import backend as backend_module
 from dmclone_driver.move import placeholders
@@ -20,18 +23,38 @@ from dmclone_driver.node.names import Names
 
 LOG = logging.getLogger(__name__)
 
+#: Cinder has no action for a deletion or a revert. It shows it as unknown.
+OTHER = ('', '')
 
-def tell_user(volume: objects.Volume,
+
+def tell_user(resource: objects.Volume | objects.Backup,
               action: tuple[str, str] = message_field.Action.ATTACH_VOLUME,
               detail: tuple[str, str] = message_field.Detail.ATTACH_ERROR
               ) -> None:
-    """Create a user message for a volume.
+    """Create a user message for a volume or a backup.
 
     Cinder has a fixed list of texts. The reason is in the API's answer and
     in the log, under the same request.
     """
-    message_api.API().create(backend_module.context_of(volume), action,
-                             resource_uuid=volume.id, detail=detail)
+    message_api.API().create(
+        backend_module.context_of(resource), action,
+        resource_type=message_field.Resource.VOLUME_BACKUP
+        if isinstance(resource, objects.Backup)
+        else message_field.Resource.VOLUME,
+        resource_uuid=resource.id, detail=detail)
+
+
+@contextlib.contextmanager
+def telling(volume: objects.Volume, action: tuple[str, str],
+            detail: tuple[str, str] =
+            message_field.Detail.VOLUME_INVALID_STATE
+            ) -> collections.abc.Iterator[None]:
+    """Create a user message if a request fails for which Cinder does not."""
+    try:
+        yield
+    except Exception:
+        with excutils.save_and_reraise_exception():
+            tell_user(volume, action, detail)
 
 
 class Troubles:

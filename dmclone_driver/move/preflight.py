@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from cinder import context as cinder_context
+from cinder.message import message_field
 from cinder import objects
 from cinder.scheduler.filters import extra_specs_ops
 from cinder.volume import volume_utils
@@ -17,6 +18,7 @@ from dmclone_driver.i18n import _
 from dmclone_driver.move import attachments
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.deadline import Deadline
+from dmclone_driver.move import messages
 from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move import peers
 from dmclone_driver.move.peers import Peer
@@ -287,6 +289,9 @@ class Preflight:
                 original.volume_type_id == volume.volume_type_id and
                 peers.backend_name(records.backend_of(original)) ==
                 peers.backend_name(self._backend.host)):
+            messages.tell_user(
+                original, message_field.Action.SCHEDULE_ALLOCATE_VOLUME,
+                message_field.Detail.VOLUME_INVALID_STATE)
             raise exception.MigrationRefused(
                 volume=original.id, host=volume.host,
                 reason=_('an instance uses it, and its volumes are on its '
