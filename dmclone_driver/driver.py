@@ -341,7 +341,16 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """
         try:
             self._delete_if_here(backend_module.context_of(volume), volume)
-        except cinder_exception.VolumeIsBusy as error:
+        except Exception as error:
+            if volume.host:
+                # Otherwise Cinder sends an unfinished creation elsewhere.
+                messages.tell_user(volume, messages.OTHER,
+                                   message_field.Detail.VOLUME_INVALID_STATE)
+            if not isinstance(error, cinder_exception.VolumeIsBusy):
+                raise
+            # Cinder's own line has the reason only in oslo.log's summary.
+            LOG.error('Volume %(volume)s is not deleted: %(reason)s',
+                      {'volume': volume.id, 'reason': error.msg})
             if volume.group_id:
                 raise cinder_exception.InvalidVolume(reason=error.msg)
             raise
@@ -349,11 +358,11 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def _delete_if_here(self, context: cinder_context.RequestContext,
                         volume: objects.Volume) -> None:
         with self._backend.lock(volume.id):
-            if not (self._may_be_deleted(context, volume) and
-                    self._home.roll_back(context, volume,
-                                         'the volume is deleted',
-                                         deleting=True)):
-                raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
+            self._refuse_deletion(context, volume)
+            if not self._home.roll_back(context, volume,
+                                        'the volume is deleted',
+                                        deleting=True):
+                raise self._not_rolled_back(volume)
             if not self._keep_for_snapshots(context, volume):
                 self._teardown.remove(context, volume)
 
@@ -362,7 +371,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """Keep a deleted volume's data while others read its snapshots.
 
         :returns: False if it has no snapshot
-        :raises: VolumeIsBusy if it has one that is not deleted
+        :raises: DeletionRefused if it has one that is not deleted
         """
         lv = self._backend.logical_volume(_names(volume))
         if lv is None or not self._snapshots.of(lv):
@@ -370,35 +379,38 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._snapshots.delete_later_ones(context)
         left = self._snapshots.of(lv)
         if not all(each.readers for each in left):
-            raise cinder_exception.VolumeIsBusy(volume_name=volume.name)
+            raise exception.DeletionRefused(volume=volume.id, reason=_(
+                'it has snapshots; delete them first'))
         if left:
             self._teardown.keep(context, volume, lv)
         return bool(left)
 
-    def _may_be_deleted(self, context: cinder_context.RequestContext,
-                        volume: objects.Volume) -> bool:
-        """Whether a row is a user's volume whose data is on this node."""
+    def _refuse_deletion(self, context: cinder_context.RequestContext,
+                         volume: objects.Volume) -> None:
+        """Refuse all but a user's volume whose data is on this node.
+
+        :raises: DeletionRefused
+        """
         lv = self._backend.logical_volume(_names(volume))
         try:
-            self._preflight.refuse_placeholder(volume, _('delete'))
-            self._preflight.refuse_if_moved_away(volume, _('delete'), lv)
             self._preflight.refuse_if_gone(context, volume, _('delete'))
+            self._preflight.refuse_if_moved_away(
+                volume, _('delete'),
+                self._backend.logical_volume(_names(volume)))
         except exception.NotHere as error:
-            if volume.launched_at is None and lv and not lv.of_move:
-                # Cinder has sent an unfinished creation to another node.
-                return True
-            self._log_refused_deletion(volume, error)
+            # Otherwise Cinder has sent an unfinished creation to another node.
+            if volume.launched_at is not None or not lv or lv.of_move:
+                raise exception.DeletionRefused(error.msg)
         except (exception.IsPlaceholder, exception.MovedAway) as error:
-            self._log_refused_deletion(volume, error)
-        else:
-            return True
-        return False
+            raise exception.DeletionRefused(error.msg)
 
-    @staticmethod
-    def _log_refused_deletion(volume: objects.Volume,
-                              error: cinder_exception.CinderException) -> None:
-        LOG.error('Volume %(volume)s is not deleted: %(reason)s',
-                  {'volume': volume.id, 'reason': error.msg})
+    def _not_rolled_back(self, volume: objects.Volume
+                         ) -> exception.DeletionRefused:
+        return exception.DeletionRefused(volume=volume.id, reason=_(
+            'the node to which it was to move has not answered, or has its '
+            'data already; try again when cinder-volume runs there')
+            if self._backend.holds(volume) else
+            _('it has just moved to %s; try again') % volume.host)
 
     @_in_one_place(_('extend'), hydrating=True)
     def extend_volume(self, volume: objects.Volume, new_size: int) -> None:

@@ -120,6 +120,12 @@ class StillClone(exception.InvalidVolume):
                 "node has).")
 
 
+class DeletionRefused(exception.VolumeIsBusy):
+    """A volume can't be deleted now; Cinder makes it available again."""
+
+    message = _("Can't delete volume %(volume)s: %(reason)s.")
+
+
 class ClonesRead(exception.InvalidVolume):
     """A volume that clones still read, and that LVM would deactivate."""
 

@@ -50,7 +50,7 @@ class Teardown:
                   row: objects.Volume | Placeholder) -> None:
         """Tear down everything except the logical volume and a linear handle.
 
-        :raises: VolumeIsBusy, or VolumeDriverException if its data is lost
+        :raises: DeletionRefused, or VolumeDriverException if its data is lost
             already
         """
         names = Names(row.name_id)
@@ -63,7 +63,7 @@ class Teardown:
                     'volume %(id)s is still being cleared (%(path)s is open): '
                     'delete it again when that has ended') % {
                         'id': row.id, 'path': names.path()})
-            raise cinder_exception.VolumeIsBusy(volume_name=names.volume)
+            raise self._still_open(row)
         self._backend.target.unexport(names.target)
         local.remove(EXPORT)
         placeholder = records.placeholder(context, row.name_id)
@@ -78,12 +78,16 @@ class Teardown:
              lv: logical_volumes.LogicalVolume) -> None:
         """Keep a logical volume as the origin of its snapshots alone.
 
-        :raises: VolumeIsBusy
+        :raises: DeletionRefused
         """
         names = Names(row.name_id)
         local = LocalVolume(names)
-        if local.is_open() or lv.clone:
-            raise cinder_exception.VolumeIsBusy(volume_name=names.volume)
+        if local.is_open():
+            raise self._still_open(row)
+        if lv.clone:
+            raise exception.DeletionRefused(volume=row.id, reason=_(
+                'volumes that were created from it are not complete yet; '
+                'wait until they are, then try again'))
         self._backend.target.unexport(names.target)
         if not lv.kept:
             logical_volumes.tag(lv, logical_volumes.KEPT_TAG)
@@ -92,6 +96,13 @@ class Teardown:
         placeholder = records.placeholder(context, row.name_id)
         if placeholder is not None:
             self._requests.release(context, placeholder)
+
+    @staticmethod
+    def _still_open(row: objects.Volume | Placeholder
+                    ) -> exception.DeletionRefused:
+        return exception.DeletionRefused(volume=row.id, reason=_(
+            'device %s is still open; ask the operator which process uses it')
+            % Names(row.name_id).path())
 
     def delete_data(self, context: cinder_context.RequestContext,
                     row: objects.Volume | Placeholder) -> None:

@@ -621,10 +621,11 @@ class ConnectionTestCase(DriverTestCase):
         with mock.patch.object(self.a.teardown, 'delete_data',
                                side_effect=KeyError):
             self.assertRaises(KeyError, self.driver.delete_volume, self.row())
+        self.assertEqual(1, len(self.cloud.messages()))
         self.assertRaises(exception.PartlyDeleted,
                           self.driver.initialize_connection, self.row(),
                           self.a.connector)
-        self.assertEqual(1, len(self.cloud.messages()))
+        self.assertEqual(2, len(self.cloud.messages()))
 
     def test_internal_while_it_hydrates(self):
         """What reads it for Cinder reads through its handle."""

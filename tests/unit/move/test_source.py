@@ -265,7 +265,7 @@ class ReleaseTestCase(SourceTestCase):
         error = self.assertRaises(
             cinder_exception.VolumeIsBusy, self.source._release, self.context,
             self.placeholder.id)
-        self.assertIn(self.volume.name, error.msg)
+        self.assertIn(self.names.path(), error.msg)
         self.assertEqual([self.volume.name], self.a.lvm.names())
 
     def test_two_requests_at_once(self):
