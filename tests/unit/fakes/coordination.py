@@ -10,18 +10,18 @@ class Semaphore:
     """A semaphore that raises where a real one would wait for ever."""
 
     def __init__(self, cloud, name):
-        self._cloud, self._name = cloud, name
+        self._cloud, self.name = cloud, name
 
     def acquire(self, timeout=None):
-        if self._name in self._cloud.semaphores:
+        if self.name in self._cloud.semaphores:
             if timeout is None:
-                self._cloud.wait_for_ever(self._name)
+                self._cloud.wait_for_ever(self.name)
             return False
-        self._cloud.semaphores.add(self._name)
+        self._cloud.semaphores.add(self.name)
         return True
 
     def release(self):
-        self._cloud.semaphores.remove(self._name)
+        self._cloud.semaphores.remove(self.name)
 
 
 class Lock:
@@ -33,10 +33,15 @@ class Lock:
     """
 
     def __init__(self, cloud, name):
-        self._cloud, self._name = cloud, name
-        #: As tooz has it, for Cinder's own users of locks.
-        self.name = name
+        self._cloud, self.name = cloud, name
         self._acquired = False
+
+    def __enter__(self):
+        self.acquire()
+        return self
+
+    def __exit__(self, *args):
+        self.release()
 
     def _step(self, what, function):
         return self._cloud.steps.run(
@@ -44,20 +49,20 @@ class Lock:
             tooz.coordination.ToozConnectionError('injected'), function)
 
     def acquire(self, blocking=True):
-        before = self._name in self._cloud.locks
+        before = self.name in self._cloud.locks
         try:
             return self._step('lock', lambda: self._acquire(blocking))
         except (tooz.ToozError, steps.Killed):
             if not before:
-                self._cloud.locks.discard(self._name)
+                self._cloud.locks.discard(self.name)
             raise
 
     def _acquire(self, blocking):
-        if self._name in self._cloud.locks:
+        if self.name in self._cloud.locks:
             if blocking is True:
-                self._cloud.wait_for_ever(self._name)
+                self._cloud.wait_for_ever(self.name)
             return False
-        self._cloud.locks.add(self._name)
+        self._cloud.locks.add(self.name)
         self._acquired = True
         return True
 
@@ -72,5 +77,5 @@ class Lock:
     def _release(self):
         held, self._acquired = self._acquired, False
         if held:
-            self._cloud.locks.discard(self._name)
+            self._cloud.locks.discard(self.name)
         return held
