@@ -12,6 +12,7 @@ from pbr import version as pbr_version
 
 from dmclone_driver import driver
 from tests.unit import base
+from tests.unit import test_refusals
 
 TOP = pathlib.Path(__file__).parents[2]
 PACKAGE = TOP / 'dmclone_driver'
@@ -33,6 +34,41 @@ class MapTestCase(base.PlainTestCase):
                     r':mod:`(\w+)`', r'``\1``',
                     docstring.partition('\n')[0].rstrip('.'))
         self.assertEqual(lines, self.listed())
+
+
+class SupportMatrixTestCase(base.PlainTestCase):
+    """Each operation that can be refused has a row that says so."""
+
+    ROWS = {
+        'accept_transfer': 'transfer',
+        'attach_of_cinder': 'volume to image',
+        'attach_of_old': 'attach',
+        'backup': 'backup of a volume in use',
+        'delete_snapshot': 'snapshot delete',
+        'from_snapshot': 'volume from snapshot',
+        'migrate': 'migrate to a peer, not in use',
+        'migrate_in_use': 'migrate to a peer, in use',
+        'reimage': 'image to volume, reimage',
+        'retype': 'migrate or retype to another backend, not in use',
+        'revert_with_copy': 'revert',
+        'snapshot': 'snapshot create',
+        'unmanage_snapshot': 'unmanage a snapshot',
+        'upload': 'volume to image',
+    }
+    #: Operations that are refused only on placeholders and broken volumes.
+    NEVER = ('accept_transfer', 'attach_of_cinder', 'delete_snapshot',
+             'retype', 'upload')
+
+    def test_rows(self):
+        page = TOP / 'doc/source/user/support-matrix.rst'
+        tables = page.read_text().partition('\nUser messages\n')[0]
+        cells = dict(re.findall(r'^   \* - (.+)\n((?:     .+\n)+)', tables,
+                                re.MULTILINE))
+        for operation in test_refusals.OUTCOMES:
+            self.assertEqual(
+                operation not in self.NEVER, 'refused' in
+                cells[self.ROWS.get(operation, operation)].lower().replace(
+                    'refused by cinder', ''), operation)
 
 
 class VersionTestCase(base.PlainTestCase):
