@@ -567,7 +567,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     @_in_one_place(_('revert'), hydrating=True)
     def _revert(self, volume: objects.Volume,
                 context: cinder_context.RequestContext,
-                snapshot: objects.Snapshot) -> None:
+                snapshot: objects.Snapshot) -> bool:
+        """Revert a volume; return False if its snapshot is not here."""
         lv = self._snapshots.find(snapshot.id)
         mine = self._backend.logical_volume(_names(volume))
         # Otherwise the operation was refused (NotOnNode).
@@ -578,11 +579,11 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                      '%(host)s.',
                      {'volume': volume.id, 'snapshot': snapshot.id,
                       'host': snapshot_rows.backend_of(snapshot)})
-            raise NotImplementedError
+            return False
         if lv.snapshot_of != mine.name or lv.readers or (
                 mine.clone or mine.has_taken):
             self._copy_back(volume, lv)
-            return
+            return True
         LocalVolume(_names(volume)).remove(HANDLE)
         try:
             self.vg.revert(self._escape_snapshot(snapshot.name))
@@ -592,6 +593,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             logical_volumes.take_snapshot(mine, lv.name)
         finally:
             self._ensure_handle(_names(volume))
+        return True
 
     def _copy_back(self, volume: objects.Volume, lv: LogicalVolume) -> None:
         """Copy a snapshot to its volume, which keeps other snapshots."""
@@ -610,7 +612,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             cinder/volume/manager.py)
         """
         with messages.telling(volume, messages.OTHER):
-            self._revert(volume, context, snapshot)
+            is_here = self._revert(volume, context, snapshot)
+        if not is_here:
+            raise NotImplementedError
 
     def manage_existing(self, volume: objects.Volume | dict[str, str],
                         existing_ref: dict[str, str]) -> dict[str, Any] | None:

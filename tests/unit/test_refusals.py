@@ -209,10 +209,6 @@ ROWS = (
 
     ('revert', 'prepared', exception.NotWhileMoving,
      'from node1 to node2', 'Wait until the move'),
-    ('revert', 'snapshot_left_behind', exception.SnapshotLeftBehind,
-     'has moved since', 'Create a volume from the snapshot'),
-    ('revert', 'snapshot_read', exception.SnapshotInUse,
-     'are not complete yet', 'Wait until they are'),
     ('revert_with_copy', 'source_lost', exception.DataLost,
      'which is lost', 'Copy what can be read'),
     ('revert_with_copy', 'placeholder', exception.IsPlaceholder,
@@ -563,10 +559,9 @@ class Situations(test_snapshots.SnapshotsTestCase):
         self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b)
         placeholder, = self.cloud.placeholders()
-        self.patch('cinder.volume.drivers.lvm.LVMVolumeDriver.'
-                   'create_snapshot', side_effect=lambda snapshot:
-                   records.switch_over(self.context, self.id,
-                                       placeholder.id))
+        self.patch('dmclone_driver.node.logical_volumes.take_snapshot',
+                   side_effect=lambda *args: records.switch_over(
+                       self.context, self.id, placeholder.id))
 
     def with_snapshot(self):
         self.taken = self.snapshot()
@@ -597,10 +592,6 @@ class Situations(test_snapshots.SnapshotsTestCase):
         self.snapshot_left_behind()
         with self.cloud.on(self.a):
             self.a.driver._snapshots._delete(self.taken.id)
-
-    def snapshot_read(self):
-        self.taken = self.snapshot()
-        self.copy(self.taken, self.b)
 
 
 class Operations(Situations):

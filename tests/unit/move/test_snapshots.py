@@ -7,7 +7,6 @@ from unittest import mock
 from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.tests.unit import utils as cinder_utils
-from cinder.volume.drivers import lvm as lvm_driver
 from cinder.volume import manager
 import ddt
 from oslo_concurrency import processutils
@@ -865,16 +864,15 @@ class PreparedTestCase(SnapshotsTestCase):
     def test_guest_writes_meanwhile(self):
         """A snapshot that lacks acknowledged writes is not kept."""
         placeholder, = self.cloud.placeholders()
-        take = lvm_driver.LVMVolumeDriver.create_snapshot
+        take = logical_volumes.take_snapshot
 
-        def write_before(driver, snapshot):
+        def write_before(*args):
             with self.cloud.on(self.b):
                 records.switch_over(self.context, self.volume.id,
                                     placeholder.id)
-            take(driver, snapshot)
+            take(*args)
 
-        self.patch('cinder.volume.drivers.lvm.LVMVolumeDriver.'
-                   'create_snapshot', autospec=True,
+        self.patch('dmclone_driver.node.logical_volumes.take_snapshot',
                    side_effect=write_before)
         names = self.a.lvm.names()
         self.assertRaises(exception.NotHere, self.snapshot)
