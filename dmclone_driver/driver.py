@@ -31,6 +31,7 @@ from oslo_utils import units
 from dmclone_driver import backups
 from dmclone_driver import connections
 from dmclone_driver import exception
+from dmclone_driver import groups
 from dmclone_driver.i18n import _
 from dmclone_driver.move import arrival
 from dmclone_driver.move import backend as backend_module
@@ -505,6 +506,78 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """
         self._snapshot_of(snapshot.volume, snapshot)
         return {'provider_id': self._here(snapshot.volume)}
+
+    def create_group_snapshot(
+            self, context: cinder_context.RequestContext,
+            group_snapshot: objects.GroupSnapshot,
+            snapshots: list[objects.Snapshot]) -> groups.Updates:
+        """Create a snapshot of each member of a group, or of none.
+
+        :raises: GroupRefused
+        """
+        groups.refuse_common_moment(group_snapshot)
+        return groups.make_all(
+            group_snapshot, snapshots,
+            lambda: self._check_snapshots(snapshots), self.create_snapshot,
+            lambda snapshot: self._snapshots.delete_unread(snapshot.id))
+
+    def _check_snapshots(self, snapshots: list[objects.Snapshot]) -> None:
+        """Refuse snapshots of which any could not be created.
+
+        Cinder's scheduler checks the space for single snapshots only.
+
+        :raises: NoRoomForSnapshots, and others of single snapshots
+        """
+        self._check_members(each.volume for each in snapshots)
+        needed = sum(each.volume_size for each in snapshots)
+        free = self._destination.describe()['free_gb']
+        if free < needed:
+            raise exception.NoRoomForSnapshots(needed=needed, free=free)
+
+    def _check_members(
+            self, volumes: collections.abc.Iterable[objects.Volume]) -> None:
+        for volume in volumes:
+            try:
+                self._check_member(volume)
+            except exception.NotHere:
+                raise exception.MemberElsewhere(volume=volume.id,
+                                                host=volume.host)
+
+    @_in_one_place(_('snapshot'), prepared=True)
+    def _check_member(self, volume: objects.Volume) -> None:
+        """Refuse a volume of a group that cannot be snapshotted now."""
+        LocalVolume(_names(volume)).refuse_closed_gate()
+
+    def create_group_from_src(
+            self, context: cinder_context.RequestContext,
+            group: objects.Group, volumes: list[objects.Volume],
+            group_snapshot: objects.GroupSnapshot | None = None,
+            snapshots: list[objects.Snapshot] | None = None,
+            source_group: objects.Group | None = None,
+            source_vols: list[objects.Volume] | None = None
+    ) -> groups.Updates:
+        """Create the volumes of a group from another one, or none of them.
+
+        :param snapshots: of the group snapshot, in the order of the volumes
+        :param source_vols: of the source group, in the order of the volumes
+        :raises: GroupRefused
+        """
+        sources = {volume.id: source for volume, source in zip(
+            volumes, snapshots or source_vols or [], strict=True)}
+        if snapshots:
+            return groups.make_all(
+                group, volumes,
+                lambda: self._snapshots.refuse_missing(context, sources),
+                lambda volume: self.create_volume_from_snapshot(
+                    volume, sources[volume.id]),
+                self.delete_volume)
+        groups.refuse_common_moment(group)
+        return groups.make_all(
+            group, volumes,
+            lambda: self._check_members(sources.values()),
+            lambda volume: self.create_cloned_volume(
+                volume, sources[volume.id]),
+            self.delete_volume)
 
     def delete_snapshot(self, snapshot: objects.Snapshot) -> None:
         """Delete a snapshot, whichever node it is on."""

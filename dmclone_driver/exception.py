@@ -120,6 +120,28 @@ class StillClone(exception.InvalidVolume):
                 "node has).")
 
 
+class GroupRefused(exception.VolumeDriverException):
+    """A member of a group can't be made; nothing is left of the others."""
+
+    message = _("Nothing was created for group or group snapshot %(group)s: "
+                "%(reason)s. Delete it, and create it again when that is "
+                "corrected.")
+
+
+class MemberElsewhere(exception.InvalidVolume):
+    """A volume of a group that is not on the group's node."""
+
+    message = _("its volume %(volume)s is on %(host)s, to which it was moving "
+                "when it was added to the group; remove it from the group")
+
+
+class NoRoomForSnapshots(exception.VolumeDriverException):
+    """There is too little space for the snapshots of a group."""
+
+    message = _("its snapshots need %(needed)d GiB, and the volume group has "
+                "only %(free).2f GiB left")
+
+
 class DeletionRefused(exception.VolumeIsBusy):
     """A volume can't be deleted now; Cinder makes it available again."""
 

@@ -171,16 +171,40 @@ class Snapshots:
         """
         names = Names(row.name_id)
         with self._backend.lock(row.snapshot_id):
-            lv = self.find(row.snapshot_id)
-            if lv is None or lv.snapshot_of is None or lv.deleted:
-                raise exception.SnapshotUnavailable(
-                    snapshot=row.snapshot_id, host=self._backend.host,
-                    volume=records.guarding_id(row))
+            lv = self._find_readable(row.snapshot_id,
+                                     records.guarding_id(row))
             if names.name_id not in lv.readers:
                 logical_volumes.tag(
                     lv, logical_volumes.READER_TAG + names.name_id)
             path = self.ensure_device(lv)
             LocalVolume(names).ensure_read_only(path, block.size(path))
+
+    def refuse_missing(self, context: cinder_context.RequestContext,
+                       wanted: dict[str, objects.Snapshot]) -> None:
+        """Refuse snapshots of which any cannot be read, wherever it is.
+
+        :param wanted: {id of the volume to create: its snapshot}
+        :raises: SnapshotUnavailable, PeerError
+        """
+        for volume_id, snapshot in wanted.items():
+            host = snapshot_rows.backend_of(snapshot)
+            if host == self._backend.host:
+                self._find_readable(snapshot.id, volume_id)
+            else:
+                self._backend.client.describe(context, host)
+
+    def _find_readable(self, snapshot_id: str,
+                       volume_id: str) -> LogicalVolume:
+        """Return a snapshot on this node that a volume can be read from.
+
+        :raises: SnapshotUnavailable
+        """
+        lv = self.find(snapshot_id)
+        if lv is None or lv.snapshot_of is None or lv.deleted:
+            raise exception.SnapshotUnavailable(
+                snapshot=snapshot_id, host=self._backend.host,
+                volume=volume_id)
+        return lv
 
     def ensure_device(self, lv: LogicalVolume) -> str:
         """Make the content of a snapshot readable; return its device's path.
