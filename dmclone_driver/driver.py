@@ -50,6 +50,7 @@ from dmclone_driver.move import peers
 from dmclone_driver.move import preflight
 from dmclone_driver.move import records
 from dmclone_driver.move import recovery
+from dmclone_driver.move import relocation
 from dmclone_driver.move import rpcapi
 from dmclone_driver.move import snapshot_rows
 from dmclone_driver.move import snapshots as snapshots_module
@@ -218,7 +219,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         watch.start()
         self._server = rpcapi.serve(self.host, rpcapi.PeerEndpoint(
             self._destination, self._source, self._image_cache,
-            self._backend.jobs))
+            self._backend.jobs,
+            relocation.Relocation(self._backend, self._home, self._preflight,
+                                  self._peers)))
         start.start_peer_sync(context)
 
     def _update_volume_stats(self) -> None:

@@ -25,7 +25,9 @@ from dmclone_driver.move import plan
 
 CONF = cfg.CONF
 
-# What a command does with a backend; returns an exit code.
+# What a command does; returns an exit code.
+_Plain = collections.abc.Callable[[context.RequestContext], int]
+# The same with a backend.
 _Command = collections.abc.Callable[[context.RequestContext, Backend], int]
 
 BACKEND = cfg.StrOpt('backend', positional=True, required=True,
@@ -48,11 +50,17 @@ def load_driver() -> tuple[types.ModuleType, list[cfg.Opt]]:
     return driver, manager.volume_backend_opts
 
 
+def _connect() -> None:
+    """Make the database and the message bus usable."""
+    objects.register_all()
+    rpc.init(CONF)
+
+
 def _open_backend(name: str) -> Backend:
     os_brick.setup(CONF)
     priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
     driver, options = load_driver()
-    rpc.init(CONF)
+    _connect()
     coordination.COORDINATOR.start()
     configured = configuration.Configuration(options, config_group=name)
     host = configured.safe_get('backend_host') or CONF.host
@@ -67,6 +75,25 @@ def run(options: list[cfg.Opt], function: _Command) -> int | str:
     :param function: of a context and the backend; returns an exit code
     :returns: the exit code, or text for the error stream
     """
+    return _run(options, lambda found: function(
+        found, _open_backend(CONF.backend)))
+
+
+def run_without_backend(options: list[cfg.Opt],
+                        function: _Plain) -> int | str:
+    """Read options, and run a command on any host that has Cinder's options.
+
+    :param options: of the command
+    :param function: of a context; returns an exit code
+    :returns: the exit code, or text for the error stream
+    """
+    def run_connected(found: context.RequestContext) -> int:
+        _connect()
+        return function(found)
+    return _run(options, run_connected)
+
+
+def _run(options: list[cfg.Opt], function: _Plain) -> int | str:
     CONF.register_cli_opts(options)
     logging.register_options(CONF)
     CONF(sys.argv[1:], project='cinder', version=version.version_string())
@@ -77,8 +104,7 @@ def run(options: list[cfg.Opt], function: _Command) -> int | str:
     logging.setup(CONF, 'cinder')
     logging.getLogger(None).logger.setLevel(logging.WARNING)
     try:
-        return function(context.get_admin_context(),
-                        _open_backend(CONF.backend))
+        return function(context.get_admin_context())
     except (exception.BadConfiguration, exception.PeerError) as error:
         return error.msg
     except plan.Refused as error:

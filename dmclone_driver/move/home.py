@@ -106,7 +106,7 @@ class Home:
         """Make a volume usable on a peer; return its handle's path there.
 
         :param node: the connector's host; empty for a migration by Cinder's
-            API
+            API, or by an operator's command
         :param deadline: :class:`~dmclone_driver.move.deadline.Deadline`; past
             it the move is aborted
         :raises: MoveRefused, MoveFailed

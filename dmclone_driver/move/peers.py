@@ -88,6 +88,16 @@ class Peers:
             host, 'pool')) for service in self._services(context)
             if service.host == backend_host), None)
 
+    def on_node(self, context: cinder_context.RequestContext, node: str,
+                pool: str | None) -> Peer | None:
+        """Return the :class:`Peer` on a node, None if there is none.
+
+        :param node: its name, as in the peer's host
+        :param pool: of the volume; it has the same name on all peers
+        """
+        service = self._named(self._services(context), node)
+        return service and self._peer(service, pool)
+
     @staticmethod
     def _peer(service: objects.Service, pool: str | None) -> Peer:
         return Peer(backend_host=service.host,

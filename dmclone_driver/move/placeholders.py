@@ -52,12 +52,12 @@ class Record:
     initiator: str
     #: The importing host's name in its attachments: nova's, which need not
     #: be the one in the placeholder's host. Empty if the move is a migration
-    #: by Cinder's API, of a volume without attachments.
+    #: by Cinder's API or a command, of a volume without attachments.
     node: str
 
     @property
     def migration(self) -> bool:
-        """Whether the move is a migration by Cinder's API."""
+        """Whether the move is a migration by Cinder's API or a command."""
         return not self.node
 
     @classmethod

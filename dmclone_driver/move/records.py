@@ -62,6 +62,10 @@ RECORD_LENGTH = models.Volume.replication_driver_data.type.length
 #: The migration statuses of a volume that Cinder migrates.
 MIGRATES = ('starting', 'migrating', 'completing')
 
+#: The migration statuses of a volume that may be migrated
+#: (AVAILABLE_MIGRATION_STATUS in cinder/volume/api.py).
+MAY_MIGRATE = (None, 'deleting', 'error', 'success')
+
 #: The migration status of a placeholder, before the volume's id. Cinder's API
 #: refuses to change a volume with a migration status that it does not know
 #: (AVAILABLE_MIGRATION_STATUS in cinder/volume/api.py). One that begins with
@@ -228,9 +232,9 @@ def begin(session: orm.Session, volume: objects.Volume, placeholder_id: str,
     :param placeholder_id: id of the new placeholder
     :param initiator: the peer's iSCSI name
     :param node: the peer's name in connectors; empty for a migration by
-        Cinder's API
+        Cinder's API, or by an operator's command
     :raises: MoveRefused if the volume is not as it was read, or Cinder
-        migrates it
+        migrates it, or it is not available for a migration by a command
     """
     row, = transactions.lock(session, volume.id)
     if (row is None or row.replication_driver_data or
@@ -245,6 +249,8 @@ def begin(session: orm.Session, volume: objects.Volume, placeholder_id: str,
             reason=_('it is being migrated; wait for that to end (if it was '
                      'interrupted, an administrator has to reset its '
                      'migration status)'))
+    if not node and volume.migration_status not in MIGRATES:
+        _begin_migration(row, peer)
     earlier = map(placeholders.record_of, session.query(
         models.Volume).filter_by(deleted=False, host=peer.host))
     if any(old and (old.state, old.volume) == (State.ABORTED, row.id)
@@ -270,6 +276,23 @@ def begin(session: orm.Session, volume: objects.Volume, placeholder_id: str,
         **_placeholder_fields(row, prepared)))
     row.provider_id = row.host
     row.replication_driver_data = placeholder_id
+
+
+def _begin_migration(row: models.Volume, peer: peers.Peer) -> None:
+    """Set what Cinder's API sets at the begin of a migration, if it may.
+
+    It ends with the move: no other process has to reset the status.
+
+    :raises: MoveRefused
+    """
+    if row.status != 'available' or row.migration_status not in MAY_MIGRATE:
+        raise exception.MoveRefused(
+            volume=row.id, host=peer.host,
+            reason=_('its status is %(status)s, its migration status '
+                     '%(migration)s; only available volumes are moved') % {
+                         'status': row.status,
+                         'migration': row.migration_status})
+    row.previous_status, row.migration_status = row.status, 'migrating'
 
 
 @transactions.transaction(Step.BEGUN)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from cinder import context as cinder_context
 from cinder import exception as cinder_exception
 from cinder import rpc
+from oslo_config import cfg
 from oslo_log import log as logging
 import oslo_messaging as messaging
 from oslo_utils import uuidutils
@@ -27,12 +28,15 @@ if TYPE_CHECKING:
     from dmclone_driver.move.destination import Destination
     from dmclone_driver.move.image_cache import ImageCache
     from dmclone_driver.move.jobs import Jobs
+    from dmclone_driver.move.relocation import Relocation
     from dmclone_driver.move.source import Source
 
 LOG = logging.getLogger(__name__)
 
+CONF = cfg.CONF
+
 TOPIC = 'dmclone_driver'
-#: What this backend serves. 1.1 has export_clone, too.
+#: What this backend serves. 1.1 has export_clone and move, too.
 VERSION = '1.1'
 # What peers with any version of this driver serve.
 _OLDEST = '1.0'
@@ -170,6 +174,13 @@ class PeerClient:
         """
         return self._call(context, backend_host, 'jobs', timeout)
 
+    def move(self, context: cinder_context.RequestContext,
+             backend_host: str, volume_id: str, node: str) -> dict[str, Any]:
+        """Have a volume's home move it; see Relocation.move."""
+        return self._call(context, backend_host, 'move',
+                          CONF.rpc_response_timeout, version='1.1',
+                          volume_id=volume_id, node=node)
+
 
 class PeerEndpoint:
     """The calls that this backend serves to its peers and to commands."""
@@ -177,11 +188,13 @@ class PeerEndpoint:
     target = messaging.Target(version=VERSION)
 
     def __init__(self, destination: Destination, source: Source,
-                 image_cache: ImageCache, jobs: Jobs) -> None:
+                 image_cache: ImageCache, jobs: Jobs,
+                 relocation: Relocation) -> None:
         self._destination = destination
         self._source = source
         self._image_cache = image_cache
         self._jobs = jobs
+        self._relocation = relocation
 
     def describe(self,
                  context: cinder_context.RequestContext) -> dict[str, Any]:
@@ -228,6 +241,10 @@ class PeerEndpoint:
              context: cinder_context.RequestContext) -> dict[str, list[str]]:
         return self._jobs.left()
 
+    def move(self, context: cinder_context.RequestContext, volume_id: str,
+             node: str) -> dict[str, Any]:
+        return _answer(self._relocation.move, context, volume_id, node)
+
 
 def _answer(function: collections.abc.Callable[..., Any], *args: Any,
             **kwargs: Any) -> Any:
@@ -235,11 +252,12 @@ def _answer(function: collections.abc.Callable[..., Any], *args: Any,
     try:
         return function(*args, **kwargs)
     except Exception as error:
-        LOG.exception('RPC %(method)s for %(ids)s failed.', {
-            'method': function.__name__,
+        refused = isinstance(error, exception.MoveRefused)
+        LOG.error('RPC %(method)s for %(ids)s failed: %(error)s', {
+            'method': function.__name__, 'error': error,
             'ids': ', '.join(
                 names.text(each) for each in (*args, *kwargs.values())
-                if uuidutils.is_uuid_like(each))})
+                if uuidutils.is_uuid_like(each))}, exc_info=not refused)
         raise cinder_exception.VolumeDriverException(
             message=getattr(error, 'msg', None) or str(error))
 

@@ -8,10 +8,12 @@ import uuid
 
 from cinder.brick.local_dev import lvm
 from cinder.db import api as db_api
+from cinder.tests.unit import utils as cinder_utils
 import ddt
 from oslo_config import cfg
 
 from dmclone_driver.cmd import forget_node
+from dmclone_driver.cmd import move
 from dmclone_driver.cmd import program
 from dmclone_driver.cmd import reconcile
 from dmclone_driver import driver
@@ -64,6 +66,7 @@ class CommandTestCase(base.CloudTestCase):
         backend.jobs = jobs.Jobs()
         self.patch('dmclone_driver.cmd.program._open_backend',
                    new=lambda name: backend)
+        self.patch('dmclone_driver.cmd.program._connect')
         for name in ('setup', 'getLogger'):
             self.patch('dmclone_driver.cmd.program.logging.' + name)
         printed = self.patch('builtins.print')
@@ -95,6 +98,57 @@ class CommandTestCase(base.CloudTestCase):
         code, (line,) = self.call(reconcile, 'dmclone', '--remove')
         self.assertEqual(1, code)
         self.assertIn('kept', line)
+
+    def snapshot(self):
+        snapshot = cinder_utils.create_snapshot(
+            self.context, self.volume.id, status='available', volume_size=1)
+        with self.cloud.on(self.a):
+            snapshot.update(self.a.driver.create_snapshot(snapshot))
+        snapshot.save()
+        return snapshot
+
+    def test_move(self):
+        self.assertEqual(
+            (0, ['volume %s is on %s now, and hydrates there' % (
+                self.volume.id, self.b.pool)]),
+            self.call(move, self.volume.id, 'node2'))
+        self.assertEqual(self.b.pool, self.row().host)
+
+    def test_move_of_a_volume_with_a_snapshot(self):
+        snapshot = self.snapshot()
+        left = ['the origin of snapshots of volume {0}: 1.00 GiB in '
+                'volumes/volume-{0}'.format(self.volume.id),
+                'snapshot {0} of volume {1}: 1.00 GiB in '
+                'volumes/_snapshot-{0}'.format(snapshot.id, self.volume.id)]
+        code, (_, *lines) = self.call(move, self.volume.id, 'node2')
+        self.assertEqual((0, ['left behind on %s: %s' % (self.a.host, line)
+                              for line in left]), (code, lines))
+        self.cloud.watch(3)
+        self.b = self.a
+        self.assertEqual((0, left),
+                         self.call(reconcile, 'dmclone', '--left-behind'))
+
+    def test_nothing_is_left_behind(self):
+        self.snapshot()
+        self.assertEqual((0, []),
+                         self.call(reconcile, 'dmclone', '--left-behind'))
+
+    def test_move_that_is_refused(self):
+        code, lines = self.call(move, self.volume.id, 'node1')
+        self.assertIn('it is there already', code)
+        self.assertEqual([], lines)
+
+    def test_move_of_an_unknown_volume(self):
+        code, lines = self.call(move, 'nobody', 'node1')
+        self.assertIn('no volume nobody', code)
+        self.assertEqual([], lines)
+
+    def test_move_whose_home_does_not_answer(self):
+        self.a.server = None
+        code, lines = self.call(move, self.volume.id, 'node2')
+        for part in (self.a.host, 'may still succeed'):
+            self.assertIn(part, code)
+        self.assertEqual([], lines)
 
     def test_jobs(self):
         self.assertEqual((0, []), self.call(reconcile, 'dmclone', '--jobs'))

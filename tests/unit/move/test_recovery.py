@@ -11,6 +11,7 @@ import ddt
 from dmclone_driver import exception
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
+from dmclone_driver.move import rpcapi
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
@@ -727,6 +728,22 @@ class CrashTestCase(RecoveryTestCase):
         # driver has recorded it.
         statuses.discard((self.a.pool, 'maintenance', 'migrating'))
         self.assertEqual({(self.a.pool, 'available', 'error'),
+                          (self.b.pool, 'available', 'success')}, statuses)
+
+    @ddt.data((False, True), (True, False))
+    @ddt.unpack
+    def test_move_by_the_command(self, reboot, after):
+        """No volume keeps the status of a migration that has ended."""
+        def move(volume):
+            with self.cloud.on(self.b):
+                rpcapi.PeerClient().move(self.context, self.a.host, volume.id,
+                                         self.b.name)
+
+        statuses = set()
+        self.check(move, None, reboot, after, lambda row: statuses.add(
+            (row.host, row.status, row.migration_status)))
+        self.assertEqual({(self.a.pool, 'available', None),
+                          (self.a.pool, 'available', 'error'),
                           (self.b.pool, 'available', 'success')}, statuses)
 
     @ddt.data(False, True)

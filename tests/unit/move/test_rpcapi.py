@@ -36,11 +36,13 @@ class RpcApiTestCase(base.DatabaseTestCase):
 
     def setUp(self):
         super().setUp()
-        self.destination, self.source = Part(), Part()
+        self.destination, self.source, self.relocation = (Part(), Part(),
+                                                          Part())
         self.image_cache = Part()
         self.server = rpcapi.serve(HOST, rpcapi.PeerEndpoint(
             self.destination, self.source, self.image_cache,
-            mock.Mock(**{'left.return_value': {'recover': ['x']}})))
+            mock.Mock(**{'left.return_value': {'recover': ['x']}}),
+            self.relocation))
         self.addCleanup(self.server.stop)
         self.client = rpcapi.PeerClient()
         self.context = cinder_context.RequestContext('the-user', 'project')
@@ -54,11 +56,17 @@ class RpcApiTestCase(base.DatabaseTestCase):
                          self.client.jobs(self.context, HOST))
 
     def test_peer_of_an_older_version(self):
-        """It answers other calls, and refuses this one."""
+        """It answers other calls, and refuses these."""
         with mock.patch.object(rpcapi.PeerEndpoint.target, 'version', '1.0'):
             self.assertRaises(exception.PeerFailed, self.client.export_clone,
                               self.context, HOST, 'copy', 'volume')
+            self.assertRaises(exception.PeerFailed, self.client.move,
+                              self.context, HOST, 'volume', 'node')
             self.client.describe(self.context, HOST)
+
+    def test_move(self):
+        self.assertEqual(['move', 'the-user', 'v', 'node3'],
+                         self.client.move(self.context, HOST, 'v', 'node3'))
 
     def test_prepare(self):
         answer = self.client.prepare(self.context, HOST, 5, size=2 ** 46,
