@@ -107,6 +107,38 @@ class SnapshotsTest(Snapshots):
             leftovers.volumes(self.old)) == 1, 'one logical volume',
             TO_DELETE)
 
+    def test_moved_at_rest_by_the_command(self):
+        """Cinder itself migrates no volume that has snapshots."""
+        code, lines, err = self.command(self.new, 'move', self.volume_id,
+                                        self.new.name)
+        self.assertEqual((0, 3), (code, len(lines)), (lines, err))
+        for part, line in zip((self.new.name + '@dmclone', 'the origin',
+                               self.snapshot_id), lines):
+            self.assertIn(part, line)
+        self.assertEqual([('available', 'success')], [tuple(row) for row in (
+            self.lab.sql("SELECT status, migration_status FROM volumes "
+                         "WHERE id = '%s'" % self.volume_id))])
+        code, lines, err = self.command(self.new, 'move', self.volume_id,
+                                        self.new.name)
+        self.assertEqual((1, []), (code, lines))
+        self.assertIn('it is there already', err)
+        with self.attached(self.volume_id, self.new) as path:
+            self.assertEqual(self.new, self.home(self.volume_id))
+            self.assertEqual(self.before, self.checksum(self.new, path))
+            self.write(self.new, path, 3, 'later')
+            changed = self.checksum(self.new, path)
+            self.hydrated(self.volume_id)
+            self.assertEqual(changed, self.checksum(self.new, path))
+        code, lines, err = self.program(self.old, 'reconcile',
+                                        '--left-behind')
+        self.assertEqual((0, 2), (code, len(lines)), (lines, err))
+        copy = self.user.create_volume(snapshot_id=self.snapshot_id)
+        with self.attached(copy['id'], self.new) as path:
+            self.assertEqual(self.before, self.checksum(self.new, path))
+        self.hydrated(copy['id'])
+        self.delete_snapshot()
+        self.nothing_left_behind()
+
     def test_node_of_the_snapshot_is_off(self):
         with self.attached(self.volume_id, self.new):
             self.hydrated(self.volume_id)

@@ -25,6 +25,10 @@ class E2ETest(marks.Marked, volumes.Volumes, unittest.TestCase):
         self.addCleanup(self.clean_up)
 
     def program(self, node, name, *arguments):
+        """Run one of the commands for a backend: see :meth:`command`."""
+        return self.command(node, name, 'dmclone', *arguments)
+
+    def command(self, node, name, *arguments):
         """Run one of the driver's commands on a node.
 
         :returns: (exit code, lines of stdout, stderr)
@@ -33,7 +37,7 @@ class E2ETest(marks.Marked, volumes.Volumes, unittest.TestCase):
             '. /lab/node.env; PYTHONPATH=$CHECKOUT PYTHONWARNINGS=ignore '
             'PYTHONDONTWRITEBYTECODE=1 PATH=$VENV/bin:$PATH python -m '
             'dmclone_driver.cmd.%s --config-file /etc/cinder/cinder.conf '
-            'dmclone %s' % (name, ' '.join(arguments)), timeout=120)
+            '%s' % (name, ' '.join(arguments)), timeout=120)
         self.assertNotIn('Traceback', err)
         return code, out.splitlines(), err
 
