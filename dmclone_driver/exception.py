@@ -173,6 +173,14 @@ class SnapshotUnavailable(exception.VolumeDriverException):
                 "node has).")
 
 
+class OriginNotRebuilt(exception.VolumeDriverException):
+    """The clone that a snapshot was taken of is not rebuilt on its node."""
+
+    message = _("Snapshot %(snapshot)s on %(host)s can't be read: the clone "
+                "on logical volume %(lv)s, of which it was taken, is not "
+                "rebuilt. The log of cinder-volume there says why.")
+
+
 class SnapshotNotServed(exception.VolumeDriverException):
     """The node of a snapshot does not serve it."""
 

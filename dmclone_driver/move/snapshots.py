@@ -210,13 +210,22 @@ class Snapshots:
         """Make the content of a snapshot readable; return its device's path.
 
         After a reboot the devices of a kept origin are missing.
+
+        :raises: OriginNotRebuilt
         """
         logical_volumes.activate(lv)
         if lv.taken:
-            origin = self._backend.logical_volume(Names(lv.taken.name_id))
+            names = Names(lv.taken.name_id)
+            origin = self._backend.logical_volume(names)
             assert origin is not None
+            local = LocalVolume(names)
+            if (origin.clone or origin.deleted) and not local.exists():
+                # The logical volume alone has not got all the data.
+                raise exception.OriginNotRebuilt(
+                    snapshot=lv.taken.snapshot_id, lv=origin.full_name,
+                    host=self._backend.host)
             logical_volumes.activate(origin)
-            LocalVolume(Names(lv.taken.name_id)).ensure_snapshots(origin)
+            local.ensure_snapshots(origin)
         return self.path(lv)
 
     def release(self, context: cinder_context.RequestContext,

@@ -689,6 +689,26 @@ class HydratingTestCase(SnapshotsTestCase):
         self.delete_snapshot(self.taken)
         self.assertGone(self.taken)
 
+    def test_clone_is_not_rebuilt(self):
+        """Its logical volume is neither read nor written in its place."""
+        copy = self.copy(self.taken, self.a)
+        names = Names(self.row().name_id)
+        self.b.reboot()
+        path = '/dev/volumes/' + names.metadata
+        metadata = self.b.lvm.volumes.pop(path)
+        self.b.start()
+        self.cloud.watch(2, hydrate=False)
+        self.assertEqual({}, self.b.kernel.devices)
+        self.b.lvm.volumes[path] = metadata
+        self.cloud.watch(1, hydrate=False)
+        self.assertEqual([names.path('clone')], self.b.kernel.devices[
+            names.of(ORIGIN)].table[0].paths())
+        self.cloud.watch(4)
+        self.assertEqual({'handle': 'linear'}, self.roles(copy, self.a))
+        self.delete(copy)
+        self.delete_snapshot(self.taken)
+        self.assertGone(self.taken)
+
     def test_moves_on_and_completes(self):
         """The snapshot stays on the node where it was taken."""
         c = self.cloud.add('node3')
