@@ -175,6 +175,12 @@ class Recovery:
             pass
         elif lv.tagged(logical_volumes.METADATA_TAG) is not None:
             self._recover_clone(context, row, names, lv)
+        elif _may_be_copy(row, lv) and records.placeholder(
+                context, row.name_id) is not None:
+            LOG.error('Volume %(volume)s has no device: its creation from a '
+                      'snapshot was interrupted before its logical volume '
+                      '%(lv)s became a clone. Delete it.',
+                      {'volume': row.id, 'lv': lv.path})
         else:
             local.ensure_linear(
                 lv, read_only=lv.sealed or _is_source(row))
@@ -444,6 +450,13 @@ class Recovery:
 def _is_source(row: objects.Volume) -> bool:
     """Whether a row stands for a source."""
     return placeholders.state_of(row) in placeholders.OF_SOURCES
+
+
+def _may_be_copy(row: objects.Volume,
+                 lv: logical_volumes.LogicalVolume) -> bool:
+    """Whether a volume's creation from a snapshot may be unfinished."""
+    return not (lv.opened or placeholders.is_placeholder(row) or
+                row.name_id == row.id)
 
 
 def _prepared_here(row: objects.Volume) -> bool:

@@ -27,6 +27,7 @@ from dmclone_driver.node.names import ORIGIN
 from dmclone_driver.node.names import SNAPSHOT
 from dmclone_driver.privsep import block
 from tests.unit import base
+from tests.unit.fakes import steps
 from tests.unit.fakes import storage
 from tests.unit.move import test_lost_node
 
@@ -515,6 +516,19 @@ class CopyTestCase(SnapshotsTestCase):
         self.copy(self.taken, self.b)
         self.assertCopiedBack('/dev/volumes/_' + self.taken.name)
         self.assertIsNotNone(self.snapshot_lv(self.taken))
+
+    def test_killed_before_it_is_a_clone(self):
+        """The empty logical volume gets no handle at the start."""
+        volume = self.new(self.b)
+        with mock.patch('dmclone_driver.move.destination.Destination.'
+                        '_create_metadata', side_effect=steps.Killed):
+            self.assertRaises(steps.Killed, self.fill, volume, self.b,
+                              self.taken)
+        self.b.stop()
+        self.b.start()
+        self.cloud.watch(2)
+        self.assertEqual({}, self.roles(volume, self.b))
+        self.assertRemoved(volume)
 
     @ddt.data(*((name, fault) for name in ('node1', 'node2')
                 for fault in FAULTS))
