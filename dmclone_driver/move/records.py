@@ -322,6 +322,11 @@ def begin_copy(session: orm.Session, volume: objects.Volume,
             State.SWITCHED, row.id, initiator, node))))
     row._name_id = placeholder_id
     row.provider_id = row.host
+    # Cinder copies the row of a volume that it clones for an image, with the
+    # prepared move that this may have (_clone_image_volume in
+    # cinder/volume/manager.py).
+    row.replication_driver_data = None
+    row.provider_location = row.provider_auth = None
 
 
 def _placeholder_fields(volume: models.Volume,

@@ -530,6 +530,22 @@ class CopyTestCase(SnapshotsTestCase):
         self.assertEqual({}, self.roles(volume, self.b))
         self.assertRemoved(volume)
 
+    def test_row_is_a_copy_of_another(self):
+        """A clone for an image does not inherit a prepared move."""
+        volume = self.new(self.a)
+        volume.update({'replication_driver_data': self.volume.id,
+                       'provider_location': 'there'})
+        volume.save()
+        with mock.patch.object(self.a.driver, '_model_update',
+                               return_value={}):
+            row = self.copy_to(volume)
+        self.assertIsNone(row.replication_driver_data)
+        self.assertIsNone(row.provider_location)
+
+    def copy_to(self, volume):
+        self.fill(volume, self.a, self.taken)
+        return self.cloud.row(volume.id)
+
     @ddt.data(*((name, fault) for name in ('node1', 'node2')
                 for fault in FAULTS))
     @ddt.unpack
