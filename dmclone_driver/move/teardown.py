@@ -84,7 +84,8 @@ class Teardown:
         local = LocalVolume(names)
         if local.is_open():
             raise self._still_open(row)
-        if lv.clone:
+        # The removal of a former clone's parts flushes the handle first.
+        if lv.clone or lv.tagged(logical_volumes.COMPLETE_TAG) is not None:
             raise exception.DeletionRefused(volume=row.id, reason=_(
                 'volumes that were created from it are not complete yet; '
                 'wait until they are, then try again'))

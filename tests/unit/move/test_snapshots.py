@@ -739,6 +739,22 @@ class HydratingTestCase(SnapshotsTestCase):
         self.delete_snapshot(self.taken)
         self.assertGone(self.taken)
 
+    def test_source_that_is_not_cleared_up_is_not_kept_yet(self):
+        """The end of the clean-up flushes the handle."""
+        c = self.cloud.add('node3')
+        self.cloud.detach(self.volume, self.b)
+        self.cloud.attach(self.volume, c)
+        with mock.patch.object(self.b.driver._teardown, 'remove_devices',
+                               side_effect=OSError):
+            self.cloud.watch(4)
+        self.cloud.watch(5)
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual({}, self.b.kernel.disks)
+        self.cloud.detach(self.volume, c)
+        self.delete_snapshot(self.taken)
+        self.minute()
+        self.assertIdle(c)
+
     def test_moves_on_and_completes(self):
         """The snapshot stays on the node where it was taken."""
         c = self.cloud.add('node3')
