@@ -629,13 +629,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         The new home switches over by itself when its guest writes, without
         the volume's lock on this node.
 
-        :raises: NotHere
+        :raises: NotHere, ReadLagsBehind
         """
-        if not records.prepared_move(volume):
-            return
+        context = backend_module.context_of(volume)
         try:
-            self._preflight.refuse_if_gone(
-                backend_module.context_of(volume), volume, action)
+            if records.has_moved(context, volume):
+                self._preflight.refuse_if_gone(context, volume, action)
+                raise exception.ReadLagsBehind(volume=volume.id)
         except Exception:
             with excutils.save_and_reraise_exception():
                 self._snapshots.delete_unread(snapshot_id)
@@ -644,21 +644,26 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def _revert(self, volume: objects.Volume,
                 context: cinder_context.RequestContext,
                 snapshot: objects.Snapshot) -> bool:
-        """Revert a volume; return False if its snapshot is not here."""
+        """Revert a volume; return False if its snapshot is not here.
+
+        :raises: SnapshotWouldOverflow
+        """
         lv = self._snapshots.find(snapshot.id)
         mine = self._backend.logical_volume(_names(volume))
         # Otherwise the operation was refused (NotOnNode).
         assert mine is not None
         if lv is None:
+            self._refuse_overflow(volume, mine)
             LOG.info('Volume %(volume)s is reverted by Cinder, which copies '
                      'a temporary volume: snapshot %(snapshot)s is on '
                      '%(host)s.',
                      {'volume': volume.id, 'snapshot': snapshot.id,
                       'host': snapshot_rows.backend_of(snapshot)})
             return False
-        if lv.snapshot_of != mine.name or lv.readers or (
-                mine.clone or mine.has_taken):
-            self._copy_back(volume, lv)
+        if lv.snapshot_of != mine.name or mine.clone or mine.has_taken or any(
+                # LVM deactivates the volume, with all of its snapshots.
+                each.readers for each in self._snapshots.of(mine)):
+            self._copy_back(volume, mine, lv)
             return True
         LocalVolume(_names(volume)).remove(HANDLE)
         try:
@@ -671,12 +676,25 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             self._ensure_handle(_names(volume))
         return True
 
-    def _copy_back(self, volume: objects.Volume, lv: LogicalVolume) -> None:
+    def _copy_back(self, volume: objects.Volume, mine: LogicalVolume,
+                   lv: LogicalVolume) -> None:
         """Copy a snapshot to its volume, which keeps other snapshots."""
+        self._refuse_overflow(volume, mine)
         path = self._snapshots.ensure_device(lv)
         volume_utils.copy_volume(
             path, _names(volume).path(), block.size(path) // units.Mi,
             self.configuration.volume_dd_blocksize, execute=self._execute)
+
+    def _refuse_overflow(self, volume: objects.Volume,
+                         mine: LogicalVolume) -> None:
+        """Refuse to overwrite a volume if that loses one of its snapshots.
+
+        :raises: SnapshotWouldOverflow
+        """
+        for each in self._snapshots.of(mine):
+            if each.origin and not snapshot_devices.has_room(each, mine.size):
+                raise exception.SnapshotWouldOverflow(volume=volume.id,
+                                                      lv=each.full_name)
 
     def revert_to_snapshot(self, context: cinder_context.RequestContext,
                            volume: objects.Volume,

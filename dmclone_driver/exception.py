@@ -148,6 +148,15 @@ class DeletionRefused(exception.VolumeIsBusy):
     message = _("Can't delete volume %(volume)s: %(reason)s.")
 
 
+class SnapshotWouldOverflow(exception.InvalidSnapshot):
+    """A snapshot without room for a change of every block of its volume."""
+
+    message = _("Can't revert volume %(volume)s by a copy of all of its "
+                "data: its snapshot %(lv)s has no room for that much change. "
+                "Delete that snapshot, or create a volume from the one to "
+                "which this volume should be reverted.")
+
+
 class ClonesRead(exception.InvalidVolume):
     """A volume that clones still read, and that LVM would deactivate."""
 

@@ -203,6 +203,19 @@ def _is_there(session: orm.Session, row_id: str) -> bool:
     return row is not None
 
 
+@transactions.transaction()
+def has_moved(session: orm.Session, seen: objects.Volume) -> bool:
+    """Whether a volume has another home than before, or is deleted.
+
+    A locking read never sees an old copy.
+
+    :param seen: the volume as it was read before
+    """
+    row, = transactions.lock(session, seen.id)
+    return row is None or (row.host, row._name_id) != (
+        seen.host, seen._name_id)
+
+
 def _gone(volume_id: str, placeholder_id: str | None,
           reason: str) -> exception.MoveGone:
     return exception.MoveGone(volume=volume_id, reason=reason,

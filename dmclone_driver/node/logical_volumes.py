@@ -276,6 +276,12 @@ def take_snapshot(lv: LogicalVolume, name: str) -> None:
             _CHUNK, '--extents', '100%ORIGIN', lv.full_name)
 
 
+def chunk_size(lv: LogicalVolume) -> Bytes:
+    """Return what a snapshot of LVM saves at a time."""
+    row, = lvm.report('lvs', lv.full_name, '-o', 'chunk_size')
+    return Bytes(int(row['chunk_size']))
+
+
 def tag(lv: LogicalVolume, *tags: str) -> None:
     """Add tags to a logical volume."""
     lvm.run('lvchange', *(part for text in tags

@@ -31,21 +31,32 @@ from dmclone_driver.node.quantities import Sectors
 
 #: The amount that is saved at a time, that of a region by default.
 CHUNK = Sectors(128)
+_CHUNK_BYTES = Bytes(CHUNK * table.SECTOR)
 
 # Bytes of a record of a saved chunk (struct disk_exception in
 # drivers/md/dm-snap-persistent.c).
 _RECORD = 16
 
 
-def store_size(size: Bytes) -> Bytes:
+def store_size(size: Bytes,
+               chunk: Bytes = _CHUNK_BYTES) -> Bytes:
     """Return the size of a store that can save a whole volume.
 
     A header, then areas: one chunk of records, and the chunks they describe.
+
+    :param chunk: what is saved at a time
     """
-    chunk = CHUNK * table.SECTOR
     chunks = -(-size // chunk)
     areas = chunks // (chunk // _RECORD) + 1
     return Bytes((1 + areas + chunks) * chunk)
+
+
+def has_room(lv: LogicalVolume, size: Bytes) -> bool:
+    """Return whether a snapshot of LVM can save its whole origin.
+
+    :param size: of the origin
+    """
+    return lv.size >= store_size(size, logical_volumes.chunk_size(lv))
 
 
 def path(taken: Taken) -> str:

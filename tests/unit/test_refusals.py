@@ -209,6 +209,8 @@ ROWS = (
 
     ('revert', 'prepared', exception.NotWhileMoving,
      'from node1 to node2', 'Wait until the move'),
+    ('revert', 'snapshot_of_cinder_read', exception.SnapshotWouldOverflow,
+     'has no room', 'Delete that snapshot'),
     ('revert_with_copy', 'source_lost', exception.DataLost,
      'which is lost', 'Copy what can be read'),
     ('revert_with_copy', 'placeholder', exception.IsPlaceholder,
@@ -284,9 +286,13 @@ ROWS = (
 OTHERS = {
     'BadConfiguration': 'of the start of a service',
     'DatabaseBehind': 'of a job, for the operator: nothing was requested',
+    'GroupRefused': 'of a request about a group: see test_groups',
+    'MemberElsewhere': 'the reason in GroupRefused',
     'MetadataUnusable': 'a fault of a clone, found at a start of a service',
     'MoveGone': 'between peers: the home answers its user MoveFailed',
     'NoRoomForMetadata': 'between peers: the reason in MoveFailed',
+    'NoRoomForSnapshots': 'the reason in GroupRefused',
+    'OriginNotRebuilt': 'between peers: the reason in SnapshotNotServed',
     'PeerBusy': 'between peers: the reason in MoveRefused or MoveFailed',
     'PeerError': 'the base class of the next ones',
     'PeerFailed': 'the reason in MoveFailed, or SnapshotNotServed',
@@ -587,6 +593,12 @@ class Situations(test_snapshots.SnapshotsTestCase):
     def snapshot_node_removed(self):
         self.snapshot_node_down()
         self.a.service.destroy()
+
+    def snapshot_of_cinder_read(self):
+        self.taken = self.snapshot()
+        found = self.a.lvm.volumes['/dev/volumes/_' + self.taken.name]
+        found.update(store=found['size'], chunk=4096)
+        self.copy(self.taken, self.b)
 
     def snapshot_gone(self):
         self.snapshot_left_behind()

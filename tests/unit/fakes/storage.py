@@ -3,6 +3,7 @@
 
 import json
 
+from dmclone_driver.node import snapshot_devices
 from tests.unit.fakes import kernel
 
 GIB = 1024 ** 3
@@ -90,7 +91,10 @@ class Lvm:
             if not wanted or {group, path.removeprefix('/dev/'),
                               'lv_name="%s"' % name}.intersection(wanted):
                 rows.append({'vg_name': group, 'lv_name': name,
-                             'lv_size': str(volume['size']),
+                             # Of a snapshot, what it can save.
+                             'lv_size': str(volume.get('store') or
+                                            volume['size']),
+                             'chunk_size': str(volume.get('chunk', 4096)),
                              'lv_active': ('active' if volume['active']
                                            else ''),
                              'lv_tags': ','.join(sorted(volume['tags'])),
@@ -152,7 +156,11 @@ class Lvm:
 
     def _take(self, origin, options):
         name = options[options.index('--name') + 1]
-        self.snapshot(origin.partition('/')[0], name, '/dev/' + origin)
+        group = origin.partition('/')[0]
+        self.snapshot(group, name, '/dev/' + origin)
+        taken = self.volumes['/dev/%s/%s' % (group, name)]
+        taken.update(chunk=65536, store=snapshot_devices.store_size(
+            taken['size']))
 
     def _lvchange(self, arguments):
         path = '/dev/' + arguments.pop()

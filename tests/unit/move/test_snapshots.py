@@ -94,7 +94,7 @@ class SnapshotsTestCase(base.CloudTestCase):
         self.fill(volume, node, snapshot)
         return self.cloud.row(volume.id)
 
-    def assertCopiedBack(self, path):
+    def assertCopiedBack(self, path, snapshot=None):
         """Revert at the volume's home; check that all is copied.
 
         :param path: of the snapshot's device
@@ -102,8 +102,8 @@ class SnapshotsTestCase(base.CloudTestCase):
         home = self.cloud.by_host[self.row().host.partition('#')[0]]
         with self.cloud.on(home), mock.patch(
                 'cinder.volume.volume_utils.copy_volume') as copy:
-            home.driver.revert_to_snapshot(self.context, self.row(),
-                                           self.read(self.taken))
+            home.driver.revert_to_snapshot(
+                self.context, self.row(), self.read(snapshot or self.taken))
         self.assertEqual((path, Names(self.row().name_id).path(), 1024),
                          copy.call_args.args[:3])
 
@@ -517,6 +517,23 @@ class CopyTestCase(SnapshotsTestCase):
         self.assertCopiedBack('/dev/volumes/_' + self.taken.name)
         self.assertIsNotNone(self.snapshot_lv(self.taken))
 
+    def test_revert_while_another_one_is_read(self):
+        """LVM could not deactivate the volume, after the merge."""
+        other = self.snapshot()
+        self.copy(self.taken, self.b)
+        self.assertCopiedBack('/dev/volumes/_' + other.name, other)
+        self.assertIsNotNone(self.snapshot_lv(other))
+
+    def test_revert_while_one_of_cinders_driver_is_read(self):
+        """A copy would overflow it; it was managed."""
+        found = self.a.lvm.volumes['/dev/volumes/_' + self.taken.name]
+        found.update(store=found['size'], chunk=4096)
+        self.copy(self.taken, self.b)
+        with self.cloud.on(self.a):
+            self.assertRaises(exception.SnapshotWouldOverflow,
+                              self.a.driver.revert_to_snapshot, self.context,
+                              self.row(), self.read(self.taken))
+
     def test_killed_before_it_is_a_clone(self):
         """The empty logical volume gets no handle at the start."""
         volume = self.new(self.b)
@@ -927,8 +944,13 @@ class PreparedTestCase(SnapshotsTestCase):
         self.assertEqual(self.b.pool, self.row().host)
         self.assertIsNotNone(self.snapshot_lv(taken, self.a))
 
-    def test_guest_writes_meanwhile(self):
-        """A snapshot that lacks acknowledged writes is not kept."""
+    @ddt.data((False, exception.NotHere), (True, exception.ReadLagsBehind))
+    @ddt.unpack
+    def test_guest_writes_meanwhile(self, lags, error):
+        """A snapshot that lacks acknowledged writes is not kept.
+
+        :param lags: whether this node reads an old copy of the database
+        """
         placeholder, = self.cloud.placeholders()
         take = logical_volumes.take_snapshot
 
@@ -936,12 +958,14 @@ class PreparedTestCase(SnapshotsTestCase):
             with self.cloud.on(self.b):
                 records.switch_over(self.context, self.volume.id,
                                     placeholder.id)
+            if lags:
+                self.patch('cinder.objects.Volume.refresh')
             take(*args)
 
         self.patch('dmclone_driver.node.logical_volumes.take_snapshot',
                    side_effect=write_before)
         names = self.a.lvm.names()
-        self.assertRaises(exception.NotHere, self.snapshot)
+        self.assertRaises(error, self.snapshot)
         self.assertEqual(names, self.a.lvm.names())
 
 
