@@ -652,6 +652,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         mine = self._backend.logical_volume(_names(volume))
         # Otherwise the operation was refused (NotOnNode).
         assert mine is not None
+        if lv is not None and lv.deleted:
+            raise exception.SnapshotUnavailable(
+                snapshot=snapshot.id, volume=volume.id, host=self.host)
         if lv is None:
             self._refuse_overflow(volume, mine)
             LOG.info('Volume %(volume)s is reverted by Cinder, which copies '

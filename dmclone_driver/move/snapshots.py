@@ -72,11 +72,12 @@ class Snapshots:
            deleted: bool = False) -> list[LogicalVolume]:
         """Return the snapshots of a logical volume.
 
-        :param deleted: whether to include those whose deletion has begun
+        :param deleted: whether to include those above a clone whose deletion
+            has begun; LVM needs the origin of its own until they are gone
         """
         return [each for each in logical_volumes.find_all(lv.group)
                 if each.snapshot_of == lv.name and
-                (deleted or not each.deleted)]
+                (deleted or each.origin or not each.deleted)]
 
     def path(self, lv: LogicalVolume) -> str:
         """Return the path of the device that shows a snapshot's content."""
@@ -339,6 +340,8 @@ class Snapshots:
 
     def _delete_origin(self, names: Names, lv: LogicalVolume) -> None:
         logical_volumes.activate(lv)
+        if not lv.deleted:
+            logical_volumes.tag(lv, logical_volumes.DELETED_TAG)
         deletion.delete_volume(names, self._backend.group,
                                self._backend.configuration)
         LOG.info('Deleted logical volume %s: its last snapshot is deleted.',

@@ -152,7 +152,8 @@ class Teardown:
             'again.') % {
                 'path': names.path(),
                 'host': placeholder.backend if placeholder else '?',
-                'iqn': initiator.iqn_of(location) if location else '?'})
+                'iqn': initiator.iqn_of(location) if location and (
+                    not initiator.is_local(location)) else '?'})
 
     def remove_devices(self, names: Names, placeholder: Placeholder | None,
                        *roles: str) -> None:

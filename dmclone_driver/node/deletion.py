@@ -58,10 +58,10 @@ def delete_snapshot(lv: logical_volumes.LogicalVolume, group: lvm.LVM,
     """
     logical_volumes.activate(lv)
     taken = lv.taken or lv.not_taken
+    if not lv.deleted:
+        # It loses content, or misses what is written from now on.
+        logical_volumes.tag(lv, logical_volumes.DELETED_TAG)
     if taken:
-        if not lv.deleted:
-            # Without its device it misses what is written from now on.
-            logical_volumes.tag(lv, logical_volumes.DELETED_TAG)
         snapshot_devices.remove(taken)
     _clear(lv, lv.path if taken else lv.saved_blocks, configuration)
     group.delete(lv.name)

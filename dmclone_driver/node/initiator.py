@@ -59,7 +59,7 @@ def iqn_of(location: str) -> str:
     return location.split()[1]
 
 
-def _is_local(location: str) -> bool:
+def is_local(location: str) -> bool:
     """Whether a provider_location is the path of a device of this node."""
     return location.startswith('/dev/')
 
@@ -177,7 +177,7 @@ class Initiator:
 
         :param location: provider_location; without one there is no session
         """
-        if location and not _is_local(location):
+        if location and not is_local(location):
             self.log_out(iqn_of(location))
 
     @staticmethod
@@ -238,7 +238,7 @@ class Initiator:
         :raises: VolumeDriverException if the session still exists: a later
             move of the same volume would mistake it for its own
         """
-        if not (location and auth) or _is_local(location):
+        if not (location and auth) or is_local(location):
             return
         self.cut(location)
         self._connector.disconnect_volume(

@@ -512,6 +512,22 @@ class CopyTestCase(SnapshotsTestCase):
         self.delete(volume)
         self.assertRemoved()
 
+    def test_partly_cleared(self):
+        """After an interrupted deletion and reset-state it is not used."""
+        with mock.patch('dmclone_driver.node.deletion._clear',
+                        side_effect=OSError('interrupted')):
+            self.assertRaises(OSError, self.delete_snapshot, self.taken)
+        with self.cloud.on(self.a):
+            self.assertRaises(exception.SnapshotUnavailable,
+                              self.a.driver.revert_to_snapshot, self.context,
+                              self.row(), self.read(self.taken))
+        volume = self.new(self.b)
+        self.assertRaises(exception.SnapshotNotServed, self.fill, volume,
+                          self.b, self.taken)
+        self.delete(volume)
+        self.delete_snapshot(self.taken)
+        self.assertEqual([self.volume.name], self.a.lvm.names())
+
     def test_revert_while_it_is_read(self):
         self.copy(self.taken, self.b)
         self.assertCopiedBack('/dev/volumes/_' + self.taken.name)
