@@ -589,15 +589,22 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def unmanage_snapshot(self, snapshot: objects.Snapshot) -> None:
         """Keep a snapshot of LVM's own.
 
-        :raises: SnapshotIsBusy, see SnapshotAboveClone
+        :raises: SnapshotIsBusy, see SnapshotAboveClone, SnapshotElsewhere
         """
         lv = self._snapshots.find(snapshot.id)
-        if lv is not None and lv.taken:
+        if lv is None or lv.snapshot_of != _names(snapshot.volume).volume:
+            error: cinder_exception.SnapshotIsBusy = (
+                exception.SnapshotElsewhere(
+                    snapshot_name=snapshot.id,
+                    host=snapshot_rows.backend_of(snapshot)))
+        elif lv.taken:
             error = exception.SnapshotAboveClone(snapshot_name=snapshot.id)
-            # Cinder does not log it. Its user message needs this very class
-            # (translate_detail_id in cinder/message/message_field.py).
-            LOG.error(error.msg)
-            raise cinder_exception.SnapshotIsBusy(error.msg)
+        else:
+            return
+        # Cinder does not log it. Its user message needs this very class
+        # (translate_detail_id in cinder/message/message_field.py).
+        LOG.error(error.msg)
+        raise cinder_exception.SnapshotIsBusy(error.msg)
 
     @_in_one_place(_('snapshot'), prepared=True)
     def _snapshot_of(self, volume: objects.Volume,

@@ -173,6 +173,14 @@ class SnapshotAboveClone(exception.SnapshotIsBusy):
                 "read it. Create a volume from it, and unmanage that instead.")
 
 
+class SnapshotElsewhere(exception.SnapshotIsBusy):
+    """A snapshot from which its volume has moved away."""
+
+    message = _("Can't unmanage snapshot %(snapshot_name)s: it is on "
+                "%(host)s, and its volume is not. It could not be managed "
+                "again. Create a volume from it, and unmanage that instead.")
+
+
 class SnapshotUnavailable(exception.VolumeDriverException):
     """There is no logical volume of a snapshot on its node."""
 

@@ -189,6 +189,9 @@ ROWS = (
     ('unmanage_snapshot', 'snapshot_above_clone',
      exception.SnapshotAboveClone,
      'only this driver', 'Create a volume from it'),
+    ('unmanage_snapshot', 'snapshot_left_behind',
+     exception.SnapshotElsewhere,
+     'it is on node1', 'Create a volume from it'),
 
     ('clone', 'source_waits', exception.RequestsWait,
      'requests wait', 'Try again'),
