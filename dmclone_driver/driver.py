@@ -8,7 +8,6 @@ the handles that users of a volume open, and the moves between nodes.
 import collections.abc
 import contextlib
 import functools
-import math
 from typing import Any
 import uuid
 
@@ -26,13 +25,13 @@ from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_utils import excutils
 from oslo_utils import importutils
-from oslo_utils import units
 
 from dmclone_driver import backups
 from dmclone_driver import connections
 from dmclone_driver import exception
 from dmclone_driver import groups
 from dmclone_driver.i18n import _
+from dmclone_driver import manageable
 from dmclone_driver.move import arrival
 from dmclone_driver.move import backend as backend_module
 from dmclone_driver.move.backend import Backend
@@ -59,12 +58,10 @@ from dmclone_driver.move import teardown
 from dmclone_driver.move import watcher
 from dmclone_driver.node import checks
 from dmclone_driver.node import deletion
-from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import initiator
 from dmclone_driver.node import logical_volumes
-from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node.metadata import stores
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import HANDLE
@@ -73,6 +70,7 @@ from dmclone_driver.node.names import ORIGIN
 from dmclone_driver.node import snapshot_devices
 from dmclone_driver import opts
 from dmclone_driver.privsep import block
+from dmclone_driver import reverts
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
 
@@ -183,6 +181,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._requests = peer_requests.PeerRequests(self._backend)
         self._teardown = teardown.Teardown(self._backend, self._requests)
         self._snapshots = snapshots_module.Snapshots(self._backend)
+        self._reverts = reverts.Reverts(self._backend, self._snapshots)
         self._source = source.Source(self._backend, self._teardown,
                                      self._snapshots)
         self._destination = destination.Destination(self._backend,
@@ -649,62 +648,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     @_in_one_place(_('revert'), hydrating=True)
     def _revert(self, volume: objects.Volume,
-                context: cinder_context.RequestContext,
                 snapshot: objects.Snapshot) -> bool:
-        """Revert a volume; return False if its snapshot is not here.
-
-        :raises: SnapshotWouldOverflow
-        """
-        lv = self._snapshots.find(snapshot.id)
-        mine = self._backend.logical_volume(_names(volume))
-        # Otherwise the operation was refused (NotOnNode).
-        assert mine is not None
-        if lv is not None and lv.deleted:
-            raise exception.SnapshotUnavailable(
-                snapshot=snapshot.id, volume=volume.id, host=self.host)
-        if lv is None:
-            self._refuse_overflow(volume, mine)
-            LOG.info('Volume %(volume)s is reverted by Cinder, which copies '
-                     'a temporary volume: snapshot %(snapshot)s is on '
-                     '%(host)s.',
-                     {'volume': volume.id, 'snapshot': snapshot.id,
-                      'host': snapshot_rows.backend_of(snapshot)})
-            return False
-        if lv.snapshot_of != mine.name or mine.clone or mine.has_taken or any(
-                # LVM deactivates the volume, with all of its snapshots.
-                each.readers for each in self._snapshots.of(mine)):
-            self._copy_back(volume, mine, lv)
-            return True
-        LocalVolume(_names(volume)).remove(HANDLE)
-        try:
-            self.vg.revert(self._escape_snapshot(snapshot.name))
-            self.vg.deactivate_lv(volume.name)
-            self.vg.activate_lv(volume.name)
-            # The merge has removed the snapshot.
-            logical_volumes.take_snapshot(mine, lv.name)
-        finally:
-            self._ensure_handle(_names(volume))
-        return True
-
-    def _copy_back(self, volume: objects.Volume, mine: LogicalVolume,
-                   lv: LogicalVolume) -> None:
-        """Copy a snapshot to its volume, which keeps other snapshots."""
-        self._refuse_overflow(volume, mine)
-        path = self._snapshots.ensure_device(lv)
-        volume_utils.copy_volume(
-            path, _names(volume).path(), block.size(path) // units.Mi,
-            self.configuration.volume_dd_blocksize, execute=self._execute)
-
-    def _refuse_overflow(self, volume: objects.Volume,
-                         mine: LogicalVolume) -> None:
-        """Refuse to overwrite a volume if that loses one of its snapshots.
-
-        :raises: SnapshotWouldOverflow
-        """
-        for each in self._snapshots.of(mine):
-            if each.origin and not snapshot_devices.has_room(each, mine.size):
-                raise exception.SnapshotWouldOverflow(volume=volume.id,
-                                                      lv=each.full_name)
+        return self._reverts.revert(volume, snapshot)
 
     def revert_to_snapshot(self, context: cinder_context.RequestContext,
                            volume: objects.Volume,
@@ -716,7 +661,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             cinder/volume/manager.py)
         """
         with messages.telling(volume, messages.OTHER):
-            is_here = self._revert(volume, context, snapshot)
+            is_here = self._revert(volume, snapshot)
         if not is_here:
             raise NotImplementedError
 
@@ -740,7 +685,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 existing_ref: dict[str, str]) -> None:
         name = existing_ref.get('source-name', '')
         # An operator's text need not be a name that LVM can look for.
-        if name in self._own_logical_volumes():
+        if name in manageable.used(self.vg.vg_name):
             raise cinder_exception.ManageExistingInvalidReference(
                 existing_ref=existing_ref,
                 reason=_('%(new)s is not created, since this driver uses '
@@ -748,32 +693,11 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                          'for what') % {'new': volume['name'], 'name': name})
         super().manage_existing(volume, existing_ref)
 
-    def _own_logical_volumes(self) -> set[str]:
-        """Return the names of those that have a handle, or are of a move."""
-        handles = {parsed[0].volume for parsed in map(
-            names_module.parse, dmsetup.devices())
-            if parsed and parsed[1] == HANDLE}
-        volumes = {lv.name for lv in logical_volumes.find_all(self.vg.vg_name)
-                   if lv.needed or lv.name in handles}
-        return volumes | self._own_snapshots()
-
-    def _own_snapshots(self) -> set[str]:
-        """Return the names of those that are snapshots in the database."""
-        found = {volume_utils.extract_id_from_snapshot_name(
-            self._unescape_snapshot(lv.name)): lv.name
-            for lv in logical_volumes.find_all(self.vg.vg_name) if lv.origin}
-        known = snapshot_rows.existing(cinder_context.get_admin_context(),
-                                       filter(None, found))
-        return {found[each] for each in known}
-
     def get_manageable_volumes(
             self, cinder_volumes: list[objects.Volume], marker: Any,
             limit: int | None, offset: int | None, sort_keys: list[str],
             sort_dirs: list[str]) -> list[dict[str, Any]]:
         """Return the logical volumes that can be managed, and the others.
-
-        Cinder's LVM driver recognises a volume by its id. The logical volume
-        of one that has moved has another.
 
         :returns: e.g. ``[{'reference': {'source-name': 'volume-1'}, 'size':
             1, 'cinder_id': None, 'safe_to_manage': True, 'reason_not_safe':
@@ -781,7 +705,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """
         entries = super().get_manageable_volumes(
             cinder_volumes, marker, limit, offset, sort_keys, sort_dirs)
-        return self._without_own(entries)
+        return manageable.without_used(self.vg.vg_name, entries)
 
     def get_manageable_snapshots(
             self, cinder_snapshots: list[objects.Snapshot], marker: Any,
@@ -789,49 +713,22 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             sort_dirs: list[str]) -> list[dict[str, Any]]:
         """Return the snapshots that can be managed, and the others.
 
-        Cinder knows only those of volumes on this node; others may have
-        moved away from their snapshots.
-
         :returns: as of :meth:`get_manageable_volumes`
         """
         entries = super().get_manageable_snapshots(
             cinder_snapshots, marker, limit, offset, sort_keys, sort_dirs)
-        active = {lv.name for lv in logical_volumes.find_all(
-            self.vg.vg_name) if lv.active}
-        for entry in entries:
-            name = entry['reference']['source-name']
-            if name in active:
-                entry['size'] = self._content_gb(name)
-        return self._without_own(entries)
+        group = self.vg.vg_name
+        return manageable.without_used(
+            group, manageable.with_sizes(group, entries))
 
     def manage_existing_snapshot_get_size(
             self, snapshot: objects.Snapshot,
             existing_ref: dict[str, str]) -> int:
-        """Return the size of a snapshot's content, in GiB.
-
-        Cinder's LVM driver takes the size of what LVM has saved.
-        """
-        saved = super().manage_existing_snapshot_get_size(snapshot,
-                                                          existing_ref)
-        name = existing_ref['source-name']
-        lv = logical_volumes.find(name, self.vg.vg_name)
-        return self._content_gb(name) if lv and lv.active else saved
-
-    def _content_gb(self, name: str) -> int:
-        """Return the size of an active logical volume's content, in GiB."""
-        size = block.size('/dev/%s/%s' % (self.vg.vg_name, name))
-        return math.ceil(size / units.Gi)
-
-    def _without_own(self, entries: list[dict[str, Any]]
-                     ) -> list[dict[str, Any]]:
-        """Mark the entries that this driver uses."""
-        own = self._own_logical_volumes()
-        for entry in entries:
-            if not entry['cinder_id'] and (
-                    entry['reference']['source-name'] in own):
-                entry.update(safe_to_manage=False,
-                             reason_not_safe=_('this driver uses it'))
-        return entries
+        """Return the size of a snapshot's content, in GiB."""
+        size = super().manage_existing_snapshot_get_size(snapshot,
+                                                         existing_ref)
+        return manageable.content_gb(self.vg.vg_name,
+                                     existing_ref['source-name']) or size
 
     def unmanage(self, volume: objects.Volume) -> None:
         """Remove the handle, and keep the logical volume.

@@ -116,6 +116,9 @@ class GroupsTest(base.E2ETest):
             from_snapshot = self.make('group', '/groups/action', {
                 'create-from-src': {'name': 'from a snapshot',
                                     'group_snapshot_id': snapshot_id}})
+            # Cinder copies no group with a volume in use.
+            self.user.detach_all(self.moving)
+            self.user.settled(self.moving, 'available')
             from_group = self.make('group', '/groups/action', {
                 'create-from-src': {'name': 'from a group',
                                     'source_group_id': self.group_id}})

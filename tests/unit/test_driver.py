@@ -293,7 +293,7 @@ class VolumesTestCase(DriverTestCase):
                          sorted(set(flushed)))
 
     def test_new_volumes_have_no_export_of_another(self):
-        """The update clears the export that Cinder has copied."""
+        """The row or its update clears the export that Cinder has copied."""
         self.patch('cinder.volume.volume_utils.copy_volume')
         snapshot = self.snapshot()
         self.driver.create_snapshot(snapshot)
@@ -305,11 +305,12 @@ class VolumesTestCase(DriverTestCase):
                     volume, self.row())):
             copied = {'provider_location': 'there', 'provider_auth': 'CHAP',
                       'replication_driver_data': 'its move'}
-            update = create(utils.create_volume(
+            volume = utils.create_volume(
                 self.context, host=self.a.pool,
-                volume_type_id=self.vt['id'], **copied))
+                volume_type_id=self.vt['id'], **copied)
+            update, row = create(volume), self.cloud.row(volume.id)
             self.assertEqual(dict.fromkeys(copied), {
-                field: update.pop(field) for field in copied})
+                field: update.pop(field, row[field]) for field in copied})
             self.assertEqual({'provider_id': self.a.pool}, update)
             # Cinder changes the returned update.
             update['status'] = 'downloading'

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which logical volumes of a node an administrator may manage.
+
+Cinder's LVM driver recognises a volume by its id, and a snapshot by its
+volume's host. The logical volume of a volume that has moved has another id,
+and the snapshots of one that has moved away are still here.
+"""
+
+import math
+from typing import Any
+
+from cinder import context as cinder_context
+from cinder.volume import volume_utils
+from oslo_utils import units
+
+from dmclone_driver.i18n import _
+from dmclone_driver.move import snapshot_rows
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import names as names_module
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.privsep import block
+
+#: An entry of the lists, as of Cinder's LVM driver.
+Entry = dict[str, Any]
+
+
+def used(group: str) -> set[str]:
+    """Return the names of the logical volumes that this driver uses.
+
+    These have a handle, are part of a move, or are snapshots in the database.
+    """
+    handles = {parsed[0].volume for parsed in map(
+        names_module.parse, dmsetup.devices())
+        if parsed and parsed[1] == HANDLE}
+    found = logical_volumes.find_all(group)
+    snapshots = {volume_utils.extract_id_from_snapshot_name(
+        lv.name.removeprefix('_')): lv.name for lv in found if lv.origin}
+    known = snapshot_rows.existing(cinder_context.get_admin_context(),
+                                   filter(None, snapshots))
+    return {lv.name for lv in found if lv.needed or lv.name in handles} | {
+        snapshots[each] for each in known}
+
+
+def without_used(group: str, entries: list[Entry]) -> list[Entry]:
+    """Mark the entries of logical volumes that this driver uses."""
+    names = used(group)
+    for entry in entries:
+        if not entry['cinder_id'] and (
+                entry['reference']['source-name'] in names):
+            entry.update(safe_to_manage=False,
+                         reason_not_safe=_('this driver uses it'))
+    return entries
+
+
+def with_sizes(group: str, entries: list[Entry]) -> list[Entry]:
+    """Set the sizes of snapshots in a list to those of their content."""
+    for entry in entries:
+        size = content_gb(group, entry['reference']['source-name'])
+        entry['size'] = size or entry['size']
+    return entries
+
+
+def content_gb(group: str, name: str) -> int | None:
+    """Return the size of a logical volume's content, in GiB.
+
+    Cinder's LVM driver takes the size of what a snapshot can save.
+
+    :returns: None if it is not active: its content cannot be seen
+    """
+    lv = logical_volumes.find(name, group)
+    if lv is None or not lv.active:
+        return None
+    return math.ceil(block.size(lv.path) / units.Gi)

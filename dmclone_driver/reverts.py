@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reverting a volume to a snapshot that is on its node.
+
+LVM merges a snapshot of its own into the volume. In all other cases the
+snapshot is copied: the volume has another logical volume by now, hydrates, or
+has snapshots that LVM could not deactivate with it.
+"""
+
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
+from cinder import objects
+from cinder.volume import volume_utils
+from oslo_log import log as logging
+from oslo_utils import units
+
+from dmclone_driver import exception
+from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import snapshot_rows
+from dmclone_driver.move.snapshots import Snapshots
+from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.logical_volumes import LogicalVolume
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import Names
+from dmclone_driver.node import snapshot_devices
+from dmclone_driver.privsep import block
+
+LOG = logging.getLogger(__name__)
+
+
+class Reverts:
+    """Reverts volumes of one backend; callers hold the volume's lock."""
+
+    def __init__(self, backend: Backend, snapshots: Snapshots) -> None:
+        self._backend = backend
+        self._snapshots = snapshots
+
+    def revert(self, volume: objects.Volume,
+               snapshot: objects.Snapshot) -> bool:
+        """Revert a volume of this node.
+
+        :returns: False if the snapshot is on another node
+        :raises: SnapshotUnavailable, SnapshotWouldOverflow
+        """
+        lv = self._snapshots.find(snapshot.id)
+        mine = self._backend.logical_volume(Names(volume.name_id))
+        # Otherwise the operation was refused (NotOnNode).
+        assert mine is not None
+        if lv is not None and lv.deleted:
+            raise exception.SnapshotUnavailable(
+                snapshot=snapshot.id, volume=volume.id,
+                host=self._backend.host)
+        if lv is not None and self._can_merge(mine, lv):
+            self._merge(Names(volume.name_id), mine, lv)
+            return True
+        self._refuse_overflow(volume, mine)
+        if lv is not None:
+            self._copy(Names(volume.name_id), lv)
+            return True
+        LOG.info('Volume %(volume)s is reverted by Cinder, which copies a '
+                 'temporary volume: snapshot %(snapshot)s is on %(host)s.',
+                 {'volume': volume.id, 'snapshot': snapshot.id,
+                  'host': snapshot_rows.backend_of(snapshot)})
+        return False
+
+    def _can_merge(self, mine: LogicalVolume, lv: LogicalVolume) -> bool:
+        # LVM deactivates the volume, with all of its snapshots.
+        return lv.origin == mine.name and not (
+            mine.clone or mine.has_taken or
+            any(each.readers for each in self._snapshots.of(mine)))
+
+    def _merge(self, names: Names, mine: LogicalVolume,
+               lv: LogicalVolume) -> None:
+        """Have LVM merge a snapshot, which removes it, and take it again."""
+        group = self._backend.group
+        LocalVolume(names).remove(HANDLE)
+        try:
+            group.revert(lv.name)
+            group.deactivate_lv(mine.name)
+            group.activate_lv(mine.name)
+            logical_volumes.take_snapshot(mine, lv.name)
+        finally:
+            LocalVolume(names).ensure_linear(mine)
+
+    def _copy(self, names: Names, lv: LogicalVolume) -> None:
+        """Copy a snapshot to its volume, which keeps other snapshots."""
+        path = self._snapshots.ensure_device(lv)
+        volume_utils.copy_volume(
+            path, names.path(), block.size(path) // units.Mi,
+            self._backend.configuration.volume_dd_blocksize)
+
+    def _refuse_overflow(self, volume: objects.Volume,
+                         mine: LogicalVolume) -> None:
+        """Refuse to overwrite a volume if that loses one of its snapshots.
+
+        :raises: SnapshotWouldOverflow
+        """
+        for each in self._snapshots.of(mine):
+            if each.origin and not snapshot_devices.has_room(each, mine.size):
+                raise exception.SnapshotWouldOverflow(volume=volume.id,
+                                                      lv=each.full_name)
