@@ -109,6 +109,16 @@ class Volumes:
             return volume['id'], home, self.checksum(home, path, mib)
 
     @contextlib.contextmanager
+    def created_on(self, node):
+        """Have Cinder's scheduler create all volumes on a node meanwhile."""
+        others = "host LIKE '%%@dmclone' AND host != '%s@dmclone'" % node.name
+        self.lab.sql('UPDATE services SET disabled = 1 WHERE ' + others)
+        try:
+            yield
+        finally:
+            self.lab.sql('UPDATE services SET disabled = 0 WHERE ' + others)
+
+    @contextlib.contextmanager
     def attached(self, volume_id, node):
         """Attach a volume, and detach it at the end; yields its path."""
         attachment = self.user.attach(volume_id, node)

@@ -55,18 +55,13 @@ class StoppingTest(base.SetupTest):
 
     def create(self, all_cases):
         """Create a volume on the home for each case."""
-        service = ("UPDATE services SET disabled = %%d WHERE host LIKE "
-                   "'%%%%@dmclone' AND host != '%s@dmclone'" % self.home.name)
-        self.lab.sql(service % 1)
-        try:
+        with self.created_on(self.home):
             for case in all_cases:
                 case.volume_id = self.user.request('POST', '/volumes', {
                     'volume': {'size': 1, 'name': case.name}})['volume']['id']
             wait.until(lambda: not self.lab.sql(
                 "SELECT id FROM volumes WHERE deleted = 0 AND status = "
                 "'creating'"), 'all volumes', 180)
-        finally:
-            self.lab.sql(service % 0)
 
     def fill(self, all_cases):
         """Fill the volumes on the home; returns their parts' checksums."""

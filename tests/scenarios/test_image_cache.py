@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes from images that Cinder has cached on one node."""
 
-import contextlib
-
 from lab import wait
 from tests.scenarios.lib import base
 from tests.scenarios.lib import images
@@ -43,23 +41,6 @@ class ImageCacheTest(images.ImageTest, base.SetupTest):
             "SELECT id FROM volumes WHERE deleted = 0 AND migration_status "
             "LIKE 'dmclone:%'"), 'all volumes to be complete', timeout)
 
-    def service(self, node, action):
-        """Disable or enable the service of a node for new volumes."""
-        self.user.as_admin('PUT', '/os-services/' + action, {
-            'binary': 'cinder-volume', 'host': node.name + '@dmclone'})
-
-    @contextlib.contextmanager
-    def only(self, node):
-        """Have new volumes created on one node."""
-        others = [each for each in self.lab.nodes.values() if each != node]
-        try:
-            for each in others:
-                self.service(each, 'disable')
-            yield
-        finally:
-            for each in others:
-                self.service(each, 'enable')
-
     def check(self, volume, node, size):
         """Compare a volume with the image, and write beyond its end."""
         self.assertEqual(node, self.home(volume['id']))
@@ -72,7 +53,8 @@ class ImageCacheTest(images.ImageTest, base.SetupTest):
 
     def test_used_at_once_on_another_node(self):
         self.check(self.first, self.node, 2)
-        with self.only(self.peer), self.slow_network(self.peer, mbit=100):
+        with self.created_on(self.peer), (
+                self.slow_network(self.peer, mbit=100)):
             second = self.user.create_volume(3, imageRef=self.image_id)
             self.assertEqual(sorted([self.node.name, self.peer.name]),
                              self.cached())
@@ -86,7 +68,7 @@ class ImageCacheTest(images.ImageTest, base.SetupTest):
         self.at_rest()
         self.node.cut_power()
         try:
-            with self.only(self.peer):
+            with self.created_on(self.peer):
                 last = self.user.create_volume(imageRef=self.image_id)
             for volume, size in ((second, 3), (last, 1)):
                 self.check(volume, self.peer, size)
@@ -100,7 +82,7 @@ class ImageCacheTest(images.ImageTest, base.SetupTest):
         """Cinder downloads the image; nothing of the attempt is left."""
         self.node.kill('cinder-volume')
         try:
-            with self.only(self.peer):
+            with self.created_on(self.peer):
                 answer = self.user.request('POST', '/volumes', {'volume': {
                     'size': 1, 'imageRef': self.image_id}})
                 volume = self.user.settled(answer['volume']['id'],
