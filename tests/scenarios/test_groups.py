@@ -4,6 +4,7 @@
 from lab.common import user as user_module
 from lab import wait
 from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import slow
 
 
 class GroupsTest(base.E2ETest):
@@ -102,6 +103,7 @@ class GroupsTest(base.E2ETest):
                 sums.append(self.checksum(self.node, path))
         return sorted(sums)
 
+    @slow
     def test_snapshot_and_groups_while_a_member_hydrates(self):
         with self.slow_network(self.node):
             self.path = user_module.path(self.user.attach(self.moving,

@@ -4,6 +4,7 @@
 from lab.common import leftovers
 from lab import wait
 from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import slow
 
 # Seconds until a node looks for snapshots to delete, and deletes them.
 TO_DELETE = 120
@@ -64,6 +65,7 @@ class SnapshotsTest(Snapshots):
         self.delete_snapshot()
         self.nothing_left_behind()
 
+    @slow
     def test_larger_volume_while_its_snapshot_is_deleted(self):
         """The volume is written at once, and its snapshot deleted."""
         with self.attached(self.volume_id, self.new):
@@ -92,6 +94,7 @@ class SnapshotsTest(Snapshots):
             'revert': {'snapshot_id': self.snapshot_id}})
         self.user.settled(self.volume_id, 'available', timeout=240)
 
+    @slow
     def test_reverted_wherever_the_volume_is(self):
         """At home, away, and back in another logical volume."""
         for node in (self.old, self.new, self.old):
@@ -139,6 +142,7 @@ class SnapshotsTest(Snapshots):
         self.delete_snapshot()
         self.nothing_left_behind()
 
+    @slow
     def test_node_of_the_snapshot_is_off(self):
         with self.attached(self.volume_id, self.new):
             self.hydrated(self.volume_id)
