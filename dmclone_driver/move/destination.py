@@ -397,7 +397,8 @@ class Destination:
             # for the deletion.
             LOG.error('There is no logical volume of %s on this node.', names)
             return
-        found = self._backend.metadata.find(names)
+        # Without the tag it was never a clone, or is none any longer.
+        found = self._backend.metadata.find(names) if lv.clone else None
         if found is None:
             raise exception.MetadataUnusable(
                 names=names, lv=lv.full_name, reason=_('it is missing'))
