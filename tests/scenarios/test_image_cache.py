@@ -7,6 +7,7 @@ from tests.scenarios.lib import images
 from tests.scenarios.lib.marks import slow
 
 
+@slow
 class ImageCacheTest(images.ImageTest, base.SetupTest):
     """The cached image is on the node of the first volume."""
 
@@ -77,7 +78,6 @@ class ImageCacheTest(images.ImageTest, base.SetupTest):
         self.node.wait_ready()
         self.at_rest()
 
-    @slow
     def test_peer_does_not_answer(self):
         """Cinder downloads the image; nothing of the attempt is left."""
         self.node.kill('cinder-volume')
