@@ -155,6 +155,7 @@ class SnapshotsTest(Snapshots):
         self.nothing_left_behind()
 
 
+@slow
 class WhileHydratingTest(Snapshots, base.HydratingTest):
     """A snapshot and a clone of a volume in use that hydrates."""
 
