@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots of groups, and groups from others: of all members, or of none.
 
-Cinder itself goes on after the failure of a member and does not log its
+Cinder itself continues after the failure of a member and does not log its
 reason. It then declares a volume without data available
 (_create_group_from_src_generic and create_group_from_src in
 cinder/volume/manager.py). Here all members are checked first, and what was
