@@ -193,23 +193,33 @@ FAULTS_OF_MEMORY = {
 }
 
 
+#: The seeds that have found the faults for which most seeds take long.
+FIRST_SEEDS = {
+    'placeholder recognised by its status': 23,
+    'home sealed under a guest as another attachment was deleted': 8,
+    'home discarded that the database has forgotten': 13,
+    'source deleted whose snapshots stay': 3,
+    'source sealed but not flushed': 2,
+}
+
+
 @ddt.ddt
 class PlantedFaultsTestCase(test_model.ModelTestCase):
     """Each fault is detected within some thousand histories."""
 
     @ddt.data(*FAULTS)
     def test_is_found(self, name):
-        self._find(test_model.Rules, *FAULTS[name])
+        self._find(test_model.Rules, name, *FAULTS[name])
 
     @ddt.data(*FAULTS_WITH_HANDS)
     def test_is_found_with_hands(self, name):
-        self._find(test_model.HandsRules, *FAULTS_WITH_HANDS[name])
+        self._find(test_model.HandsRules, name, *FAULTS_WITH_HANDS[name])
 
     @ddt.data(*FAULTS_OF_MEMORY)
     def test_is_found_by_its_memory(self, name):
-        self._find(test_model.ForgetfulRules, *FAULTS_OF_MEMORY[name])
+        self._find(test_model.ForgetfulRules, name, *FAULTS_OF_MEMORY[name])
 
-    def _find(self, rules, path, fault, said):
+    def _find(self, rules, name, path, fault, said):
         class Rules(rules):
             def plant(self, stack):
                 for each in path.split():
@@ -218,7 +228,7 @@ class PlantedFaultsTestCase(test_model.ModelTestCase):
 
         # Which actions are frequent depends on the seed, so that with one of
         # them thousands of histories may not be enough.
-        for seed in range(1, 51):
+        for seed in [FIRST_SEEDS.get(name, 1), *range(1, 51)]:
             try:
                 stateful.run_state_machine_as_test(
                     hypothesis.seed(seed)(type('Seeded', (Rules,), {})),
