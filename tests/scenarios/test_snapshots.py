@@ -110,6 +110,7 @@ class SnapshotsTest(Snapshots):
             leftovers.volumes(self.old)) == 1, 'one logical volume',
             TO_DELETE)
 
+    @slow
     def test_moved_at_rest_by_the_command(self):
         """Cinder itself migrates no volume that has snapshots."""
         code, lines, err = self.command(self.new, 'move', self.volume_id,
