@@ -55,8 +55,9 @@ def without_used(group: str, entries: list[Entry]) -> list[Entry]:
 
 def with_sizes(group: str, entries: list[Entry]) -> list[Entry]:
     """Set the sizes of snapshots in a list to those of their content."""
+    found = {lv.name: lv for lv in logical_volumes.find_all(group)}
     for entry in entries:
-        size = content_gb(group, entry['reference']['source-name'])
+        size = _content_gb(found.get(entry['reference']['source-name']))
         entry['size'] = size or entry['size']
     return entries
 
@@ -68,7 +69,10 @@ def content_gb(group: str, name: str) -> int | None:
 
     :returns: None if it is not active: its content cannot be seen
     """
-    lv = logical_volumes.find(name, group)
+    return _content_gb(logical_volumes.find(name, group))
+
+
+def _content_gb(lv: logical_volumes.LogicalVolume | None) -> int | None:
     if lv is None or not lv.active:
         return None
     return math.ceil(block.size(lv.path) / units.Gi)
