@@ -67,10 +67,12 @@ def beside_volumes(lab):
     expected = []
     for volume_id, name_id, host in lab.sql(
             "SELECT id, COALESCE(_name_id, id), host FROM volumes "
-            "WHERE deleted = 0 AND migration_status IS NULL"):
+            "WHERE deleted = 0 AND "
+            "COALESCE(migration_status, 'success') = 'success'"):
         node = host.partition('@')[0]
         expected += [
-            r"volume row: \('%s', .*, None, None, None\)" % volume_id,
+            r"volume row: \('%s', .*, (None|'success'), None, None\)"
+            % volume_id,
             r'%s: mapping dmclone-%s\s.*' % (node, name_id),
             r'%s: mapping \S+-volume--%s\s.*' % (
                 node, name_id.replace('-', '--')),

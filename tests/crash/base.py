@@ -53,6 +53,19 @@ class StoppingTest(base.SetupTest):
         self.addCleanup(self.clean_up)
         self.addCleanup(stops.go_on, FOLDER)
 
+    def clean_up(self):
+        """Delete what a failed test has left, snapshots first."""
+        for snapshot_id, in self.lab.sql(
+                "SELECT id FROM snapshots WHERE deleted = 0"):
+            path = '/snapshots/%s' % snapshot_id
+            self.user.as_admin('POST', path + '/action', {
+                'os-reset_status': {'status': 'error'}})
+            self.user.as_admin('DELETE', path)
+        wait.until(lambda: not self.lab.sql(
+            "SELECT id FROM snapshots WHERE deleted = 0"),
+            'all snapshots to be gone', self.TO_END)
+        super().clean_up()
+
     def create(self, all_cases):
         """Create a volume on the home for each case."""
         with self.created_on(self.home):
@@ -76,6 +89,14 @@ class StoppingTest(base.SetupTest):
         for node, paths_of in self.paths():
             found.update(self.parts_on(node, paths_of))
         return found
+
+    def parts_of(self, volume_id):
+        """Return the checksums of a volume's parts, read on its home."""
+        for node, paths_of in self.paths():
+            if volume_id in paths_of:
+                return self.parts_on(node, {
+                    volume_id: paths_of[volume_id]})[volume_id]
+        raise AssertionError('there is no volume ' + volume_id)
 
     @staticmethod
     def parts_on(node, paths_of):

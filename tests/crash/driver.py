@@ -22,11 +22,18 @@ from tests.crash import stops
 
 @functools.cache
 def volume_of(row_id):
-    """Return the id of a volume, or of a placeholder's volume."""
+    """Return the id by which a test knows a volume.
+
+    It is that of a placeholder's volume, and of the one that was copied.
+    """
     context = cinder_context.get_admin_context(read_deleted='yes')
-    row = records.get(context, row_id)
+    row = (records.get(context, row_id) or
+           # A source that is a snapshot has a name id of its own.
+           records.owner_row(context, row_id))
     name = (row is not None and row.display_name) or ''
-    return name.rpartition(' ')[2] if name.startswith('dmclone ') else row_id
+    if name.startswith(('dmclone ', stops.COPY_OF)):
+        return volume_of(name.rpartition(' ')[2])
+    return row_id
 
 
 def _reached(step, row_id, say=steps.reached):

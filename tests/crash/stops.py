@@ -15,6 +15,9 @@ import pathlib
 
 #: MiB per GiB of a volume's nominal size, so that a copy is fast.
 MIB = 16
+#: Start of the name of a volume from a snapshot; the id of the volume that
+#: the snapshot was taken of follows, and tells at which step it stops.
+COPY_OF = 'copy of '
 #: The folder's path on the nodes.
 ON_NODE = pathlib.Path('/run/crash')
 

@@ -22,6 +22,7 @@ from lab import wait
 from tests.crash import base
 from tests.crash import cases
 from tests.crash import cuts
+from tests.crash import flows
 from tests.crash import stops
 
 #: The folder of the results, with one file per kind of fault.
@@ -77,7 +78,7 @@ class MatrixTest(base.StoppingTest):
 
     def cut(self, kind):
         """Inject a fault with one volume at each step; check all volumes."""
-        all_cases = cases.all_of(self.user, self.home, self.peer)
+        all_cases = flows.all_of(self.user, self.home, self.peer)
         self.create(all_cases)
         originals = self.fill(all_cases)
         self.at_once((case.before for case in all_cases), AT_ONCE)
@@ -158,10 +159,10 @@ class MatrixTest(base.StoppingTest):
         if isinstance(case, cases.DeletionOfClone):
             return case.was_clone
         if case.step is Step.HYDRATING:
-            path = Names(self.name_ids()[case.volume_id]).path()
+            path = Names(self.name_ids()[case.volume_ids[-1]]).path()
             clone = status.clone(self.clone_status(self.peer, path))
             return clone.hydration and clone.hydrated < clone.total
-        return (not isinstance(case, cases.Completion) or
+        return (not case.WRITTEN or
                 stops.durable(base.FOLDER, case.volume_id))
 
     def name_ids(self):
@@ -217,11 +218,12 @@ class MatrixTest(base.StoppingTest):
 
     @staticmethod
     def is_well(case, states):
-        rows = states.get(case.volume_id, [])
         if case.GOES:
-            return not rows
-        return (len(rows) == 1 and not rows[0][3] and
-                rows[0][1] in ('available', 'in-use'))
+            return not states.get(case.volume_id)
+        return all(
+            [(row[1] in ('available', 'in-use'), row[3] or None)
+             for row in states.get(volume_id, [])] == [(True, None)]
+            for volume_id in case.volume_ids)
 
     def compare(self, kind, all_cases, originals):
         """Check that each case converged, and that all data is there."""
@@ -241,7 +243,7 @@ class MatrixTest(base.StoppingTest):
                                        now[case.volume_id],
                                        self.written(case.volume_id),
                                        case in acknowledged)
-                    case.check()
+                    case.check(self, originals[case.volume_id])
                 case.proven = cut_off
 
     def write_down(self, kind, all_cases):

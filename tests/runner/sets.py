@@ -171,9 +171,9 @@ SETS = (
     Set('etcd', 'moves with etcd as the store of the locks, which fails in\n'
         'the middle of moves, and two minutes of soak', _etcd,
         lab={'nodes': 3, 'coordination': 'etcd'}, seconds=2400),
-    Set('crash', 'each step of each flow, interrupted in eight ways: more '
-        'than\ntwo hours; ends with a table of the seconds to converge',
-        _with_table, lab={}, seconds=10800,
+    Set('crash', 'each step of each flow, interrupted in eight ways: some '
+        'three\nhours; ends with a table of the seconds to converge',
+        _with_table, lab={}, seconds=18000,
         keeps=('DMCLONE_CRASH_TIMES', 'crash-times')))
 
 NAMED = {each.name: each for each in SETS}

@@ -240,7 +240,7 @@ class CommandsTestCase(base.PlainTestCase):
     def test_table(self):
         (lab, command, seconds, more), = self.asked('crash')
         times = os.path.join(self.logs, 'crash-times')
-        self.assertEqual(({}, 10800, {'DMCLONE_CRASH_TIMES': times}),
+        self.assertEqual(({}, 18000, {'DMCLONE_CRASH_TIMES': times}),
                          (lab, seconds, more))
         self.assertEqual(
             ['-m', 'tests.crash.table', pathlib.Path(times)],

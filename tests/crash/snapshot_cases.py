@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases of the crash matrix with snapshots, which are compared, too."""
+
+import dataclasses
+
+from dmclone_driver.steps import Step
+from lab.common import user as user_module
+from lab import errors
+from lab import wait
+from tests.crash import cases
+from tests.crash import stops
+
+
+class SnapshotCase(cases.Case):
+    """A case whose volume has a snapshot."""
+
+    def take_snapshot(self):
+        """Take the snapshot, and wait for it."""
+        self.snapshot_id = self.user.request('POST', '/snapshots', {
+            'snapshot': {'volume_id': self.volume_id,
+                         'force': True}})['snapshot']['id']
+        wait.until(lambda: self.snapshot_status() != 'creating',
+                   'snapshot %s' % self.snapshot_id, cases.PATIENCE)
+        assert self.snapshot_status() == 'available', self.snapshot_status()
+
+    def snapshot_status(self):
+        """Return the status of the snapshot, None if it is gone."""
+        try:
+            return self.user.request(
+                'GET', '/snapshots/' + self.snapshot_id)['snapshot']['status']
+        except user_module.ApiError as error:
+            if error.status != 404:
+                raise
+            return None
+
+    def delete_snapshot(self):
+        """Delete the snapshot, if there is one, and wait until it is gone."""
+        if self.snapshot_id and self.snapshot_status():
+            self.user.request('DELETE', '/snapshots/' + self.snapshot_id)
+            wait.until(lambda: not self.snapshot_status(),
+                       'the deletion of snapshot %s' % self.snapshot_id,
+                       cases.PATIENCE)
+        self.snapshot_id = None
+
+    def move(self):
+        """Move the volume to the peer, where it is detached in the end."""
+        self.attach(self.peer)
+        wait.until(lambda: not self._placeholders(),
+                   'volume %s to be complete' % self.volume_id,
+                   cases.PATIENCE)
+        self.detach(self.peer)
+
+    def _placeholders(self):
+        return self.user.as_admin(
+            'GET', '/volumes?all_tenants=1&name=dmclone%%20move%%20of%%20%s'
+            % self.volume_id)['volumes']
+
+    def parts_of_snapshot(self, test):
+        """Return the checksums of the snapshot's parts.
+
+        They are read from a volume that is created from it, and deleted.
+        """
+        copy = self.user.create_volume(snapshot_id=self.snapshot_id)['id']
+        parts = test.parts_of(copy)
+        self.user.delete_volume(copy)
+        return parts
+
+    def leave(self):
+        self.delete_snapshot()
+        super().leave()
+
+
+class ReleaseWithSnapshots(SnapshotCase):
+    """A volume moves away from its snapshot, and its source is kept."""
+
+    FLOW = 'release with snapshots'
+    WRITTEN = True
+
+    def before(self):
+        self.take_snapshot()
+
+    def act(self):
+        self.write(self.attach(self.peer))
+
+    def afterwards(self):
+        if not self.answered:
+            self.detach(self.peer)
+
+    def check(self, test, original):
+        test.assertEqual(original, self.parts_of_snapshot(test))
+        self.delete_snapshot()
+
+
+@dataclasses.dataclass(eq=False)
+class VolumeFromSnapshot(SnapshotCase):
+    """A volume on the peer is created from a snapshot on the home.
+
+    The steps are those of the new volume, whose name tells the nodes for which
+    volume they stop.
+    """
+
+    FLOW = 'volume from a snapshot'
+
+    copy_id: str = None
+
+    @property
+    def stage(self):
+        # The peer does not wait for the home for longer than the other stages
+        # may take.
+        return (cases.Stage.COPIES if self.step in (
+            Step.EXPORTED, Step.HYDRATING) else cases.Stage.FIRST)
+
+    @property
+    def volume_ids(self):
+        return [self.volume_id, self.copy_id]
+
+    def before(self):
+        self.take_snapshot()
+        self.move()
+
+    def act(self):
+        self.copy_id = self.user.request('POST', '/volumes', {'volume': {
+            'size': 1, 'snapshot_id': self.snapshot_id,
+            'name': stops.COPY_OF + self.volume_id}})['volume']['id']
+        self.user.settled(self.copy_id, 'available', timeout=cases.PATIENCE)
+
+    def afterwards(self):
+        """Create the volume again if Cinder has set it to error."""
+        if self.copy_id and not self._is_available():
+            self._delete_copy()
+        if not self.copy_id:
+            self.act()
+
+    def _is_available(self):
+        try:
+            self.user.settled(self.copy_id, 'available',
+                              timeout=cases.PATIENCE)
+            return True
+        except (AssertionError, errors.LabError):
+            return False
+
+    def _delete_copy(self):
+        if self.user.volume(self.copy_id)['status'] != 'error':
+            self.reset_status('error', 'creating', 'deleting',
+                              'error_deleting', of=self.copy_id)
+        copy_id, self.copy_id = self.copy_id, None
+        self.user.delete_volume(copy_id, cases.PATIENCE)
+
+    def check(self, test, original):
+        test.assertEqual(original, test.parts_of(self.copy_id))
+        test.assertEqual(original, self.parts_of_snapshot(test))
+        self.user.delete_volume(self.copy_id)
+        self.delete_snapshot()
+
+
+class SnapshotWhileItHydrates(SnapshotCase):
+    """A snapshot of a clone is taken on the peer, which is its home."""
+
+    FLOW = 'snapshot while it hydrates'
+
+    @property
+    def node(self):
+        return self.peer
+
+    def before(self):
+        self.become_clone()
+        wait.until(lambda: self.peer.try_run('test -e %s/%s.durable' % (
+            stops.ON_NODE, self.volume_id))[0] == 0, 'the write',
+            cases.PATIENCE)
+
+    def act(self):
+        self.take_snapshot()
+
+    def afterwards(self):
+        """Take the snapshot again if Cinder has set it to error."""
+        if not self.snapshot_id:
+            self.take_snapshot()
+        self._reset_if_creating()
+        if self.snapshot_status() != 'available':
+            self.delete_snapshot()
+            self.take_snapshot()
+        self.close_source()
+
+    def check(self, test, original):
+        test.compare_parts(original, self.parts_of_snapshot(test),
+                           test.written(self.volume_id), True)
+        self.delete_snapshot()
+
+    def _reset_if_creating(self):
+        """Reset a state that only operators end."""
+        try:
+            wait.until(lambda: self.snapshot_status() != 'creating',
+                       'snapshot %s' % self.snapshot_id, cases.PATIENCE)
+        except errors.LabError:
+            self.by_hand = True
+            self.user.as_admin(
+                'POST', '/snapshots/%s/action' % self.snapshot_id,
+                {'os-reset_status': {'status': 'error'}})
