@@ -588,13 +588,12 @@ class CopyTestCase(SnapshotsTestCase):
 
         def before(volume):
             # That of the attempt without a failure is still there.
-            for copy in map(self.cloud.row, copies.values()):
-                if copy is not None:
-                    self.delete(copy)
-            copies[volume.id] = self.new(node).id
+            if len(copies) == 1:
+                self.delete(*copies.values())
+            copies[volume.id] = self.new(node)
 
         def act(volume):
-            self.fill(self.cloud.row(copies[volume.id]), node, self.taken)
+            self.fill(self.cloud.row(copies[volume.id].id), node, self.taken)
 
         for step, volume, error in self.each_step(act, before, **fault):
             for each in self.cloud.nodes.values():
@@ -602,7 +601,7 @@ class CopyTestCase(SnapshotsTestCase):
                     each.stop()
                     each.start()
             self.cloud.watch(3)
-            copy = self.cloud.row(copies[volume.id])
+            copy = self.cloud.row(copies[volume.id].id)
             if error is None:
                 self.assertComplete(copy, node)
             self.delete(copy)
