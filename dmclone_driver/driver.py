@@ -599,6 +599,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         elif lv.taken:
             error = exception.SnapshotAboveClone(snapshot_name=snapshot.id)
         else:
+            snapshot_rows.keep(cinder_context.get_admin_context(), snapshot)
             return
         # Cinder does not log it. Its user message needs this very class
         # (translate_detail_id in cinder/message/message_field.py).

@@ -58,6 +58,16 @@ def delete_later(session: orm.Session, snapshot: objects.Snapshot) -> None:
 
 
 @transactions.transaction()
+def keep(session: orm.Session, snapshot: objects.Snapshot) -> None:
+    """Withdraw an interrupted deletion before the row of a snapshot goes.
+
+    Cinder deletes the row of a snapshot that it unmanages, too.
+    """
+    session.query(models.Snapshot).filter_by(id=snapshot.id).update(
+        {'provider_id': host_of(snapshot)})
+
+
+@transactions.transaction()
 def deleted(session: orm.Session, snapshot_id: str) -> None:
     """Record that the logical volume of a deleted snapshot is gone."""
     session.query(models.Snapshot).filter_by(

@@ -287,6 +287,17 @@ class MoveTestCase(SnapshotsTestCase):
         self.minute()
         self.assertKept()
 
+    def test_unmanaged_after_an_interrupted_deletion(self):
+        """An operator has reset the state *deleting*, and unmanages it."""
+        snapshot = self.read(self.taken)
+        snapshot.provider_id = snapshot_rows.TO_DELETE + self.a.pool
+        snapshot.save()
+        with self.cloud.on(self.a):
+            self.a.driver.unmanage_snapshot(snapshot)
+        snapshot.destroy()
+        self.minute()
+        self.assertIsNotNone(self.snapshot_lv(self.taken))
+
     def test_leftovers(self):
         self.move()
         with self.cloud.on(self.a):
