@@ -9,6 +9,7 @@ finds it in the kernel.
 # Cinder's objects do not exist before they are registered.
 from __future__ import annotations
 
+import collections.abc
 import re
 
 from cinder import context as cinder_context
@@ -40,6 +41,7 @@ from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
+from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 
 LOG = logging.getLogger(__name__)
@@ -96,9 +98,12 @@ class Recovery:
             if lv.kept or lv.has_taken:
                 self._snapshots.origin_may_go(lv.name)
         rows = self._rows_here(context, volumes)
+        # One query of the kernel for all volumes.
+        live = {name for name, device in dmsetup.devices().items()
+                if device.live}
         for row in rows:
             try:
-                self._recover(context, row, volumes.get(row.name))
+                self._recover(context, row, volumes.get(row.name), live)
             except Exception:
                 self.failed[row.id] = row
                 LOG.exception('Recovering volume %s failed; it is tried '
@@ -159,7 +164,12 @@ class Recovery:
 
     def _recover(self, context: cinder_context.RequestContext,
                  row: objects.Volume,
-                 lv: logical_volumes.LogicalVolume | None) -> None:
+                 lv: logical_volumes.LogicalVolume | None,
+                 live: collections.abc.Container[str] = ()) -> None:
+        """Rebuild the devices of a volume, source or destination.
+
+        :param live: names of devices that need not be looked for
+        """
         if lv is None:
             return
         names = Names(row.name_id)
@@ -182,8 +192,9 @@ class Recovery:
                       '%(lv)s became a clone. Delete it.',
                       {'volume': row.id, 'lv': lv.path})
         else:
-            local.ensure_linear(
-                lv, read_only=lv.sealed or _is_source(row))
+            if names.of(HANDLE) not in live:
+                local.ensure_linear(
+                    lv, read_only=lv.sealed or _is_source(row))
             if lv.tagged(logical_volumes.COMPLETE_TAG) is not None:
                 self._completion.unfinished.add(names)
         if records.prepared_move(row):
@@ -286,10 +297,32 @@ class Recovery:
             self._remove_stale_exports(context)
         except Exception:
             LOG.exception('Removing stale exports failed.')
-        self._resume(context, self._rows)
+        self._resume(context, self._not_idle(context))
         self._snapshots.delete_unfinished(self._unfinished)
         if self._copies:
             self._jobs.start(self._copies.name, self._remove_copies, context)
+
+    def _not_idle(self, context: cinder_context.RequestContext
+                  ) -> list[objects.Volume]:
+        """Return the rows, of those at the start, that have to be resumed.
+
+        Volumes without a move need neither a lock nor a query of their own.
+        """
+        try:
+            now = {row.id: row for row in records.on_host(
+                context, self._backend.host)}
+        except Exception:
+            LOG.exception('Reading all volumes failed; they are read one by '
+                          'one.')
+            return self._rows
+        return [row for row in self._rows
+                if row.id in self.failed or self._has_work(row) or
+                self._has_work(now.get(row.id))]
+
+    def _has_work(self, row: objects.Volume | None) -> bool:
+        return row is not None and bool(
+            placeholders.is_placeholder(row) or records.prepared_move(row) or
+            Names(row.name_id) in self._completion.unfinished)
 
     def _sync_with_database(self,
                             context: cinder_context.RequestContext) -> None:

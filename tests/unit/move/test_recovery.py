@@ -7,6 +7,9 @@ import uuid
 
 from cinder.db import api as db_api
 import ddt
+from oslo_db import exception as db_exception
+from sqlalchemy import engine
+from sqlalchemy import event
 
 from dmclone_driver import exception
 from dmclone_driver.move.placeholders import State
@@ -52,6 +55,41 @@ class VolumesTestCase(RecoveryTestCase):
         before = self.handle(self.a)
         self.restart(self.a)
         self.assertIs(before, self.handle(self.a))
+
+    def test_cost_does_not_grow_with_idle_volumes(self):
+        """A start needs as many processes and queries for one as for ten."""
+        def cost():
+            self.cloud.steps.start()
+            with self.queries() as queries:
+                self.restart(self.a)
+            return list(self.cloud.steps.log), len(queries)
+        one = cost()
+        for _number in range(9):
+            self.a.create()
+        self.assertEqual(one, cost())
+
+    @contextlib.contextmanager
+    def queries(self):
+        """Collect the database queries."""
+        found = []
+
+        def query(connection, cursor, statement, *args):
+            found.append(statement)
+        event.listen(engine.Engine, 'before_cursor_execute', query)
+        try:
+            yield found
+        finally:
+            event.remove(engine.Engine, 'before_cursor_execute', query)
+
+    def test_volumes_cannot_be_read_at_once(self):
+        """Then they are read one by one."""
+        self.cloud.attach(self.volume, self.b)
+        with mock.patch.object(records, 'on_host', side_effect=[
+                records.on_host(self.context, self.a.host),
+                db_exception.DBConnectionError(), *3 * [[]]]):
+            self.restart(self.a)
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
 
     def test_suspended_handle_goes_on(self):
         self.handle(self.a).suspended = True
