@@ -44,7 +44,7 @@ def _reached(step, row_id, say=steps.reached):
     volume_id = volume_of(row_id)
     if stops.stop_if_told(folder, volume_id, step, socket.gethostname()):
         while stops.stopped(folder, volume_id):
-            time.sleep(0.2)
+            time.sleep(1)
 
 
 steps.reached = _reached

@@ -49,7 +49,7 @@ def stop_if_told(folder, volume_id, step, node):
 
 def stopped(folder, volume_id):
     """Return whether a volume has stopped at its step."""
-    return volume_id + '.stopped' in os.listdir(folder)
+    return (folder / (volume_id + '.stopped')).exists()
 
 
 def go_on(folder):
