@@ -135,10 +135,12 @@ class LogicalVolume:
     def complete(self) -> bool:
         """Whether a volume that has moved here has all its data here.
 
-        The clone's other devices are removed, too.
+        The clone's other devices are removed, too. The deletion of a clone
+        begins with the removal of its tag.
         """
         return self.opened and not (
-            self.clone or self.tagged(COMPLETE_TAG) is not None)
+            self.clone or self.deleted or
+            self.tagged(COMPLETE_TAG) is not None)
 
     @property
     def opened(self) -> bool:

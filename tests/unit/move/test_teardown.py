@@ -122,6 +122,20 @@ class RemoveTestCase(TeardownTestCase):
         self.remove(self.a, placeholder)
         self.assertNothing(self.a)
 
+    def test_start_of_the_service_before_the_metadata_is_removed(self):
+        """A volume that is partly deleted is not taken for a complete one."""
+        self.cloud.attach(self.volume, self.b)
+        with mock.patch.object(self.b.teardown, 'forget_metadata',
+                               side_effect=steps.Killed):
+            self.assertRaises(steps.Killed, self.remove, self.b)
+        self.cloud.locks.clear()
+        self.b.stop()
+        self.b.start()
+        self.cloud.watch()
+        self.remove(self.b)
+        self.cloud.watch()
+        self.assertNothing(self.a, self.b)
+
     @ddt.data({}, {'after': True}, {'killed': True},
               {'killed': True, 'after': True})
     def test_cut_off_anywhere_and_repeated(self, fault):
