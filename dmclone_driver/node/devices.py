@@ -172,21 +172,22 @@ class LocalVolume:
 
     def _swap(self, role: str, segments: list[table.Segment],
               expected: tuple[str, ...], clone: str | None = None,
-              limit: float | None = None,
-              begin: tuple[str, ...] = ()) -> str | None:
+              limit: float | None = None, begin: tuple[str, ...] = (),
+              read_only: bool = False) -> str | None:
         return dmsetup.swap(
             self.names.of(role), *segments, expected=expected, clone=clone,
-            limit=limit, begin=begin, lock=self.names.of(HANDLE))
+            limit=limit, begin=begin, read_only=read_only,
+            lock=self.names.of(HANDLE))
 
     def _swap_soon(self, role: str, segments: list[table.Segment],
-                   expected: tuple[str, ...],
-                   begin: tuple[str, ...] = ()) -> None:
+                   expected: tuple[str, ...], begin: tuple[str, ...] = (),
+                   read_only: bool = False) -> None:
         """Swap a device's table, unless its requests do not end.
 
         :raises: RequestsWait, UnexpectedTable: nothing is changed
         """
         found = self._swap(role, segments, expected, limit=SUSPEND_LIMIT,
-                           begin=begin)
+                           begin=begin, read_only=read_only)
         if found == swap.WAITS:
             raise exception.RequestsWait(device=self.names.path(),
                                          names=self.names)
@@ -231,8 +232,11 @@ class LocalVolume:
         :raises: RequestsWait, UnexpectedTable: then nothing is changed
         """
         if self._has_origin():
+            handle = dmsetup.device(self.names.of(HANDLE))
+            # That of a source refuses writes after a reboot.
             self._swap_soon(HANDLE, self._segments(lv),
-                            swap.LINEAR + swap.ORIGIN)
+                            swap.LINEAR + swap.ORIGIN,
+                            read_only=handle is not None and handle.read_only)
         self.remove(ORIGIN)
 
     def grow(self, lv: LogicalVolume) -> None:

@@ -16,6 +16,8 @@ class Device:
     suspended: bool
     #: It has a table. It has none if its creation was interrupted.
     live: bool = True
+    #: Its table refuses writes.
+    read_only: bool = False
 
     #: The columns that :func:`device` expects, in this order.
     COLUMNS = 'name,uuid,open,attr'
@@ -27,7 +29,8 @@ def device(line: str) -> Device:
     # The attributes are those of dmsetup(8): live table, inactive table,
     # suspended, read-write.
     return Device(name=name, uuid=uuid, open_count=int(open_count),
-                  suspended=attributes[2] == 's', live=attributes[0] == 'L')
+                  suspended=attributes[2] == 's', live=attributes[0] == 'L',
+                  read_only=attributes[3] == 'r')
 
 
 @dataclasses.dataclass(frozen=True)

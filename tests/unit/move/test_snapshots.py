@@ -762,6 +762,25 @@ class HydratingTestCase(SnapshotsTestCase):
         self.delete_snapshot(self.taken)
         self.assertGone(self.taken)
 
+    def test_deleted_on_a_source_after_a_reboot(self):
+        """The handle of a source stays read-only."""
+        self.cloud.watch(3)
+        names = Names(self.row().name_id)
+        self.cloud.detach(self.volume, self.b)
+        self.cloud.attach(self.volume, self.a)
+        self.b.reboot()
+        self.b.start()
+        self.cloud.watch(1, hydrate=False)
+        self.delete_snapshot(self.taken)
+        with self.cloud.on(self.b):
+            self.b.driver.get_volume_stats(refresh=True)
+        self.cloud.watch(1, hydrate=False)
+        handle = self.b.kernel.devices[names.of(HANDLE)]
+        self.assertEqual('linear', handle.kinds)
+        self.assertTrue(handle.read_only)
+        self.cloud.watch(3)
+        self.assertIdle(self.a)
+
     def test_clone_is_not_rebuilt(self):
         """Its logical volume is neither read nor written in its place."""
         copy = self.copy(self.taken, self.a)
