@@ -3,19 +3,19 @@
 from pbr import version as pbr_version
 
 extensions = [
-    'openstackdocstheme',
     'oslo_config.sphinxext',
 ]
 
 project = 'dmclone_driver'
-copyright = 'dmclone_driver developers'
+copyright = 'dmclone_driver developers. Licence: Apache-2.0'
 master_doc = 'index'
-# Of the installed package. The version that the theme takes by default ignores
-# setup.cfg.
+# Of the installed package, as pip shows it.
 _package = pbr_version.VersionInfo('dmclone_driver')
 release = _package.release_string()
 version = _package.version_string()
-openstackdocs_auto_name = False
-openstackdocs_auto_version = False
-html_theme = 'openstackdocs'
-pygments_style = 'native'
+html_theme = 'furo'
+html_title = 'dmclone_driver %s' % version
+html_copy_source = False
+# Diagrams and commands are not Python: a block is in the language that it
+# declares, or in none.
+highlight_language = 'none'

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
 extensions = [
-    'openstackdocstheme',
     'reno.sphinxext',
 ]
 
 project = 'dmclone_driver release notes'
-copyright = 'dmclone_driver developers'
+copyright = 'dmclone_driver developers. Licence: Apache-2.0'
 master_doc = 'index'
 release = ''
 version = ''
-openstackdocs_auto_name = False
-openstackdocs_auto_version = False
-html_theme = 'openstackdocs'
-pygments_style = 'native'
+html_theme = 'furo'
+html_title = project
+html_copy_source = False
+highlight_language = 'none'

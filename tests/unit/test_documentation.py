@@ -71,6 +71,20 @@ class SupportMatrixTestCase(base.PlainTestCase):
                     'refused by cinder', ''), operation)
 
 
+class PagesTestCase(base.PlainTestCase):
+    """The form of all pages."""
+
+    def test_literal_blocks(self):
+        """A diagram or a command is not coloured as Python."""
+        for name in ('doc', 'releasenotes'):
+            settings = runpy.run_path(str(TOP / name / 'source/conf.py'))
+            self.assertEqual('none', settings['highlight_language'], name)
+        for page in (TOP / 'doc/source').rglob('*.rst'):
+            text = page.read_text()
+            self.assertNotIn('.. highlight::', text, page)
+            self.assertNotIn('.. code-block::\n', text, page)
+
+
 class VersionTestCase(base.PlainTestCase):
     """The release has the same number everywhere."""
 
