@@ -85,6 +85,29 @@ class PagesTestCase(base.PlainTestCase):
             self.assertNotIn('.. code-block::\n', text, page)
 
 
+class MessagesTestCase(base.PlainTestCase):
+    """The messages that administrators are told to look for exist."""
+
+    @staticmethod
+    def messages():
+        """Return all texts of the code, each value in them as "*"."""
+        for path in PACKAGE.rglob('*.py'):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Constant) and isinstance(
+                        node.value, str):
+                    yield re.sub(r'%(\(\w+\))?[-.\d]*[sdrf]', '*', node.value)
+
+    def test_troubleshooting(self):
+        page = TOP / 'doc/source/admin/troubleshooting.rst'
+        quoted = re.findall(r'^\.\. code-block:: text\n\n((?:   .+\n)+)',
+                            page.read_text(), re.MULTILINE)
+        self.assertTrue(quoted)
+        texts = list(self.messages())
+        for block in quoted:
+            line = re.sub('<[^>]+>', '*', ' '.join(block.split()))
+            self.assertTrue(any(line in text for text in texts), line)
+
+
 class VersionTestCase(base.PlainTestCase):
     """The release has the same number everywhere."""
 
