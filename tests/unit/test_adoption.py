@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Volumes of Cinder's LVM driver, as doc/source/admin/adoption.rst says."""
+
+from cinder import objects
+
+from dmclone_driver import exception
+from dmclone_driver.move import snapshot_rows
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.names import Names
+from tests.unit import base
+from tests.unit import test_driver
+
+
+class AdoptionTestCase(base.CloudTestCase):
+    """The first node had Cinder's LVM driver until now."""
+
+    def setUp(self):
+        super().setUp()
+        self.names = Names(self.volume.id)
+        with self.cloud.on(self.a):
+            self.a.driver.unmanage(self.row())
+        row = self.row()
+        row.provider_id = None
+        row.save()
+        self.a.stop()
+
+    def adopt(self):
+        self.a.start()
+        self.a.driver._connections._target_driver = test_driver.Remote()
+        self.cloud.settle()
+
+    def handle(self, node):
+        return node.kernel.get(Names(self.row().name_id).path())
+
+    def test_device(self):
+        self.assertIsNone(self.handle(self.a))
+        self.adopt()
+        self.assertIsNotNone(self.handle(self.a))
+        self.assertEqual(self.names.path(),
+                         self.cloud.attach(self.volume, self.a))
+
+    def test_moves(self):
+        self.adopt()
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
+
+    def test_snapshot_stays(self):
+        """A snapshot that Cinder's LVM driver took is found after a move."""
+        record = objects.Snapshot(
+            self.context, volume_id=self.volume.id, volume_size=1,
+            status='available', user_id=self.volume.user_id,
+            project_id=self.volume.project_id,
+            volume_type_id=self.volume.volume_type_id)
+        record.create()
+        self.adopt()
+        with self.cloud.on(self.a):
+            logical_volumes.take_snapshot(
+                self.a.backend.logical_volume(self.names),
+                '_snapshot-' + record.id)
+        self.cloud.attach(self.volume, self.b)
+        found = objects.Snapshot.get_by_id(self.context, record.id)
+        self.assertEqual(self.a.pool, snapshot_rows.host_of(found))
+
+    def was_attached(self):
+        """Leave what Cinder leaves of an attachment over iSCSI."""
+        row = self.row()
+        row.provider_location = test_driver.Remote.location(row)
+        row.provider_auth = 'CHAP user secret'
+        row.save()
+
+    def test_was_attached(self):
+        """Its first attachment has to be on its own node."""
+        self.was_attached()
+        self.adopt()
+        error = self.assertRaises(exception.MoveRefused, self.cloud.attach,
+                                  self.volume, self.b)
+        self.assertIn('it is in use over iSCSI', error.msg)
+        self.cloud.attach(self.volume, self.a)
+        self.cloud.detach(self.volume, self.a)
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.watch(3)
+        self.assertIdle(self.b)
