@@ -11,6 +11,7 @@ import runpy
 from pbr import version as pbr_version
 
 from dmclone_driver import driver
+from dmclone_driver.move import rpcapi
 from tests.unit import base
 from tests.unit import test_refusals
 
@@ -106,6 +107,17 @@ class MessagesTestCase(base.PlainTestCase):
         for block in quoted:
             line = re.sub('<[^>]+>', '*', ' '.join(block.split()))
             self.assertTrue(any(line in text for text in texts), line)
+
+
+class UpgradeTestCase(base.PlainTestCase):
+
+    def test_calls(self):
+        """Each call between peers is in the table of their versions."""
+        page = (TOP / 'doc/source/admin/upgrade.rst').read_text()
+        calls = {name for name in vars(rpcapi.PeerEndpoint)
+                 if name != 'target' and not name.startswith('_')}
+        self.assertEqual(set(), calls - set(re.findall(r'``(\w+)``', page)))
+        self.assertIn('\n   * - %s\n' % rpcapi.VERSION, page)
 
 
 class VersionTestCase(base.PlainTestCase):
