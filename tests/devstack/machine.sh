@@ -12,6 +12,8 @@
 #   processes        the names of other processes that run
 #   missing-modules  the modules that the kernel does not have
 
+MACHINE_ROOT=$MACHINE
+
 function record {
     printf '%s\n' "$*" >> "$MACHINE/log"
 }

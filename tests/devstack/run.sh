@@ -3,11 +3,12 @@
 #
 # run.sh SCRIPT: what DevStack's stack.sh, unstack.sh and clean.sh do around a
 # volume backend, in their order, on the machine in $MACHINE. Uses DevStack's
-# own functions if DEVSTACK_DIR is set.
+# own functions if DEVSTACK_DIR is set, and another kind of machine if
+# MACHINE_SH is.
 
 set -o errexit
 here=$(cd "$(dirname "$0")" && pwd)
-MACHINE_SH=$here/machine.sh
+MACHINE_SH=${MACHINE_SH:-$here/machine.sh}
 export LC_ALL=C
 
 if [[ -n $DEVSTACK_DIR ]]; then

@@ -57,7 +57,7 @@ function iniset {
     if [[ $1 == -sudo ]]; then
         shift
         record "sudo iniset $*"
-        file=$MACHINE$1
+        file=$MACHINE_ROOT$1
         mkdir -p "$(dirname "$file")"
     fi
     printf '[%s]\n%s = %s\n' "$2" "$3" "$4" >> "$file"
@@ -188,10 +188,12 @@ function init_lvm_volume_group {
     local file=$DATA_DIR/$1$BACKING_FILE_SUFFIX
     if ! sudo vgs "$1"; then
         truncate -s "$2" "$file"
-        echo "ExecStart=/sbin/losetup --find $file" | sudo tee \
-            "/etc/systemd/system/$1$BACKING_FILE_SUFFIX.service" > /dev/null
+        printf '%s\n' "ExecStart=losetup --find $file" \
+            "ExecStop=losetup -j $file -n -O NAME | xargs losetup -d" \
+            | sudo tee "/etc/systemd/system/$1$BACKING_FILE_SUFFIX.service" \
+            > /dev/null
         sudo systemctl enable --now "$1$BACKING_FILE_SUFFIX.service"
-        sudo vgcreate "$1" "$(sudo losetup --associated "$file")"
+        sudo vgcreate "$1" "$(sudo losetup --associated "$file" -n -O NAME)"
     fi
     sudo lvremove -f "$1"
 }
@@ -199,6 +201,8 @@ function init_lvm_volume_group {
 function clean_lvm_volume_group {
     sudo lvremove -f "$1"
     sudo vgremove -f "$1"
+    sudo systemctl disable --now "$1$BACKING_FILE_SUFFIX.service"
+    sudo rm -f "/etc/systemd/system/$1$BACKING_FILE_SUFFIX.service"
     rm -f "$DATA_DIR/$1$BACKING_FILE_SUFFIX"
 }
 
@@ -233,9 +237,13 @@ function stop_cinder {
 }
 
 function cleanup_cinder {
+    local target
     case $CINDER_TARGET_HELPER in
         tgtadm) sudo systemctl stop tgt;;
-        lioadm) sudo cinder-rtstool get-targets;;
+        lioadm)
+            for target in $(sudo cinder-rtstool get-targets); do
+                sudo cinder-rtstool delete "$target"
+            done;;
     esac
     each_backend cleanup
 }
