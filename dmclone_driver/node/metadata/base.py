@@ -41,11 +41,18 @@ class MetadataStore(abc.ABC):
             section=self.configuration.config_group, reason=reason)
 
     @abc.abstractmethod
-    def check(self) -> None:
-        """Verify at start that the store can be used.
+    def verify(self) -> None:
+        """Verify that the store can be used, without a change of the node.
 
         :raises: BadConfiguration
         """
+
+    def check(self) -> None:
+        """Verify at start that the store can be used, and prepare it.
+
+        :raises: BadConfiguration
+        """
+        self.verify()
 
     def give_back(self) -> None:
         """Release this store's resources of the host if they are not used.

@@ -38,7 +38,7 @@ class LogicalVolumeMetadata(base.MetadataStore):
                            configuration.volume_group)
         self._executor = executor
 
-    def check(self) -> None:
+    def verify(self) -> None:
         try:
             self._open_group()
         except (cinder_exception.VolumeGroupNotFound,

@@ -54,8 +54,8 @@ class VolatileMetadata(lvm.LogicalVolumeMetadata):
     def remove_disk(self) -> None:
         """Remove the unused RAM disk and free its resources."""
 
-    def check(self) -> None:
-        """Create the RAM disk if it does not exist.
+    def verify(self) -> None:
+        """Verify that the loss of such metadata is accepted.
 
         :raises: BadConfiguration
         """
@@ -64,13 +64,20 @@ class VolatileMetadata(lvm.LogicalVolumeMetadata):
                 'metadata in memory is lost when the node goes down, and '
                 'with it every volume that is still hydrating there; to '
                 'accept that, set dmclone_volatile_metadata = True'))
+
+    def check(self) -> None:
+        """Create the RAM disk if it does not exist.
+
+        :raises: BadConfiguration
+        """
+        self.verify()
         try:
             self._ensure_pool()
         except (processutils.ProcessExecutionError, OSError) as error:
             self.refuse('dmclone_metadata_backend', _(
                 'creating the RAM disk failed: %s') %
                 exception.text_of(error))
-        super().check()
+        super().verify()
 
     def _ensure_pool(self) -> None:
         """Create the RAM disk and its group, or keep those configured."""

@@ -37,6 +37,11 @@ class DeviceTestCase(base.MachineTestCase):
         # The next start finds it, in the same group.
         self.assertEqual((path, 128), self.start().find(self.names))
 
+    def test_verify_makes_no_group(self):
+        device.DeviceMetadata(stores.configuration(
+            dmclone_metadata_device=DISK), None).verify()
+        self.assertEqual({}, self.lvm.disks)
+
     def test_disk_with_something_on_it(self):
         self.lvm.disks[DISK] = 'ext4'
         self.assertRefused(DISK, 'signature', 'wipefs')

@@ -65,6 +65,10 @@ class VolatileTestCase(base.MachineTestCase):
             self.assertIn(part, error.msg)
         self.assertEqual(0, SimulatedDisk.disks)
 
+    def test_verify_makes_no_disk(self):
+        SimulatedDisk(stores.configuration(), None).verify()
+        self.assertEqual(0, SimulatedDisk.disks)
+
     def test_found_again_by_the_next_start(self):
         found = self.create(self.start())
         self.assertEqual(found, self.start().find(self.names))
