@@ -209,19 +209,19 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             hydration.Hydration(self._backend, self._destination, sessions,
                                 troubles),
             complete, troubles)
-        start = recovery.Recovery(
+        recover = recovery.Recovery(
             self._backend, self._source, self._destination, self._home,
             self._snapshots, self._requests, complete)
         context = cinder_context.get_admin_context()
-        start.run(context)
+        recover.run(context)
         sessions.start()
         watch.start()
         self._server = rpcapi.serve(self.host, rpcapi.PeerEndpoint(
             self._destination, self._source, self._image_cache,
             self._backend.jobs,
             relocation.Relocation(self._backend, self._home, self._preflight,
-                                  self._peers)))
-        start.start_peer_sync(context)
+                                  self._peers), self.VERSION))
+        recover.start_peer_sync(context)
 
     def _update_volume_stats(self) -> None:
         """Report LVM's capacities and this driver's capabilities.

@@ -310,3 +310,10 @@ class PeerFailed(PeerError):
     """A peer answered that the request failed."""
 
     message = _("backend %(host)s says: %(reason)s")
+
+
+class PeerTooOld(PeerFailed):
+    """A peer with an older version of this driver, without this call."""
+
+    message = _("backend %(host)s runs an older version of this driver, "
+                "which has no %(call)s; update it")

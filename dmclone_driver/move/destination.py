@@ -14,6 +14,7 @@ from cinder.scheduler import sched_utils
 from cinder.volume import volume_utils
 from oslo_log import log as logging
 from oslo_utils import excutils
+from oslo_utils import timeutils
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
@@ -80,6 +81,19 @@ class Destination:
                 'free_gb': self._free_gb(reserved),
                 'reserved_percentage': reserved,
                 'capabilities': self._backend.capabilities()}
+
+    def identify(self) -> dict[str, Any]:
+        """Return what dmclone-check on another node compares with its own.
+
+        :returns: e.g. ``{'time': 1767225600.5, 'target_helper': 'tgtadm',
+            'target_ip_address': '192.0.2.11', 'target_port': 3260}``, with
+            the seconds since 1970
+        """
+        configuration = self._backend.configuration
+        return {'time': timeutils.utcnow_ts(microsecond=True),
+                'target_helper': configuration.target_helper,
+                'target_ip_address': configuration.target_ip_address,
+                'target_port': configuration.target_port}
 
     def _free_gb(self, reserved: int) -> float:
         """Return the free space as Cinder's scheduler computes it, in GiB."""

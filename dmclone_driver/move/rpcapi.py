@@ -36,8 +36,8 @@ LOG = logging.getLogger(__name__)
 CONF = cfg.CONF
 
 TOPIC = 'dmclone_driver'
-#: What this backend serves. 1.1 has export_clone and move, too.
-VERSION = '1.1'
+#: What this backend serves. 1.1 has export_clone and move, too; 1.2 identify.
+VERSION = '1.2'
 # What peers with any version of this driver serve.
 _OLDEST = '1.0'
 
@@ -56,7 +56,7 @@ class PeerClient:
 
         :param timeout: in seconds
         :param version: that the peer has to serve
-        :raises: PeerUnreachable, PeerFailed
+        :raises: PeerUnreachable, PeerTooOld, PeerFailed
         """
         if not timeout:
             raise exception.PeerUnreachable(host=backend_host, call=method,
@@ -69,6 +69,8 @@ class PeerClient:
             raise exception.PeerUnreachable(host=backend_host, call=method,
                                             seconds=timeout)
         except messaging.MessagingException as error:
+            if _is_too_old(error):
+                raise exception.PeerTooOld(host=backend_host, call=method)
             raise exception.PeerFailed(host=backend_host, reason=error)
         except cinder_exception.CinderException as error:
             raise exception.PeerFailed(host=backend_host, reason=error.msg)
@@ -174,12 +176,30 @@ class PeerClient:
         """
         return self._call(context, backend_host, 'jobs', timeout)
 
+    def identify(self, context: cinder_context.RequestContext,
+                 backend_host: str, timeout: float = 10) -> dict[str, Any]:
+        """Ask a peer for the answer of :meth:`Destination.identify`.
+
+        :returns: that, with the driver's ``version``
+        """
+        return self._call(context, backend_host, 'identify', timeout,
+                          version='1.2')
+
     def move(self, context: cinder_context.RequestContext,
              backend_host: str, volume_id: str, node: str) -> dict[str, Any]:
         """Have a volume's home move it; see Relocation.move."""
         return self._call(context, backend_host, 'move',
                           CONF.rpc_response_timeout, version='1.1',
                           volume_id=volume_id, node=node)
+
+
+def _is_too_old(error: messaging.MessagingException) -> bool:
+    """Whether a peer does not serve the version of a call.
+
+    Its error arrives as it is, or as the name of its class.
+    """
+    return 'UnsupportedVersion' in (
+        type(error).__name__, getattr(error, 'exc_type', None))
 
 
 class PeerEndpoint:
@@ -189,16 +209,21 @@ class PeerEndpoint:
 
     def __init__(self, destination: Destination, source: Source,
                  image_cache: ImageCache, jobs: Jobs,
-                 relocation: Relocation) -> None:
+                 relocation: Relocation, version: str) -> None:
         self._destination = destination
         self._source = source
         self._image_cache = image_cache
         self._jobs = jobs
         self._relocation = relocation
+        self._version = version
 
     def describe(self,
                  context: cinder_context.RequestContext) -> dict[str, Any]:
         return self._destination.describe()
+
+    def identify(self,
+                 context: cinder_context.RequestContext) -> dict[str, Any]:
+        return dict(self._destination.identify(), version=self._version)
 
     def prepare(self, context: cinder_context.RequestContext,
                 **request: Any) -> str:

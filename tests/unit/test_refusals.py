@@ -299,6 +299,7 @@ OTHERS = {
     'PeerBusy': 'between peers: the reason in MoveRefused or MoveFailed',
     'PeerError': 'the base class of the next ones',
     'PeerFailed': 'the reason in MoveFailed, or SnapshotNotServed',
+    'PeerTooOld': 'the reason in SnapshotNotServed, or of a command',
     'PeerUnreachable': 'the reason in MoveRefused, or SnapshotNotServed',
     'ReadLagsBehind': 'needs several database servers: see test_home',
     'UnexpectedTable': 'a fault: somebody has changed a device',

@@ -6,6 +6,7 @@ from unittest import mock
 
 from cinder import context as cinder_context
 from cinder import exception as cinder_exception
+import oslo_messaging as messaging
 
 from dmclone_driver import exception
 from dmclone_driver.move import rpcapi
@@ -22,6 +23,9 @@ class Part:
 
     def describe(self):
         return {'initiator': 'iqn', 'free_gb': 1.5}
+
+    def identify(self):
+        return {'time': 1.5}
 
     def __getattr__(self, name):
         def answer(context, *args, **kwargs):
@@ -42,7 +46,7 @@ class RpcApiTestCase(base.DatabaseTestCase):
         self.server = rpcapi.serve(HOST, rpcapi.PeerEndpoint(
             self.destination, self.source, self.image_cache,
             mock.Mock(**{'left.return_value': {'recover': ['x']}}),
-            self.relocation))
+            self.relocation, '0.1.0'))
         self.addCleanup(self.server.stop)
         self.client = rpcapi.PeerClient()
         self.context = cinder_context.RequestContext('the-user', 'project')
@@ -54,6 +58,26 @@ class RpcApiTestCase(base.DatabaseTestCase):
     def test_jobs(self):
         self.assertEqual({'recover': ['x']},
                          self.client.jobs(self.context, HOST))
+
+    def test_identify(self):
+        self.assertEqual({'time': 1.5, 'version': '0.1.0'},
+                         self.client.identify(self.context, HOST))
+
+    def test_peer_of_the_version_before(self):
+        with mock.patch.object(rpcapi.PeerEndpoint.target, 'version', '1.1'):
+            error = self.assertRaises(exception.PeerTooOld,
+                                      self.client.identify, self.context,
+                                      HOST)
+        for part in (HOST, 'identify', 'update it'):
+            self.assertIn(part, error.msg)
+
+    def test_older_version_in_the_form_of_a_message(self):
+        """The class of the error is not always known to the caller."""
+        self.client._client = types.SimpleNamespace(
+            prepare=mock.Mock(side_effect=messaging.RemoteError(
+                'UnsupportedVersion', 'Endpoint does not support RPC 1.2')))
+        self.assertRaises(exception.PeerTooOld, self.client.identify,
+                          self.context, HOST)
 
     def test_peer_of_an_older_version(self):
         """It answers other calls, and refuses these."""
