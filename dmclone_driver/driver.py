@@ -27,6 +27,8 @@ from oslo_utils import excutils
 from oslo_utils import importutils
 
 from dmclone_driver import backups
+from dmclone_driver.checks import options
+from dmclone_driver.checks import start
 from dmclone_driver import connections
 from dmclone_driver import exception
 from dmclone_driver import groups
@@ -56,7 +58,6 @@ from dmclone_driver.move import snapshots as snapshots_module
 from dmclone_driver.move import source
 from dmclone_driver.move import teardown
 from dmclone_driver.move import watcher
-from dmclone_driver.node import checks
 from dmclone_driver.node import deletion
 from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
@@ -145,9 +146,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """
         # Before any check that can fail: guests wait for these handles.
         devices.resume_left()
-        checks.check_kernel(self.configuration)
+        start.check_kernel(self.configuration)
         backend = self.open_backend()
         if self._server is None:
+            start.log_faults(self.configuration)
             self._backend = backend
             self._assemble()
 
@@ -161,12 +163,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             # Cinder would choose "thin", and create a thin pool in any group
             # that has none (cinder/brick/local_dev/lvm.py, LVM.__init__).
             self.configuration.lvm_type = 'default'
-        checks.check_options(self.configuration)
-        checks.check_alone(self.configuration, DMCloneVolumeDriver)
-        checks.check_group(self.configuration,
-                           super().check_for_setup_error)
+        start.check_options(self.configuration, DMCloneVolumeDriver)
+        start.check_group(self.configuration, super().check_for_setup_error)
         target = importutils.import_object(
-            checks.ISCSI_TARGETS[self.configuration.target_helper],
+            options.ISCSI_TARGETS[self.configuration.target_helper],
             configuration=self.configuration, executor=self._execute)
         return backend_module.Backend(
             self.host, self.configuration, self.vg,

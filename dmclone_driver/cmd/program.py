@@ -50,19 +50,33 @@ def load_driver() -> tuple[types.ModuleType, list[cfg.Opt]]:
     return driver, manager.volume_backend_opts
 
 
-def _connect() -> None:
+def connect() -> None:
     """Make the database and the message bus usable."""
     objects.register_all()
     rpc.init(CONF)
 
 
-def _open_backend(name: str) -> Backend:
+def prepare_root() -> None:
+    """Make the privileged helpers usable, as cinder-volume does."""
     os_brick.setup(CONF)
     priv_context.init(root_helper=shlex.split(utils.get_root_helper()))
+
+
+def configuration_of(name: str, options: list[cfg.Opt]
+                     ) -> configuration.Configuration:
+    """Return the configuration of a backend.
+
+    :param name: its section
+    """
+    return configuration.Configuration(options, config_group=name)
+
+
+def _open_backend(name: str) -> Backend:
+    prepare_root()
     driver, options = load_driver()
-    _connect()
+    connect()
     coordination.COORDINATOR.start()
-    configured = configuration.Configuration(options, config_group=name)
+    configured = configuration_of(name, options)
     host = configured.safe_get('backend_host') or CONF.host
     return driver.DMCloneVolumeDriver(
         configuration=configured, host='%s@%s' % (host, name)).open_backend()
@@ -75,7 +89,7 @@ def run(options: list[cfg.Opt], function: _Command) -> int | str:
     :param function: of a context and the backend; returns an exit code
     :returns: the exit code, or text for the error stream
     """
-    return _run(options, lambda found: function(
+    return run_plainly(options, lambda found: function(
         found, _open_backend(CONF.backend)))
 
 
@@ -88,12 +102,18 @@ def run_without_backend(options: list[cfg.Opt],
     :returns: the exit code, or text for the error stream
     """
     def run_connected(found: context.RequestContext) -> int:
-        _connect()
+        connect()
         return function(found)
-    return _run(options, run_connected)
+    return run_plainly(options, run_connected)
 
 
-def _run(options: list[cfg.Opt], function: _Plain) -> int | str:
+def run_plainly(options: list[cfg.Opt], function: _Plain) -> int | str:
+    """Read options, and run a command that connects to nothing by itself.
+
+    :param options: of the command
+    :param function: of a context; returns an exit code
+    :returns: the exit code, or text for the error stream
+    """
     CONF.register_cli_opts(options)
     logging.register_options(CONF)
     CONF(sys.argv[1:], project='cinder', version=version.version_string())

@@ -98,6 +98,11 @@ class Peers:
         service = self._named(self._services(context), node)
         return service and self._peer(service, pool)
 
+    def all(self, context: cinder_context.RequestContext) -> list[Peer]:
+        """Return the peers on all nodes, without a pool; this is one, too."""
+        return [self._peer(service, None)
+                for service in self._services(context)]
+
     @staticmethod
     def _peer(service: objects.Service, pool: str | None) -> Peer:
         return Peer(backend_host=service.host,

@@ -70,6 +70,17 @@ def _typed(error: processutils.ProcessExecutionError) -> type[LVMError]:
     return LVMError
 
 
+def settings(section: str, folder: str | None) -> str:
+    """Return a section of LVM's configuration, defaults included.
+
+    :param folder: LVM_SYSTEM_DIR, None for LVM's default
+    :raises: ProcessExecutionError
+    """
+    environment = ['LVM_SYSTEM_DIR=' + folder] if folder else []
+    return command.lvm(['lvmconfig', '--typeconfig', 'full', section],
+                       environment, TIMEOUT)
+
+
 def report(*arguments: str) -> list[dict[str, str]]:
     """Run a reporting command of LVM and return its rows.
 

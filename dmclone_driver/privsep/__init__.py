@@ -10,6 +10,9 @@ from oslo_config import cfg
 from oslo_privsep import capabilities
 from oslo_privsep import priv_context
 
+#: The section of its options.
+SECTION = 'dmclone_privileged'
+
 Function = TypeVar('Function', bound=collections.abc.Callable[..., Any])
 
 
@@ -22,7 +25,7 @@ class Context(Protocol):
 
 dmclone_context: Context = priv_context.PrivContext(
     'dmclone_driver',
-    cfg_section='dmclone_privileged',
+    cfg_section=SECTION,
     pypath=__name__ + '.dmclone_context',
     capabilities=[capabilities.CAP_SYS_ADMIN,
                   capabilities.CAP_DAC_OVERRIDE,
@@ -35,4 +38,4 @@ dmclone_context: Context = priv_context.PrivContext(
 # One thread of the daemon always waits for device-mapper events, and one may
 # be blocked by a device that is slow to suspend. The default, one thread per
 # core, would leave none for other calls on a node with one or two cores.
-cfg.CONF.set_default('thread_pool_size', 16, group='dmclone_privileged')
+cfg.CONF.set_default('thread_pool_size', 16, group=SECTION)

@@ -17,6 +17,12 @@ Call = tuple[list[str], str | None]
 
 
 @privsep.dmclone_context.entrypoint
+def user() -> int:
+    """Return the id of the user that privileged code runs as."""
+    return os.geteuid()
+
+
+@privsep.dmclone_context.entrypoint
 def dmsetup(*commands: Call) -> str:
     """Run dmsetup one or more times; return what the last one prints.
 

@@ -78,6 +78,8 @@ class DatabaseTestCase(test.TestCase):
 
     def setUp(self):
         super().setUp()
+        # The default. Cinder's tests have one that leaves no time for a move.
+        self.messaging_conf.response_timeout = 60
         # A warning in Cinder's code for each row that it reads.
         warnings.filterwarnings('ignore', message='Passing item_cls',
                                 category=DeprecationWarning)

@@ -2,8 +2,11 @@
 """The commands for operators: their output and exit codes."""
 
 import copy
+import io
+import json
 import subprocess
 import sys
+from unittest import mock
 import uuid
 
 from cinder.brick.local_dev import lvm
@@ -12,12 +15,15 @@ from cinder.tests.unit import utils as cinder_utils
 import ddt
 from oslo_config import cfg
 
+from dmclone_driver.checks import result
+from dmclone_driver.cmd import check
 from dmclone_driver.cmd import forget_node
 from dmclone_driver.cmd import move
 from dmclone_driver.cmd import program
 from dmclone_driver.cmd import reconcile
 from dmclone_driver import driver
 from dmclone_driver.move import jobs
+from dmclone_driver.move import plan
 from tests.unit import base
 from tests.unit.fakes import cloud
 
@@ -54,6 +60,84 @@ class OpenBackendTestCase(base.CloudTestCase):
                           lvm.LVM.call_args_list if 'lvm_type' in call.kwargs])
 
 
+class CheckTestCase(base.PlainTestCase):
+    """The lines and exit codes of dmclone-check, for given results."""
+
+    GOOD = (result.ok('kernel', 'Linux 6.1.0'),
+            result.not_applicable('multipath', 'it does not run'))
+    BAD = result.failed('locks', 'no\n answer of "caf\xe9"', 'start it',
+                        'dmclone')
+    UNKNOWN = result.unknown('udev rule', 'not visible', 'run it there')
+
+    def check(self, *results, encoding='utf-8', arguments=()):
+        """Return (exit code, what is printed)."""
+        self.patch('sys.argv', ['command', *arguments])
+        config = cfg.ConfigOpts()
+        for module in (check, program):
+            self.patch(module.__name__ + '.CONF', new=config)
+        for name in ('logging.setup', 'logging.getLogger', 'prepare_root'):
+            self.patch('dmclone_driver.cmd.program.' + name)
+        self.patch('dmclone_driver.checks.backends.using',
+                   return_value=['dmclone'])
+        self.made = self.patch('dmclone_driver.checks.survey.Survey')
+        self.made.return_value.run.return_value = iter(results)
+        out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        with mock.patch('sys.stdout', out):
+            code = check.main()
+        out.flush()
+        return code, out.buffer.getvalue().decode(encoding)
+
+    def sections(self):
+        """Return the backends that were checked."""
+        (found,), _keywords = self.made.return_value.run.call_args
+        return [each.config_group for each in found]
+
+    def test_good(self):
+        self.assertEqual(
+            (0, ('\N{CHECK MARK} kernel: Linux 6.1.0\n'
+                 '- multipath: it does not run\n')), self.check(*self.GOOD))
+        self.assertEqual(['dmclone'], self.sections())
+
+    def test_bad(self):
+        self.assertEqual(
+            (1, ('\N{BALLOT X} [dmclone] locks: no answer of '
+                 '"caf\xe9"; start it\n')),
+            self.check(self.BAD))
+
+    def test_what_is_unknown_is_not_right(self):
+        self.assertEqual((1, '? udev rule: not visible; run it there\n'),
+                         self.check(self.UNKNOWN))
+
+    def test_terminal_without_the_signs(self):
+        self.assertEqual(
+            (1, ('ok kernel: Linux 6.1.0\n'
+                 'FAILED [dmclone] locks: no answer of "caf?"; start it\n')),
+            self.check(self.GOOD[0], self.BAD, encoding='ascii'))
+
+    def test_json(self):
+        code, out = self.check(*self.GOOD, self.BAD, arguments=['--json'])
+        self.assertEqual(1, code)
+        found = json.loads(out)
+        self.assertEqual({'node', 'version', 'results'}, set(found))
+        self.assertEqual(
+            {'check': 'kernel', 'subject': '', 'outcome': 'ok',
+             'text': 'Linux 6.1.0', 'remedy': '', 'start_refused': False},
+            found['results'][0])
+        self.assertEqual(['ok', 'not applicable', 'failed'],
+                         [each['outcome'] for each in found['results']])
+
+    def test_named_backends(self):
+        self.check(arguments=['one', 'two'])
+        self.assertEqual(['one', 'two'], self.sections())
+
+    def test_no_backend(self):
+        self.patch('dmclone_driver.cmd.program.run_plainly',
+                   new=lambda options, function: function(None))
+        self.patch('dmclone_driver.checks.backends.using', return_value=[])
+        self.patch('dmclone_driver.cmd.check.CONF', backend=[])
+        self.assertRaises(plan.Refused, check.main)
+
+
 @ddt.ddt
 class CommandTestCase(base.CloudTestCase):
     """The output and exit codes of the commands."""
@@ -66,7 +150,7 @@ class CommandTestCase(base.CloudTestCase):
         backend.jobs = jobs.Jobs()
         self.patch('dmclone_driver.cmd.program._open_backend',
                    new=lambda name: backend)
-        self.patch('dmclone_driver.cmd.program._connect')
+        self.patch('dmclone_driver.cmd.program.connect')
         for name in ('setup', 'getLogger'):
             self.patch('dmclone_driver.cmd.program.logging.' + name)
         printed = self.patch('builtins.print')

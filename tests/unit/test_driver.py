@@ -95,8 +95,8 @@ class StartTestCase(DriverTestCase):
     def test_suspended_handle_is_resumed_first(self):
         """It is resumed also if the start fails."""
         device = self.a.kernel.get('dmclone-' + self.volume.id)
-        for what in ('move.records.on_host', 'node.checks.check_kernel',
-                     'node.checks.check_options'):
+        for what in ('move.records.on_host', 'checks.start.check_kernel',
+                     'checks.start.check_options'):
             device.suspended = True
             self.a.stop()
             with mock.patch('dmclone_driver.' + what, side_effect=OSError):

@@ -138,7 +138,8 @@ class Kernel:
         #: Imported disks, {path: bytes}.
         self.disks = {}
         self.block_size = 512
-        self.targets = {'linear', 'zero', 'error', 'clone'}
+        self.targets = {'linear', 'zero', 'error', 'clone', 'snapshot',
+                        'snapshot-origin'}
         self.flushed = []
         self.violations = []
         #: Imported disks whose session is lost, even if there is a target.

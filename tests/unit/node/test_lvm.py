@@ -28,6 +28,17 @@ class LVMTestCase(base.PlainTestCase):
         self.run_as_root.assert_called_once_with(
             ['lvs', 'a/b'], ['LVM_SYSTEM_DIR=/etc/cinder'], lvm.TIMEOUT)
 
+    @ddt.data((None, []), ('/etc/cinder', ['LVM_SYSTEM_DIR=/etc/cinder']))
+    @ddt.unpack
+    def test_settings(self, folder, environment):
+        """Cinder's prefix does not count: others are asked about, too."""
+        self.patch('cinder.brick.local_dev.lvm.LVM.LVM_CMD_PREFIX', new=[
+            'env', 'LVM_SYSTEM_DIR=/else'])
+        lvm.settings('devices', folder)
+        self.run_as_root.assert_called_once_with(
+            ['lvmconfig', '--typeconfig', 'full', 'devices'], environment,
+            lvm.TIMEOUT)
+
     # Errors of LVM 2.03.16.
     @ddt.data(
         (5, '  Failed to find logical volume "a/b"\n', lvm.NotFound),

@@ -5,12 +5,15 @@ import types
 
 from cinder import exception as cinder_exception
 import ddt
+import fixtures
 from oslo_concurrency import processutils
 from oslo_config import cfg
 from oslo_config import fixture as config_fixture
 
+from dmclone_driver.checks import backends
+from dmclone_driver.checks import host
+from dmclone_driver.checks import start
 from dmclone_driver import exception
-from dmclone_driver.node import checks
 from tests.unit import base
 
 
@@ -23,7 +26,8 @@ class Configuration(types.SimpleNamespace):
 def configuration(**options):
     return Configuration(**dict(
         target_helper='tgtadm', lvm_type='default', lvm_mirrors=0,
-        dmclone_region_size=0, volume_driver='the.driver',
+        dmclone_region_size=0, dmclone_prepare_timeout=40,
+        volume_driver='the.driver',
         volume_group='volumes', config_group='here') | options)
 
 
@@ -41,7 +45,7 @@ class SetupCheckTestCase(base.MachineTestCase):
     def setUp(self):
         super().setUp()
         self.loaded = []
-        self.conf = self.useFixture(config_fixture.Config(checks.CONF))
+        self.conf = self.useFixture(config_fixture.Config(cfg.CONF))
         self.release = self.patch('platform.release', return_value='6.1.0')
         self.patch('dmclone_driver.privsep.command.modprobe',
                    new=self._modprobe)
@@ -62,7 +66,7 @@ class SetupCheckTestCase(base.MachineTestCase):
     @ddt.data({}, {'target_helper': 'lioadm'}, {'dmclone_region_size': 4},
               {'dmclone_region_size': 1048576})
     def test_good_options(self, options):
-        checks.check_options(configuration(**options))
+        start.check_options(configuration(**options), Driver)
 
     @ddt.data(({'target_helper': 'nvmet'}, 'target_helper = nvmet'),
               ({'lvm_type': 'thin'}, 'lvm_type = thin'),
@@ -71,17 +75,38 @@ class SetupCheckTestCase(base.MachineTestCase):
               ({'dmclone_region_size': 2}, 'power of two from 4 to'))
     @ddt.unpack
     def test_bad_options(self, options, words):
-        self.assertRefused(lambda: checks.check_options(
-            configuration(**options)), words)
+        self.assertRefused(lambda: start.check_options(
+            configuration(**options), Driver), words)
 
-    def test_names_of_logical_volumes(self):
-        self.conf.config(volume_name_template='cinder-%s')
+    @ddt.data(({'volume_name_template': 'cinder-%s'},
+               'volume_name_template = cinder-%s', 'volume-%s'),
+              ({'volume_name_template': '%s'},
+               'volume_name_template = %s in', 'volume-%s'),
+              ({'rpc_response_timeout': 19}, 'rpc_response_timeout = 19',
+               'set rpc_response_timeout to 55'))
+    @ddt.unpack
+    def test_bad_options_of_the_service(self, options, *parts):
+        self.conf.config(**options)
         error = self.assertRaises(
-            exception.BadConfiguration, checks.check_options,
-            configuration())
-        for part in ('volume_name_template = cinder-%s', '[DEFAULT]',
-                     'volume-%s'):
+            exception.BadConfiguration, start.check_options,
+            configuration(), Driver)
+        for part in ('[DEFAULT]', *parts):
             self.assertIn(part, error.msg)
+
+    @ddt.data(20, 54)
+    def test_short_time_out(self, seconds):
+        """Some moves succeed with it, so that the backend starts."""
+        self.conf.config(rpc_response_timeout=seconds)
+        start.check_options(configuration(), Driver)
+
+    def test_another_driver_in_the_group(self):
+        """Its backend starts; dmclone-check says so."""
+        self.enable(other='cinder.volume.drivers.lvm.LVMVolumeDriver')
+        self.conf.register_opt(cfg.StrOpt('volume_group'), group='other')
+        self.conf.config(group='other', volume_group='volumes')
+        self.check_alone()
+        self.assertEqual('failed', backends.check_alone(
+            configuration(), Driver).outcome)
 
     def enable(self, **drivers):
         """Enable additional backends, {section: driver}."""
@@ -92,7 +117,7 @@ class SetupCheckTestCase(base.MachineTestCase):
         self.conf.config(enabled_backends=['here', *drivers])
 
     def check_alone(self):
-        checks.check_alone(configuration(), Driver)
+        start.check_options(configuration(), Driver)
 
     @ddt.data({}, {'other': 'cinder.volume.drivers.lvm.LVMVolumeDriver'},
               {'other': 'nowhere.Driver'}, {'other': __name__ + '.ddt'})
@@ -119,7 +144,7 @@ class SetupCheckTestCase(base.MachineTestCase):
         self.assertRefused(self.check_alone, '[other]')
 
     def check_kernel(self):
-        checks.check_kernel(configuration())
+        start.check_kernel(configuration())
 
     @ddt.data('5.12.0', '5.12-rc1', '6.1.0-28-amd64', '10.0', 'unknown')
     def test_recent_kernel(self, release):
@@ -140,7 +165,8 @@ class SetupCheckTestCase(base.MachineTestCase):
     def test_modules_are_loaded(self):
         self.kernel.targets = {'linear'}
         self.check_kernel()
-        self.assertEqual({'dm-clone', 'dm-zero'}, set(self.loaded))
+        self.assertEqual({'dm-clone', 'dm-zero', 'dm-snapshot'},
+                         set(self.loaded))
 
     def test_kernel_without_dm_clone(self):
         self.kernel.targets.discard('clone')
@@ -154,7 +180,7 @@ class SetupCheckTestCase(base.MachineTestCase):
         self.assertRefused(self.check_kernel, 'no dmsetup')
 
     def test_group(self):
-        checks.check_group(configuration(), lambda: None)
+        start.check_group(configuration(), lambda: None)
 
     @ddt.data((cinder_exception.VolumeBackendAPIException(data='no the-vg'),
                'no the-vg'), (StopIteration(), 'no such volume group'))
@@ -164,11 +190,43 @@ class SetupCheckTestCase(base.MachineTestCase):
             raise error
 
         self.assertRefused(
-            lambda: checks.check_group(configuration(), check),
+            lambda: start.check_group(configuration(), check),
             'volume_group = volumes', words)
+
+    LVM = ('devices {\n\tglobal_filter=["r|^/dev/mapper/dmclone-|",'
+           '"r|:dmclone-|"]\n\tfilter=["a|.*|"]\n}\n')
+
+    def log_faults(self, settings):
+        """Return the log of a start with LVM's settings."""
+        log = self.useFixture(fixtures.FakeLogger())
+        root = self.useFixture(fixtures.TempDir()).path
+        self.patch('dmclone_driver.checks.start.Host', new=type(
+            'NodeOfTest', (host.Host,), {
+                '__init__': lambda each: host.Host.__init__(each, root),
+                'lvm_settings': lambda each, folder: settings()}))
+        start.log_faults(configuration(
+            lvm_conf_file='none', target_prefix='iqn.2010-10.org.x:'))
+        return log.output
+
+    def test_faults_of_other_programs_are_logged(self):
+        said = self.log_faults(lambda: self.LVM.replace(
+            '"r|^/dev/mapper/dmclone-|"', '"a|.*|"'))
+        self.assertIn('Check of LVM filter: ', said)
+        self.assertIn('lvmlocal.conf', said)
+        # Without a udev daemon nothing is known of its rules.
+        self.assertNotIn('udev', said)
+
+    def test_no_fault_is_logged(self):
+        self.assertEqual('', self.log_faults(lambda: self.LVM))
+
+    def test_a_start_does_not_fail_for_a_check_that_cannot_be_done(self):
+        def fail():
+            raise processutils.ProcessExecutionError(stderr='no lvm')
+
+        self.assertIn('no lvm', self.log_faults(fail))
 
     def test_group_that_only_cinder_sees(self):
         self.assertRefused(
-            lambda: checks.check_group(
+            lambda: start.check_group(
                 configuration(volume_group='others'), lambda: None),
             'volume_group = others', '[dmclone_privileged]')

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check that udev leaves the volumes of guests alone."""
+
+from dmclone_driver.checks.host import Host
+from dmclone_driver.checks import result
+from dmclone_driver.checks.result import Result
+from dmclone_driver.i18n import _
+
+NAME = 'udev rule'
+RULE = '11-dm-dmclone.rules'
+#: In the order of precedence: see udev(7).
+FOLDERS = ('/etc/udev/rules.d', '/run/udev/rules.d',
+           '/usr/local/lib/udev/rules.d', '/usr/lib/udev/rules.d',
+           '/lib/udev/rules.d')
+#: What the rule has to set for handles and for the disks of sources.
+FLAGS = ('DM_UDEV_DISABLE_SUBSYSTEM_RULES_FLAG',
+         'DM_UDEV_DISABLE_DISK_RULES_FLAG',
+         'DM_UDEV_DISABLE_OTHER_RULES_FLAG',
+         'UDEV_DISABLE_PERSISTENT_STORAGE_BLKID_FLAG')
+DAEMONS = ('systemd-udevd', 'udevd')
+
+
+def check(host: Host) -> Result:
+    """Check the rule that udev reads, and the devices that exist."""
+    path = next(('%s/%s' % (folder, RULE) for folder in FOLDERS
+                 if host.exists('%s/%s' % (folder, RULE))), None)
+    install = _('install %(rule)s of this driver into %(folder)s, and run '
+                'udevadm control --reload') % {'rule': RULE,
+                                               'folder': FOLDERS[0]}
+    if path is None:
+        # In a container the daemon and its rules are outside.
+        if not any(host.processes(name) for name in DAEMONS):
+            return result.unknown(
+                NAME, _('no %(rule)s and no udev daemon is visible here')
+                % {'rule': RULE}, _('run this command on the host itself'))
+        return result.failed(
+            NAME, _('udev has no %s, so the host probes and activates what '
+                    'is in the volumes of guests') % RULE, install)
+    lines = [line for line in (host.read(path) or '').splitlines()
+             if line.strip() and not line.startswith('#')]
+    if not all(any(flag in line for line in lines) for flag in FLAGS):
+        return result.failed(
+            NAME, _('%s is empty, or of another version of this driver')
+            % path, install)
+    early = _without_flag(host)
+    if early:
+        return result.failed(
+            NAME, _('udev has not applied the rule to %s') % ', '.join(early),
+            _('run udevadm trigger --action=change on them'))
+    return result.ok(NAME, path)
+
+
+def _without_flag(host: Host) -> list[str]:
+    """Return the driver's devices that udev knows without the flags."""
+    found = []
+    for path in host.find('/sys/block/dm-*/dm/uuid'):
+        if not (host.read(path) or '').startswith('DMCLONE-'):
+            continue
+        folder = path.removesuffix('/dm/uuid')
+        number = (host.read(folder + '/dev') or '').strip()
+        known = host.read('/run/udev/data/b' + number)
+        if known is not None and (
+                'E:DM_UDEV_DISABLE_OTHER_RULES_FLAG=1' not in known):
+            found.append((host.read(folder + '/dm/name') or folder).strip())
+    return found
