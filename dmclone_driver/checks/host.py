@@ -7,6 +7,7 @@ give a node's files.
 
 import collections.abc
 import errno
+import http.client
 import os
 import pathlib
 import platform
@@ -219,7 +220,10 @@ class Host:
         :raises: OSError
         """
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        opener.open(url, timeout=TIMEOUT).read()
+        try:
+            opener.open(url, timeout=TIMEOUT).read()
+        except http.client.HTTPException as error:
+            raise OSError(repr(error)) from error
 
     @staticmethod
     def now() -> float:

@@ -4,6 +4,7 @@
 import errno
 import os
 import socket
+import threading
 
 import fixtures
 
@@ -53,3 +54,26 @@ class HostTestCase(base.PlainTestCase):
     def test_log_that_cannot_be_read(self):
         folder = self.useFixture(fixtures.TempDir()).path
         self.assertRaises(OSError, host.Host(folder).kernel_log)
+
+    def serve(self, answer):
+        """Return the address of a server that answers once."""
+        server = socket.create_server(('127.0.0.1', 0))
+        self.addCleanup(server.close)
+
+        def run():
+            connection, _address = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        self.addCleanup(thread.join)
+        return 'http://127.0.0.1:%d/version' % server.getsockname()[1]
+
+    def test_page(self):
+        self.host.get(self.serve(b'HTTP/1.0 200 OK\r\n\r\n{}'))
+
+    def test_page_of_another_program(self):
+        url = self.serve(b'nonsense\r\n')
+        self.assertRaises(OSError, self.host.get, url)
