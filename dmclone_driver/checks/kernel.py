@@ -58,19 +58,20 @@ def check_targets(configuration: cinder_configuration.Configuration,
 
     :param load: function that loads a module, or only looks for it
     """
-    for target, module in DM_TARGETS.items():
-        try:
-            if target in host.targets():
-                continue
-            load(module)
-        except (processutils.ProcessExecutionError, OSError) as error:
-            return result.failed(
-                'device-mapper targets',
-                _('this kernel has no %(module)s (%(error)s)') % {
-                    'module': module, 'error': exception.text_of(error)},
-                _('boot Linux %s or later with DM_CLONE, DM_ZERO and '
-                  'DM_SNAPSHOT') % '%d.%d' % OLDEST_KERNEL,
-                setting=_setting(configuration))
+    module = DM_TARGETS['linear']
+    try:
+        loaded = host.targets()
+        for target, module in DM_TARGETS.items():
+            if target not in loaded:
+                load(module)
+    except (processutils.ProcessExecutionError, OSError) as error:
+        return result.failed(
+            'device-mapper targets',
+            _('this kernel has no %(module)s (%(error)s)') % {
+                'module': module, 'error': exception.text_of(error)},
+            _('boot Linux %s or later with DM_CLONE, DM_ZERO and '
+              'DM_SNAPSHOT') % '%d.%d' % OLDEST_KERNEL,
+            setting=_setting(configuration))
     return result.ok('device-mapper targets', ', '.join(DM_TARGETS))
 
 
