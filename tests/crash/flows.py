@@ -17,8 +17,11 @@ _CASES = (cases.AttachAway, cases.Completion, cases.LiveMigration,
 
 #: Which flows a run has, as a regular expression.
 CHOSEN = os.environ.get('DMCLONE_CRASH_FLOWS', '')
-#: {flow: its steps}. A migration has those of an attachment on the peer.
-FLOWS = {**steps.FLOWS, cases.MigrationAtRest.FLOW: steps.ATTACH_AWAY}
+#: {flow: its steps}. A migration has those of an attachment on the peer. A
+#: volume from a snapshot comes first: later its login would wait on the slow
+#: network for the volumes that hydrate.
+FLOWS = {snapshot_cases.VolumeFromSnapshot.FLOW: steps.COPY, **steps.FLOWS,
+         cases.MigrationAtRest.FLOW: steps.ATTACH_AWAY}
 
 
 def all_of(user, home, peer):

@@ -109,10 +109,11 @@ class VolumeFromSnapshot(SnapshotCase):
 
     @property
     def stage(self):
-        # The peer does not wait for the home for longer than the other stages
-        # may take.
-        return (cases.Stage.COPIES if self.step in (
-            Step.EXPORTED, Step.HYDRATING) else cases.Stage.FIRST)
+        if self.step is Step.EXPORTED:
+            # The peer waits for the home for 20 seconds.
+            return cases.Stage.WATCHER_STOPS
+        return (cases.Stage.COPIES if self.step is Step.HYDRATING else
+                cases.Stage.FIRST)
 
     @property
     def volume_ids(self):
