@@ -3,6 +3,7 @@
 
 import functools
 import itertools
+import re
 import types
 
 
@@ -25,6 +26,10 @@ class Steps(steps_module.Steps):
         self._cloud = cloud
         self.killed_on = None
 
+    @staticmethod
+    def reads(what):
+        return bool(_READS.match(what))
+
     def run(self, what, error, function, *args, **kwargs):
         try:
             return super().run(what, error, function, *args, **kwargs)
@@ -34,6 +39,12 @@ class Steps(steps_module.Steps):
             raise
 
 
+# What a step that only reads begins with, after the node's name.
+_READS = re.compile(
+    r'\w+: (dmsetup (info|status|targets) |lvs |vgs|pvs |sysfs |size |'
+    r'logical_block_size |flush_buffers |group look)')
+
+
 class Lost(Exception):
     """Part of a volume's content is on no disk."""
 
@@ -41,6 +52,20 @@ class Lost(Exception):
 def lv_path(name_id):
     """Return the path of a volume's logical volume."""
     return '/dev/%s/volume-%s' % (fake_cloud.GROUP, name_id)
+
+
+def _configuration():
+    """Return a configuration that registers each list of options once."""
+    found, known = fake_cloud.Node._configuration(), []
+    append = found.append_config_values
+
+    def append_new(options):
+        if not any(options is each for each in known):
+            known.append(options)
+            append(options)
+
+    found.append_config_values = append_new
+    return found
 
 
 class Node(fake_cloud.Node):
@@ -59,9 +84,10 @@ class Node(fake_cloud.Node):
         self.cloud.database.services.append(service)
         return service
 
-    # Cached, since creating the options is slow.
-    _configuration = staticmethod(functools.cache(
-        fake_cloud.Node._configuration))
+    # Cached, since creating and setting the options is slow.
+    _configuration = staticmethod(functools.cache(_configuration))
+    _set_options = staticmethod(functools.cache(
+        fake_cloud.Node._set_options))
 
     def create(self):
         volume = self.cloud.database.add(
@@ -146,7 +172,7 @@ class Cloud(fake_cloud.Cloud):
 
     def _below(self, name_id):
         """Return the source of a clone and its node, from the database."""
-        source = self.row(name_id)
+        source = self.database.rows.get(name_id)
         if source is None:
             raise Lost('volume-%s has no source' % name_id)
         return source.name_id, self.place(source)
@@ -191,7 +217,7 @@ class Cloud(fake_cloud.Cloud):
                 if not (device.own and device.own.hydration):
                     continue
                 names, role = names_module.parse(name)
-                source = self.row(names.name_id)
+                source = self.database.rows.get(names.name_id)
                 if source is None or not placeholders.is_placeholder(source):
                     continue
                 home = self.by_host[records.backend_of(source)]
@@ -266,16 +292,20 @@ class Cloud(fake_cloud.Cloud):
     def early_releases(self):
         """Return sources that were released before their copies were safe."""
         found = []
-        for row in self.placeholders():
+        for row in self.database.rows.values():
             if placeholders.state_of(row) != State.RELEASED:
                 continue
-            owner = records.owner_row(self.context, row.id)
-            handle = owner and self.by_host[records.backend_of(
-                owner)].kernel.get(names_module.Names(row.id).path())
-            base = handle and self._base(self.by_host[records.backend_of(
-                owner)], names_module.Names(row.id))
+            node, names = self._owner_of(row.id), names_module.Names(row.id)
+            handle = node and node.kernel.get(names.path())
+            base = handle and self._base(node, names)
             # After a reboot there is nothing to flush.
             if base and base.switched and not base.flushed:
                 found.append('source %s is released, but its copy was not '
                              'flushed' % row.name_id)
         return found
+
+    def _owner_of(self, name_id):
+        """Return the node of the row that has a logical volume, or None."""
+        return next((self.by_host[records.backend_of(row)] for row in
+                     self.database.rows.values() if row.name_id == name_id),
+                    None)

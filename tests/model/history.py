@@ -64,7 +64,7 @@ class History:
     # Checks after each step
 
     def content(self, when):
-        row = self.cloud.row(self.volume_id)
+        row = self.cloud.database.rows[self.volume_id]
         return self.cloud.content(row, when)
 
     def check(self):

@@ -406,12 +406,16 @@ class Node:
     def _make_driver(self):
         driver = driver_module.DMCloneVolumeDriver(
             configuration=self._configuration(), host=self.host)
+        self._set_options()
+        driver.backend_name = BACKEND
+        return driver
+
+    @staticmethod
+    def _set_options():
         for option, value in (('volume_group', GROUP),
                               ('volume_backend_name', BACKEND),
                               ('volume_clear', 'none')):
             cfg.CONF.set_override(option, value, group=BACKEND)
-        driver.backend_name = BACKEND
-        return driver
 
     def die(self):
         """Cut the power, with a heartbeat so old that the service is down."""

@@ -16,7 +16,7 @@ class Steps:
     def __init__(self):
         self.log = []
         self._fault = None
-        #: Called after each step.
+        #: Called after each step that may change something.
         self.observe = lambda: None
 
     def start(self, number=None, after=False, killed=False, power=False):
@@ -35,6 +35,11 @@ class Steps:
         """Return whether the failing step is done."""
         return bool(self._fault and self._fault[1])
 
+    @staticmethod
+    def reads(what):
+        """Return whether a step only reads, and need not be observed."""
+        return False
+
     def run(self, what, error, function, *args, **kwargs):
         """Do a step, or fail with the error of its kind."""
         number, after, killed = self._fault or (-1, False, False)
@@ -45,7 +50,8 @@ class Steps:
         if now and not after:
             raise error
         result = function(*args, **kwargs)
-        self.observe()
+        if not self.reads(what):
+            self.observe()
         if now:
             raise error
         return result
