@@ -89,6 +89,8 @@ class Reverts:
         volume_utils.copy_volume(
             path, names.path(), block.size(path) // units.Mi,
             self._backend.configuration.volume_dd_blocksize)
+        # Cinder's copy is not flushed.
+        LocalVolume(names).make_durable()
 
     def _refuse_overflow(self, volume: objects.Volume,
                          mine: LogicalVolume) -> None:

@@ -104,8 +104,9 @@ class SnapshotsTestCase(base.CloudTestCase):
                 'cinder.volume.volume_utils.copy_volume') as copy:
             home.driver.revert_to_snapshot(
                 self.context, self.row(), self.read(snapshot or self.taken))
-        self.assertEqual((path, Names(self.row().name_id).path(), 1024),
-                         copy.call_args.args[:3])
+        handle = Names(self.row().name_id).path()
+        self.assertEqual((path, handle, 1024), copy.call_args.args[:3])
+        self.assertEqual(handle, home.kernel.flushed[-1])
 
     def roles(self, volume, node):
         return node.kernel.roles(Names(self.cloud.row(volume.id).name_id))
