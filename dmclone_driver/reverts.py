@@ -12,6 +12,7 @@ from __future__ import annotations
 from cinder import objects
 from cinder.volume import volume_utils
 from oslo_log import log as logging
+from oslo_utils import excutils
 from oslo_utils import units
 
 from dmclone_driver import exception
@@ -72,16 +73,29 @@ class Reverts:
 
     def _merge(self, names: Names, mine: LogicalVolume,
                lv: LogicalVolume) -> None:
-        """Have LVM merge a snapshot, which removes it, and take it again."""
+        """Have LVM merge a snapshot, which removes it, and take it again.
+
+        A tag has the next start do that, if this process is killed.
+        """
         group = self._backend.group
+        logical_volumes.tag(mine, logical_volumes.MERGED_TAG + lv.name)
         LocalVolume(names).remove(HANDLE)
         try:
             group.revert(lv.name)
             group.deactivate_lv(mine.name)
             group.activate_lv(mine.name)
             logical_volumes.take_snapshot(mine, lv.name)
-        finally:
-            LocalVolume(names).ensure_linear(mine)
+        except Exception:
+            with excutils.save_and_reraise_exception():
+                self._end_merge(names, mine, lv)
+        self._end_merge(names, mine, lv)
+
+    @staticmethod
+    def _end_merge(names: Names, mine: LogicalVolume,
+                   lv: LogicalVolume) -> None:
+        # Before the volume can be written again.
+        logical_volumes.untag(mine, logical_volumes.MERGED_TAG + lv.name)
+        LocalVolume(names).ensure_linear(mine)
 
     def _copy(self, names: Names, lv: LogicalVolume) -> None:
         """Copy a snapshot to its volume, which keeps other snapshots."""

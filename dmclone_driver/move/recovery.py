@@ -192,6 +192,7 @@ class Recovery:
                       '%(lv)s became a clone. Delete it.',
                       {'volume': row.id, 'lv': lv.path})
         else:
+            self._snapshots.take_again(lv)
             if names.of(HANDLE) not in live:
                 local.ensure_linear(
                     lv, read_only=lv.sealed or _is_source(row))

@@ -159,6 +159,21 @@ class Snapshots:
                                   'failed; the next start of the service '
                                   'removes it.', lv.full_name)
 
+    def take_again(self, lv: LogicalVolume) -> None:
+        """Take the snapshot that LVM has merged for a killed revert.
+
+        Its volume has no handle since, and still has that content.
+        """
+        name = lv.tagged(logical_volumes.MERGED_TAG)
+        if name is None:
+            return
+        if logical_volumes.find(name, lv.group) is None:
+            LOG.warning('Taking snapshot %(snapshot)s of %(lv)s again: a '
+                        'revert to it was interrupted.',
+                        {'snapshot': name, 'lv': lv.full_name})
+            logical_volumes.take_snapshot(lv, name)
+        logical_volumes.untag(lv, logical_volumes.MERGED_TAG + name)
+
     # Sources of volumes
 
     def serve(self, row: objects.Volume) -> None:

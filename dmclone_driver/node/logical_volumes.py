@@ -30,6 +30,9 @@ OPENED_TAG = 'dmclone.opened='
 SEALED_TAG = 'dmclone.sealed='
 #: On a former source that is only the origin of its snapshots any longer.
 KEPT_TAG = 'dmclone.kept'
+#: On a volume, with the name of the snapshot that LVM merges into it: that is
+#: taken again before the volume gets its handle back.
+MERGED_TAG = 'dmclone.merged='
 #: On a snapshot, with the name id of a source: a volume reads the snapshot.
 READER_TAG = 'dmclone.reader='
 #: On a data volume that has, or had, snapshots above its clone.

@@ -270,6 +270,9 @@ class Kernel:
     def copy_disk(self, path, copy):
         """Do nothing: the disks of this kernel have no content."""
 
+    def merge_disk(self, path, snapshot):
+        """Do nothing, as :meth:`copy_disk`."""
+
     def forbid_discard(self, path):
         self._need(path)
         self.get(path).discards = False

@@ -269,12 +269,23 @@ class Group:
         if name.startswith('snapshot'):
             # LVM reserves such names.
             name = '_' + name
-        self._lvm.volumes[self._path(name)]['active'] = True
+        self._step('activate ' + name, self._activate, self._path(name))
+
+    def _activate(self, path):
+        self._lvm.volumes[path]['active'] = True
 
     def deactivate_lv(self, name):
-        if self._lvm.kernel.users(self._path(name)):
-            raise kernel.error('%s in use' % name)
-        self._lvm.volumes[self._path(name)]['active'] = False
+        self._step('deactivate ' + name, self._deactivate, self._path(name))
+
+    def _deactivate(self, path):
+        if self._lvm.kernel.users(path):
+            raise kernel.error('%s in use' % path)
+        self._lvm.volumes[path]['active'] = False
 
     def revert(self, snapshot_name):
-        del self._lvm.volumes[self._path(snapshot_name)]
+        self._step('revert ' + snapshot_name, self._merge,
+                   self._path(snapshot_name))
+
+    def _merge(self, path):
+        self._lvm.kernel.merge_disk(self._lvm.volumes[path]['origin'], path)
+        del self._lvm.volumes[path]

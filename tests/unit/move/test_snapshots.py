@@ -671,8 +671,65 @@ class CopyTestCase(SnapshotsTestCase):
         self.assertIn('a volume may read snapshot', found[0].line())
 
 
+class CascadeTestCase(SnapshotsTestCase):
+
+    def delete(self, volume):
+        """Delete a volume with its snapshots, as with cascade."""
+        for each in objects.SnapshotList.get_all_for_volume(
+                self.context, volume.id):
+            self.delete_snapshot(each)
+        super().delete(volume)
+
+
 @ddt.ddt
-class HydratingTestCase(SnapshotsTestCase):
+class MergeTestCase(CascadeTestCase):
+    """LVM merges a snapshot into its volume, and it is taken again."""
+
+    def revert(self, volume):
+        snapshot, = objects.SnapshotList.get_all_for_volume(self.context,
+                                                            volume.id)
+        with self.cloud.on(self.a):
+            self.a.driver.revert_to_snapshot(
+                self.context, self.cloud.row(volume.id), snapshot)
+
+    def assertThere(self, volume, step=None):
+        snapshot, = objects.SnapshotList.get_all_for_volume(self.context,
+                                                            volume.id)
+        self.assertIsNotNone(self.snapshot_lv(snapshot), step)
+        self.assertEqual(set(), self.lv(self.a, volume.name).tags, step)
+        self.assertEqual({'handle': 'linear'}, self.roles(volume, self.a),
+                         step)
+
+    def test_merged(self):
+        self.snapshot()
+        self.revert(self.volume)
+        self.assertThere(self.volume)
+
+    @ddt.data({'killed': True}, {'killed': True, 'after': True},
+              {'killed': True, 'power': True})
+    def test_each_step(self, fault):
+        """The next start of the service takes the snapshot again."""
+        for step, volume, error in self.each_step(
+                self.revert, self.snapshot, **fault):
+            if error is not None:
+                self.a.stop()
+                if fault.get('power'):
+                    self.a.reboot()
+                self.a.start()
+                self.cloud.settle()
+            self.assertThere(volume, step)
+
+    def test_snapshot_that_cannot_be_merged(self):
+        """A later start does not take it again."""
+        self.snapshot()
+        with mock.patch.object(self.a.driver.vg, 'revert',
+                               side_effect=OSError):
+            self.assertRaises(OSError, self.revert, self.volume)
+        self.assertThere(self.volume)
+
+
+@ddt.ddt
+class HydratingTestCase(CascadeTestCase):
     """Snapshots of a volume that hydrates."""
 
     def setUp(self):
@@ -683,13 +740,6 @@ class HydratingTestCase(SnapshotsTestCase):
     def device(self, snapshot, node=None):
         return (node or self.b).kernel.devices.get(
             Names(snapshot.id).of(SNAPSHOT))
-
-    def delete(self, volume):
-        """Delete a volume with its snapshots, as with cascade."""
-        for each in objects.SnapshotList.get_all_for_volume(
-                self.context, volume.id):
-            self.delete_snapshot(each)
-        super().delete(volume)
 
     def handle(self, node=None):
         """Return the kinds of the handle's table."""

@@ -79,5 +79,6 @@ class DeviceTestCase(base.PlainTestCase):
     @ddt.unpack
     def test_device(self, attributes, suspended):
         self.assertEqual(
-            status.Device('dmclone-x', 'DMCLONE-s', 2, suspended),
+            status.Device('dmclone-x', 'DMCLONE-s', 2, suspended,
+                          read_only=attributes.endswith('r')),
             status.device('dmclone-x|DMCLONE-s|2|' + attributes))
