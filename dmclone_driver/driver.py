@@ -26,6 +26,7 @@ from oslo_log import log as logging
 from oslo_utils import excutils
 from oslo_utils import importutils
 
+import dmclone_driver
 from dmclone_driver import backups
 from dmclone_driver.checks import options
 from dmclone_driver.checks import start
@@ -119,7 +120,7 @@ def _in_one_place(action: str, hydrating: bool = False,
 class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     """LVM volumes that move to the nodes of the instances that use them."""
 
-    VERSION = '0.1.0'
+    VERSION = dmclone_driver.__version__
     CI_WIKI_NAME = 'dmclone_driver_CI'
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

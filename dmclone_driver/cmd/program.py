@@ -12,13 +12,13 @@ from cinder import coordination
 from cinder import objects
 from cinder import rpc
 from cinder import utils
-from cinder import version
 from cinder.volume import configuration
 import os_brick
 from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_privsep import priv_context
 
+import dmclone_driver
 from dmclone_driver import exception
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import plan
@@ -116,7 +116,7 @@ def run_plainly(options: list[cfg.Opt], function: _Plain) -> int | str:
     """
     CONF.register_cli_opts(options)
     logging.register_options(CONF)
-    CONF(sys.argv[1:], project='cinder', version=version.version_string())
+    CONF(sys.argv[1:], project='cinder', version=dmclone_driver.__version__)
     # Log to the caller's terminal, not to the service's log.
     CONF.set_override('log_file', None)
     CONF.set_override('log_dir', None)

@@ -161,6 +161,14 @@ class CommandTestCase(base.CloudTestCase):
             code = module.main()
         return code, [call.args[0] for call in printed.call_args_list]
 
+    def test_version(self):
+        """It is that of this package, not Cinder's."""
+        for module in (forget_node, move, reconcile):
+            printed = self.patch('sys.stdout', new=io.StringIO())
+            self.assertRaises(SystemExit, self.call, module, '--version')
+            self.assertEqual(driver.DMCloneVolumeDriver.VERSION,
+                             printed.getvalue().strip())
+
     def test_forget_node(self):
         self.a.die()
         for options, word, expected in (
