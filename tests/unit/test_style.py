@@ -16,7 +16,7 @@ STYLE = pathlib.Path(__file__).parents[2] / 'tools/style'
 
 @ddt.ddt
 class StyleTestCase(base.PlainTestCase):
-    """The check "names", on a tree with one more file."""
+    """The checks "names" and "licence", on a tree with one more file."""
 
     def setUp(self):
         super().setUp()
@@ -44,6 +44,14 @@ class StyleTestCase(base.PlainTestCase):
         code, out = self.style('names')
         self.assertEqual((1, 'style: 0 passed, 1 failed'), (code, out[-1]))
         self.assertIn('a.txt:2: ', out[1])
+
+    def test_licence(self):
+        (self.top / 'a.rst').write_text('text\n')
+        self.assertEqual(0, self.style('licence')[0])
+        (self.top / 'a.conf').write_text('a = b\n')
+        code, out = self.style('licence')
+        self.assertEqual((1, 'style: 0 passed, 1 failed'), (code, out[-1]))
+        self.assertIn('a.conf: ', out[1])
 
     def test_tool(self):
         """A check fails if its tool complains, and if it is not installed."""
