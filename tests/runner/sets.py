@@ -87,6 +87,13 @@ def _scenarios(run, chosen, seconds=None, **more):
         '--subunit', *chosen.choice], seconds or chosen.timeout(), **more)
 
 
+def _on_host(run, chosen):
+    """Run the tests of a folder as root on this machine."""
+    run.stream(chosen.name, [
+        run.tools / 'stestr', '--test-path', 'tests/' + chosen.folder, 'run',
+        '--serial', '--subunit'], chosen.timeout())
+
+
 def _soak(run, chosen, seconds=None):
     """Run random histories for some time."""
     seconds = seconds or int(os.environ['DMCLONE_SOAK_SECONDS'])
@@ -171,6 +178,8 @@ SETS = (
     Set('etcd', 'moves with etcd as the store of the locks, which fails in\n'
         'the middle of moves, and two minutes of soak', _etcd,
         lab={'nodes': 3, 'coordination': 'etcd'}, seconds=2400),
+    Set('packages', 'the Debian package: built, installed, upgraded and '
+        'purged in\na Debian 13', _on_host, seconds=3600),
     Set('crash', 'each step of each flow, interrupted in eight ways: some '
         'three\nhours; ends with a table of the seconds to converge',
         _with_table, lab={}, seconds=18000,

@@ -45,7 +45,8 @@ class ChoiceTestCase(base.PlainTestCase):
 
     def test_all(self):
         self.assertEqual(['style', 'unit', 'model', 'functional', 'e2e',
-                          'soak', 'live', 'long', 'admin', 'etcd', 'crash'],
+                          'soak', 'live', 'long', 'admin', 'etcd', 'packages',
+                          'crash'],
                          self.names('--all'))
 
     def test_named(self):
@@ -236,6 +237,16 @@ class CommandsTestCase(base.PlainTestCase):
         self.assertEqual((wanted, 1920, {'DMCLONE_SOAK_SECONDS': '120'}),
                          (second[0], *second[2:]))
         self.assertIn(' tests/soak ', second[1])
+
+    def test_on_this_machine(self):
+        this = run.Run()
+        this.stream = mock.Mock()
+        this.run([sets.NAMED['packages']])
+        name, argv, seconds = this.stream.call_args.args
+        self.assertEqual(('packages', 3600), (name, seconds))
+        self.assertRegex(' '.join(map(str, argv)),
+                         r'/stestr --test-path tests/packages run --serial '
+                         r'--subunit$')
 
     def test_table(self):
         (lab, command, seconds, more), = self.asked('crash')

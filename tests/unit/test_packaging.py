@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What packages are made from: metadata, files, man pages, requirements."""
+
+import ast
+import importlib
+import importlib.metadata
+import pathlib
+import re
+import runpy
+import sys
+import tomllib
+
+from pbr import version as pbr_version
+
+import dmclone_driver
+from tests.unit import base
+
+TOP = pathlib.Path(__file__).parents[2]
+PAGES = TOP / 'doc/source/cli'
+
+
+def project():
+    """Return the content of pyproject.toml."""
+    return tomllib.loads((TOP / 'pyproject.toml').read_text())
+
+
+class VersionTestCase(base.PlainTestCase):
+
+    def test_installed(self):
+        """The installed package, and the documentation made with it."""
+        installed = pbr_version.SemanticVersion.from_pip_string(
+            importlib.metadata.version('dmclone_driver'))
+        settings = runpy.run_path(str(TOP / 'doc/source/conf.py'))
+        self.assertEqual([dmclone_driver.__version__] * 2,
+                         [installed.brief_string(), settings['version']])
+
+    def test_debian(self):
+        newest = (TOP / 'debian/changelog').read_text().split('\n', 1)[0]
+        self.assertEqual(dmclone_driver.__version__,
+                         re.search(r'\((\S+)-\d+\)', newest).group(1))
+
+
+class ManPagesTestCase(base.PlainTestCase):
+    """Each command has a page, which agrees with --help."""
+
+    def pages(self):
+        """Yield the name, the module and the page of each command."""
+        for name, where in project()['project']['scripts'].items():
+            yield (name, importlib.import_module(where.partition(':')[0]),
+                   (PAGES / (name + '.rst')).read_text())
+
+    def test_all_are_listed(self):
+        listed = re.findall(r'^   (dmclone-\S+)$',
+                            (PAGES / 'index.rst').read_text(), re.M)
+        self.assertEqual(sorted(project()['project']['scripts']), listed)
+        self.assertEqual(listed, sorted(
+            page.stem for page in PAGES.glob('dmclone-*.rst')))
+
+    def test_name(self):
+        """The first line is that of the command's module."""
+        write = runpy.run_path(str(TOP / 'tools/man_pages.py'))
+        for name, module, page in self.pages():
+            lines = write['source_of'](page).splitlines()
+            self.assertEqual(
+                module.__doc__.partition('\n')[0].rstrip('.'),
+                '%s: %s' % (lines[1], lines[5]), name)
+
+    def test_options(self):
+        for name, module, page in self.pages():
+            self.assertEqual(
+                {self.heading(option): option.help
+                 for option in module.OPTIONS}, self.options(page), name)
+
+    @staticmethod
+    def heading(option):
+        if option.positional:
+            return option.name
+        value = ' %s' % option.metavar if option.metavar else ''
+        return '--%s%s' % (option.name, value)
+
+    @staticmethod
+    def options(page):
+        section = page.partition('\nOptions\n')[2].partition('\n====\n')[0]
+        return {heading: ' '.join(text.split()) for heading, text in
+                re.findall(r'^(\S.*)\n((?:    .+\n)+)',
+                           section.partition('\nExit status\n')[0], re.M)}
+
+
+class FilesTestCase(base.PlainTestCase):
+
+    def test_all_are_in_the_wheel(self):
+        listed = [name for names in
+                  project()['tool']['setuptools']['data-files'].values()
+                  for name in names if not name.endswith('*.8')]
+        self.assertEqual(
+            sorted(str(path.relative_to(TOP))
+                   for path in (TOP / 'etc').rglob('*') if path.is_file()),
+            sorted(listed))
+
+
+class RequirementsTestCase(base.PlainTestCase):
+    """What is imported is required, and nothing else but pbr.
+
+    It is OpenStack's custom to name pbr, which builds the package; Cinder
+    requires it, too.
+    """
+
+    @staticmethod
+    def imported():
+        found = set()
+        for path in (TOP / 'dmclone_driver').rglob('*.py'):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Import):
+                    found.update(alias.name for alias in node.names)
+                elif isinstance(node, ast.ImportFrom) and not node.level:
+                    found.add(node.module)
+        return ({name.partition('.')[0] for name in found} -
+                sys.stdlib_module_names - {'dmclone_driver'})
+
+    @staticmethod
+    def required():
+        lines = (TOP / 'requirements.txt').read_text().splitlines()
+        return {re.match(r'[\w.-]+', line).group().lower().replace(
+            '.', '_').replace('-', '_')
+            for line in lines if line and line[0] != '#'}
+
+    def test_requirements(self):
+        self.assertEqual(self.imported() | {'pbr'}, self.required())
