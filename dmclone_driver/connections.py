@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Any
 
 from cinder import context as cinder_context
-from cinder.db import models
 from cinder import objects
 from cinder.volume import volume_types
 from cinder.volume import volume_utils
@@ -27,6 +26,7 @@ from dmclone_driver.move.preflight import Preflight
 from dmclone_driver.move import records
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import Names
+from dmclone_driver.releases import models
 
 LOG = logging.getLogger(__name__)
 

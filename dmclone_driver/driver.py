@@ -13,7 +13,6 @@ import uuid
 
 from cinder import context as cinder_context
 from cinder import coordination
-from cinder.db import models
 from cinder import exception as cinder_exception
 from cinder import interface
 from cinder.message import message_field
@@ -72,6 +71,8 @@ from dmclone_driver.node.names import ORIGIN
 from dmclone_driver.node import snapshot_devices
 from dmclone_driver import opts
 from dmclone_driver.privsep import block
+from dmclone_driver import releases
+from dmclone_driver.releases import models
 from dmclone_driver import reverts
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
@@ -460,14 +461,16 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 lv, logical_volumes.CLONED_TAG + str(lv.size))
 
     def create_cloned_volume(self, volume: objects.Volume,
-                             src_vref: objects.Volume) -> dict[str, Any]:
+                             src_vref: objects.Volume | models.Volume
+                             ) -> dict[str, Any]:
         """Create a volume as a clone of a volume on this node.
 
         :returns: the update of its row
         :raises: NotHere, RequestsWait, SnapshotNotServed
         """
         with self._telling_of_creation(volume):
-            self._clone(volume, src_vref)
+            self._clone(volume, releases.as_object(
+                backend_module.context_of(volume), src_vref))
         return self._model_update(volume)
 
     def _clone(self, volume: objects.Volume,

@@ -10,7 +10,6 @@ from typing import Any
 
 from cinder import context as cinder_context
 from cinder import exception as cinder_exception
-from cinder.scheduler import sched_utils
 from cinder.volume import volume_utils
 from oslo_log import log as logging
 from oslo_utils import excutils
@@ -39,6 +38,7 @@ from dmclone_driver.node.names import Names
 from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node.quantities import Sectors
 from dmclone_driver.privsep import block
+from dmclone_driver.releases import sched_utils
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
 

@@ -21,8 +21,6 @@ from typing import Any
 import uuid
 
 from cinder import context as cinder_context
-from cinder.db import api as db_api
-from cinder.db import models
 from cinder import exception as cinder_exception
 from cinder.image import cache
 from cinder import objects
@@ -41,6 +39,9 @@ from dmclone_driver.move import peers
 from dmclone_driver.move import records
 from dmclone_driver.move.snapshots import Snapshots
 from dmclone_driver.move.source import Source
+from dmclone_driver import releases
+from dmclone_driver.releases import db_api
+from dmclone_driver.releases import models
 
 LOG = logging.getLogger(__name__)
 
@@ -141,8 +142,9 @@ class ImageCache:
                     context.session.query(row_type.id).filter_by(
                         deleted=False, status='error'))).all()
         for entry in entries:
-            self._cache.delete_cached_volume(
-                context, entry, 'Deleting a cached image that is in error')
+            releases.delete_cached_volume(
+                self._cache, context, entry,
+                'Deleting a cached image that is in error')
 
     def _find(self, context: cinder_context.RequestContext,
               volume: objects.Volume,

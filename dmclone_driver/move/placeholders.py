@@ -12,9 +12,10 @@ import dataclasses
 import enum
 import json
 
-from cinder.db import models
 from cinder import objects
 from cinder.volume import volume_utils
+
+from dmclone_driver.releases import models
 
 #: The migration status of a volume which Cinder creates to copy another
 #: volume to it.

@@ -29,8 +29,6 @@ import dataclasses
 from typing import Any
 
 from cinder import context as cinder_context
-from cinder.db import api as db_api
-from cinder.db import models
 from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.volume import volume_utils
@@ -48,6 +46,8 @@ from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import snapshot_rows
 from dmclone_driver.move import transactions
 from dmclone_driver.node import names
+from dmclone_driver.releases import db_api
+from dmclone_driver.releases import models
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
 

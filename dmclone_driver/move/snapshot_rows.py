@@ -15,14 +15,14 @@ from __future__ import annotations
 import collections.abc
 
 from cinder import context as cinder_context
-from cinder.db import api as db_api
-from cinder.db import models
 from cinder import objects
 from cinder.volume import volume_utils
 import sqlalchemy
 from sqlalchemy import orm
 
 from dmclone_driver.move import transactions
+from dmclone_driver.releases import db_api
+from dmclone_driver.releases import models
 
 #: Before the host of a snapshot whose logical volume has to be deleted.
 TO_DELETE = 'delete:'

@@ -12,13 +12,13 @@ from typing import ParamSpec
 from typing import TypeVar
 
 from cinder import context as cinder_context
-from cinder.db import api as db_api
-from cinder.db import models
 from cinder import objects
 from oslo_db import api as oslo_db_api
 from oslo_log import log as logging
 from sqlalchemy import orm
 
+from dmclone_driver.releases import db_api
+from dmclone_driver.releases import models
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
 

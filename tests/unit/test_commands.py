@@ -10,7 +10,6 @@ from unittest import mock
 import uuid
 
 from cinder.brick.local_dev import lvm
-from cinder.db import api as db_api
 from cinder.tests.unit import utils as cinder_utils
 import ddt
 from oslo_config import cfg
@@ -24,6 +23,7 @@ from dmclone_driver.cmd import reconcile
 from dmclone_driver import driver
 from dmclone_driver.move import jobs
 from dmclone_driver.move import plan
+from dmclone_driver.releases import db_api
 from tests.unit import base
 from tests.unit.fakes import cloud
 

@@ -3,11 +3,11 @@
 
 import contextlib
 
-from cinder.db import api as db_api
 import ddt
 from oslo_db import exception as db_exception
 import sqlalchemy
 
+from dmclone_driver.releases import db_api
 from tests.unit import base
 
 

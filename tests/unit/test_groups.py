@@ -3,7 +3,6 @@
 
 from unittest import mock
 
-from cinder.db import api as db_api
 from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.tests.unit import utils as cinder_utils
@@ -13,6 +12,7 @@ import ddt
 
 from dmclone_driver import exception
 from dmclone_driver.move import snapshot_rows
+from dmclone_driver.releases import db_api
 from tests.unit import base
 from tests.unit.fakes import kernel
 from tests.unit.fakes import storage

@@ -10,7 +10,6 @@ import contextlib
 import itertools
 from unittest import mock
 
-from cinder.db import api as db_api
 from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.volume import manager
@@ -20,6 +19,7 @@ from dmclone_driver import exception
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.node.names import Names
+from dmclone_driver.releases import db_api
 from tests.unit import base
 
 STATES = ('prepared', 'gate closed', 'hydrating', 'not released')

@@ -13,7 +13,6 @@ import logging
 from unittest import mock
 
 from cinder import context as cinder_context
-from cinder.db import api as db_api
 from cinder import exception as cinder_exception
 from cinder.message import message_field
 from cinder import objects
@@ -32,6 +31,7 @@ from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
+from dmclone_driver.releases import db_api
 from tests.unit.fakes import cloud
 from tests.unit.fakes import storage
 from tests.unit.move import test_snapshots

@@ -7,8 +7,6 @@ The nodes keep the data on their disks, with any rows and after any reboots.
 import itertools
 from unittest import mock
 
-from cinder.db import api as db_api
-from cinder.db import models
 from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.tests.unit import fake_constants
@@ -18,6 +16,8 @@ from dmclone_driver import exception
 from dmclone_driver.move import records
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import Names
+from dmclone_driver.releases import db_api
+from dmclone_driver.releases import models
 from tests.unit import base
 
 FIELDS = records.EXCHANGED + ('replication_driver_data', 'status',

@@ -9,7 +9,6 @@ from unittest import mock
 import uuid
 
 from cinder import context as cinder_context
-from cinder.db import api as db_api
 from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.tests.unit import utils as cinder_utils
@@ -27,6 +26,7 @@ from dmclone_driver.move import recovery
 from dmclone_driver.move import source
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import Names
+from dmclone_driver.releases import db_api
 from tests.unit.fakes import coordination
 from tests.unit.fakes import kernel
 from tests.unit.fakes import network

@@ -7,6 +7,7 @@ from cinder import exception as cinder_exception
 import ddt
 import fixtures
 from oslo_concurrency import lockutils
+import testtools
 import tooz
 
 from dmclone_driver import exception
@@ -132,7 +133,7 @@ class HoldersTestCase(LocksTestCase):
     def test_error_under_the_lock(self):
         """It is not replaced by an error of the release."""
         self.tooz.end = fail
-        with (self.assertRaises(ZeroDivisionError),
+        with (testtools.ExpectedException(ZeroDivisionError),
               self.backend.lock('x')):
             raise ZeroDivisionError
         self.tooz.end = lambda: True

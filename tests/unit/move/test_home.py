@@ -3,7 +3,6 @@
 
 from unittest import mock
 
-from cinder.db import api as db_api
 from cinder.volume import volume_types
 import ddt
 
@@ -13,6 +12,7 @@ from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.names import Names
+from dmclone_driver.releases import db_api
 from tests.unit import base
 from tests.unit.fakes import cloud
 from tests.unit.fakes import storage

@@ -6,7 +6,6 @@ import datetime
 import types
 from unittest import mock
 
-from cinder.db import api as db_api
 from cinder.image import cache
 from cinder.objects import base as objects_base
 from cinder import rpc
@@ -19,6 +18,8 @@ from dmclone_driver import exception
 from dmclone_driver.move import placeholders
 from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
+from dmclone_driver import releases
+from dmclone_driver.releases import db_api
 from tests.unit.fakes import cloud
 from tests.unit.fakes import storage
 from tests.unit.move import test_snapshots
@@ -79,8 +80,11 @@ class ImageCacheTestCase(test_snapshots.SnapshotsTestCase):
         mine.save()
         self.cache().create_cache_entry(internal, mine, image_id, image_meta)
 
-    def create(self, node, size=2):
-        """Create a volume from the image as Cinder does."""
+    def create(self, node, size=2, url='url'):
+        """Create a volume from the image as Cinder does.
+
+        :param url: where Glance has the image
+        """
         volume = self.new(node, size)
         manager = types.SimpleNamespace(
             _create_image_cache_volume_entry=lambda *args: self.make_entry(
@@ -89,7 +93,7 @@ class ImageCacheTestCase(test_snapshots.SnapshotsTestCase):
             flow = create_volume.CreateVolumeFromSpecTask(
                 manager, db_api, node.driver, self.cache())
             volume.update(flow._create_from_image(
-                self.context, volume, ('url', None), self.image['id'],
+                self.context, volume, (url, None), self.image['id'],
                 self.image, None))
         volume.status = 'available'
         volume.save()
@@ -105,7 +109,8 @@ class ImageCacheTestCase(test_snapshots.SnapshotsTestCase):
         """Remove images from the cache, as Cinder does without space."""
         for entry in db_api.image_volume_cache_get_all(
                 self.context, **({'host': node.pool} if node else {})):
-            self.cache().delete_cached_volume(self.context, entry, '')
+            releases.delete_cached_volume(self.cache(), self.context, entry,
+                                          '')
 
     def assertUsable(self, volume, node, size=2):
         """Check that a volume is on a node and can be used."""
@@ -155,6 +160,18 @@ class LocalTestCase(ImageCacheTestCase):
         self.assertEqual(2, self.download.call_count)
         self.assertEqual(1, len(self.entries()))
         self.assertClean(first, second)
+
+    def test_glance_has_it_in_a_volume(self):
+        """Glance stores images in volumes, and one is on this node."""
+        self.override_config('allowed_direct_url_schemes', ['cinder'])
+        stored = self.a.create()
+        self.image.update(container_format='bare', disk_format='raw',
+                          owner=stored.project_id)
+        volume = self.create(self.a, url='cinder://' + stored.id)
+        self.download.assert_not_called()
+        self.assertEqual('clone', self.roles(volume, self.a)['handle'])
+        self.assertUsable(volume, self.a)
+        self.assertClean(volume, stored)
 
 
 @ddt.ddt

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Leftovers are removed, except for data that may be needed."""
 
-from cinder.db import api as db_api
 
 from dmclone_driver.move import leftovers
 from dmclone_driver.node.names import Names
+from dmclone_driver.releases import db_api
 from tests.unit import base
 
 ONLY_COPY = 'it may hold the only copy of data'

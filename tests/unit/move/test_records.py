@@ -5,8 +5,6 @@ from unittest import mock
 import uuid
 
 from cinder import context as cinder_context
-from cinder.db import api as db_api
-from cinder.db import models
 from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.tests.unit import utils
@@ -19,6 +17,8 @@ from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.move import transactions
+from dmclone_driver.releases import db_api
+from dmclone_driver.releases import models
 from tests.unit import base
 
 A, B, C = ('node%d@dmclone#dmclone' % number for number in (1, 2, 3))

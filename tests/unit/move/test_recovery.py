@@ -5,7 +5,6 @@ import contextlib
 from unittest import mock
 import uuid
 
-from cinder.db import api as db_api
 import ddt
 from oslo_db import exception as db_exception
 from sqlalchemy import engine
@@ -19,6 +18,7 @@ from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import Names
+from dmclone_driver.releases import db_api
 from tests.unit import base
 from tests.unit.fakes import steps
 

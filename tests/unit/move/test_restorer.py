@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command reconcile --restore: rows get a lost switchover again."""
 
-from cinder.db import api as db_api
 import ddt
 
 from dmclone_driver import exception
@@ -9,6 +8,7 @@ from dmclone_driver.move import leftovers
 from dmclone_driver.move import plan
 from dmclone_driver.move import records
 from dmclone_driver.move import restorer
+from dmclone_driver.releases import db_api
 from tests.unit import base
 
 FIELDS = ('host', 'status', 'migration_status', 'replication_driver_data',

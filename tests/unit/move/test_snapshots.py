@@ -26,6 +26,7 @@ from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import ORIGIN
 from dmclone_driver.node.names import SNAPSHOT
 from dmclone_driver.privsep import block
+from dmclone_driver.releases import db_api
 from tests.unit import base
 from tests.unit.fakes import steps
 from tests.unit.fakes import storage
@@ -1069,9 +1070,11 @@ class PreparedTestCase(SnapshotsTestCase):
 class CloneTestCase(SnapshotsTestCase):
     """Clones of volumes, which can be used at once."""
 
-    def clone(self, volume=None, size=1):
+    def clone(self, volume=None, size=1, as_row=False):
         volume = self.cloud.row((volume or self.volume).id)
         node = self.cloud.by_host[volume.host.partition('#')[0]]
+        if as_row:
+            volume = db_api.volume_get(self.context, volume.id)
         copy = self.new(node, size)
         with self.cloud.on(node):
             copy.update(node.driver.create_cloned_volume(copy, volume))
@@ -1094,6 +1097,12 @@ class CloneTestCase(SnapshotsTestCase):
         with self.cloud.on(self.a):
             self.assertEqual(size * GIB,
                              block.size(Names(copy.name_id).path()))
+        self.cloud.watch(3)
+        self.assertClean(self.a, copy)
+
+    def test_of_a_row(self):
+        """2025.1 passes the database's row of an image's volume."""
+        copy = self.clone(as_row=True)
         self.cloud.watch(3)
         self.assertClean(self.a, copy)
 
