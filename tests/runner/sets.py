@@ -15,6 +15,9 @@ import typing
 from lab import paths
 from tests.runner import programs
 
+#: The older releases of OpenStack that the driver supports, as in tox.ini.
+OLDER = ('2025.1', '2025.2', '2026.1')
+
 _STYLE = re.compile(r'style: (\d+) passed, (\d+) failed')
 
 
@@ -37,14 +40,14 @@ def _style(run, chosen):
                     % programs.code_of(tox))
 
 
-def _in_tox(run, chosen):
+def _in_tox(run, chosen, environment='py3'):
     """Run and count the tests of a folder, without a laboratory."""
     newest = paths.CHECKOUT / '.stestr/next-stream'
 
     def stream():
         return newest.read_text() if newest.exists() else None
     before = stream()
-    with run.tox('-e', 'py3', env=dict(
+    with run.tox('-e', environment, env=dict(
             os.environ, OS_TEST_PATH='./tests/' + chosen.folder)) as tox:
         tox.wait()
     with tempfile.TemporaryDirectory() as folder:
@@ -55,6 +58,16 @@ def _in_tox(run, chosen):
                     counts, stderr=subprocess.DEVNULL) as (last, reader):
                 reader.wait()
         run.take_counts(chosen.name, counts, programs.code_of(tox))
+
+
+def _releases(run, chosen):
+    """Test beside the Cinder of each older release."""
+    for release in OLDER:
+        with run.tox('-e', 'beside-' + release) as beside:
+            beside.wait()
+        run.count(int(beside.returncode == 0), int(beside.returncode != 0))
+        for name in ('unit', 'model'):
+            _in_tox(run, NAMED[name], 'py3-' + release)
 
 
 def _on_node(run, chosen):
@@ -164,6 +177,8 @@ SETS = (
         choice=('--exclude-regex', r'\[.*(nova|slow)')),
     Set('soak', 'random histories of volumes on three nodes, with randomly\n'
         'killed services and power cuts', _soak, usual=True, lab={'nodes': 3}),
+    Set('releases', 'unit and model with each older release of Cinder, which '
+        'the\ninstallation has to leave as it is', _releases, where='unit'),
     Set('live', 'real instances, with Nova, libvirt and QEMU: half an\n'
         'hour', _scenarios, lab={'nova': True}, seconds=3600,
         where='scenarios',

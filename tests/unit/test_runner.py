@@ -45,9 +45,8 @@ class ChoiceTestCase(base.PlainTestCase):
 
     def test_all(self):
         self.assertEqual(['style', 'unit', 'model', 'functional', 'e2e',
-                          'soak', 'live', 'long', 'admin', 'etcd', 'packages',
-                          'crash'],
-                         self.names('--all'))
+                          'soak', 'releases', 'live', 'long', 'admin', 'etcd',
+                          'packages', 'crash'], self.names('--all'))
 
     def test_named(self):
         self.assertEqual(['live', 'style'], self.names('live', 'style'))
@@ -183,6 +182,38 @@ class StyleTestCase(base.PlainTestCase):
                 ('style: 14 passed, 0 failed', 1, '14 passed, 1 failed'),
                 ('no such environment', 1, '0 passed, 1 failed')):
             self.assertEqual(expected, self.style(text, code))
+
+
+class ReleasesTestCase(base.PlainTestCase):
+    """Each older release is tested with environments of its own."""
+
+    def test_all_are_run(self):
+        self.patch('builtins.print')
+        counted = self.patch('tests.runner.sets._in_tox')
+        this = run.Run()
+        code, asked = iter([0, 1, 0]), []
+        this.tox = lambda *words: asked.append(words[-1]) or programs.started(
+            [sys.executable, '-c', 'exit(%d)' % next(code)])
+        this.run([sets.NAMED['releases']])
+        self.assertEqual(['beside-' + each for each in sets.OLDER], asked)
+        self.assertEqual(
+            [(name, 'py3-' + each) for each in sets.OLDER
+             for name in ('unit', 'model')],
+            [(call.args[1].name, call.args[2])
+             for call in counted.call_args_list])
+        self.assertEqual('2 passed, 1 failed', this.summary())
+
+    def test_environments_exist(self):
+        """tox and the lists of versions have the same releases."""
+        top = _SCENARIOS.parents[1]
+        listed = {path.stem.removeprefix('constraints-')
+                  for path in (top / 'lab').glob('constraints-*.txt')}
+        self.assertEqual(listed, set(sets.OLDER))
+        text = (top / 'tox.ini').read_text()
+        self.assertIn('}-{%s}]' % ','.join(sets.OLDER), text)
+        self.assertIn('beside{,-%s}]' % ',-'.join(sets.OLDER), text)
+        self.assertEqual(sorted(sets.OLDER), sorted(re.findall(
+            r'^  (\S+): {toxinidir}/lab/constraints-\1\.txt$', text, re.M)))
 
 
 class CommandsTestCase(base.PlainTestCase):
