@@ -18,6 +18,7 @@ from lab import database
 from lab import errors
 from lab import network
 from lab import paths
+from lab import venv
 
 TARBALL = paths.CACHE / 'seed.tar'
 _SERVICES = ('keystone', 'cinder-api', 'nova-api')
@@ -30,8 +31,9 @@ def inputs():
     return [config.KEYSTONE, config.CINDER, config.GLANCE, config.PASSWORD,
             config.REGION, *database.NAMES, str(paths.VENV.resolve()),
             config.NOVA, config.PLACEMENT, config.NETWORKS,
-            *((here / name).read_text() for name in (
-                'seed.py', 'seed_cloud.py', 'constraints.txt'))]
+            *(path.read_text() for path in (
+                here / 'seed.py', here / 'seed_cloud.py',
+                venv.constraints()))]
 
 
 def build(target):

@@ -18,10 +18,24 @@ from lab import paths
 
 _HERE = pathlib.Path(__file__).parent
 _REQUIREMENTS = _HERE / 'requirements.txt'
-_CONSTRAINTS = _HERE / 'constraints.txt'
 #: Runs tests outside of the laboratory, and counts those of all sets.
 TOOLS = paths.CACHE / 'tox-venv'
 _TOOLS = ['tox>=4.28', 'stestr>=4.1', 'python-subunit>=1.4', 'testtools>=2.4']
+
+
+def constraints():
+    """Return the list of the versions of the OpenStack that is wanted.
+
+    It is the newest unless DMCLONE_LAB_RELEASE names an older one.
+    """
+    release = os.environ.get('DMCLONE_LAB_RELEASE')
+    if not release:
+        return _HERE / 'constraints.txt'
+    path = _HERE / ('constraints-%s.txt' % release)
+    if not path.exists():
+        raise errors.LabError('DMCLONE_LAB_RELEASE is %s, but there is no %s'
+                              % (release, path))
+    return path
 
 
 def interpreter():
@@ -33,7 +47,7 @@ def interpreter():
 
 def _key():
     parts = [str(interpreter()), sys.version, _REQUIREMENTS.read_text(),
-             _CONSTRAINTS.read_text()]
+             constraints().read_text()]
     return hashlib.sha256('\0'.join(parts).encode()).hexdigest()[:12]
 
 
@@ -74,7 +88,7 @@ def ensure():
     done = target / 'lab-complete'
     if not done.exists():
         errors.say('set-up: building the environment, about 90 s')
-        _make(target, '-r', _REQUIREMENTS, '-c', _CONSTRAINTS)
+        _make(target, '-r', _REQUIREMENTS, '-c', constraints())
         done.touch()
         _prune(target)
         errors.say('set-up: the environment is ready')

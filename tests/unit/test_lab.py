@@ -8,9 +8,12 @@ import fixtures
 
 from lab import apt
 from lab import config
+from lab import errors
+from lab import seed
 from lab import settings
 from lab import setup
 from lab import ticker
+from lab import venv
 from tests.unit import base
 
 
@@ -103,6 +106,25 @@ class ToolsTest(base.PlainTestCase):
         setup.tools()
         self.install.assert_called_once_with(['gcc'])
         self.make.assert_not_called()
+
+
+class ReleaseTest(base.PlainTestCase):
+    """An older OpenStack has an environment and a seed of its own."""
+
+    def use(self, release):
+        self.useFixture(fixtures.EnvironmentVariable('DMCLONE_LAB_RELEASE',
+                                                     release))
+        return venv.folder(), seed.inputs()
+
+    def test_each_has_its_own(self):
+        found = [self.use(release)
+                 for release in (None, '2025.1', '2025.2', '2026.1')]
+        self.assertEqual(4, len({folder for folder, _ in found}))
+        self.assertEqual(4, len({'\0'.join(inputs) for _, inputs in found}))
+        self.assertEqual(found[0], self.use(''))
+
+    def test_unknown(self):
+        self.assertRaises(errors.LabError, self.use, '2024.2')
 
 
 class SettingsTest(unittest.TestCase):
