@@ -125,7 +125,8 @@ class Cloud:
             if node.name == name})
         patch('platform.release', new=lambda: '6.1.0')
         # It reads files of this machine.
-        patch('dmclone_driver.checks.start.log_faults')
+        patch('dmclone_driver.checks.start.log_faults',
+              new=lambda configuration: None)
         patch('dmclone_driver.checks.options.ISCSI_TARGETS',
               new={'tgtadm': 'not imported'})
         for module in ('watcher', 'outages'):
