@@ -15,6 +15,7 @@ from dmclone_driver.node import names as names_module
 from tests.model import database
 from tests.model import machine
 from tests.unit.fakes import cloud as fake_cloud
+from tests.unit.fakes import kernel
 from tests.unit.fakes import steps as steps_module
 
 
@@ -79,7 +80,7 @@ class Node(fake_cloud.Node):
 
     def _register(self):
         service = types.SimpleNamespace(
-            host=self.host, uuid='service-' + self.name,
+            host=self.host, uuid='service-' + self.name, is_up=True,
             availability_zone='zone', save=lambda: None)
         self.cloud.database.services.append(service)
         return service
@@ -93,7 +94,7 @@ class Node(fake_cloud.Node):
         volume = self.cloud.database.add(
             id=self.cloud.new_id(), host=self.pool, size=1,
             status='available', attach_status='detached',
-            launched_at='then',
+            launched_at='then', use_quota=True,
             user_id='user', project_id='user', multiattach=False)
         with self.cloud.on(self):
             update = self.driver.create_volume(volume)
@@ -117,8 +118,10 @@ class Cloud(fake_cloud.Cloud):
         # oslo.messaging registers the option, and is not started here.
         patch('dmclone_driver.move.deadline.CONF',
               new=types.SimpleNamespace(rpc_response_timeout=60))
-        patch('dmclone_driver.move.home.uuid',
-              new=types.SimpleNamespace(uuid4=self.new_id))
+        for module in ('driver', 'move.copies', 'move.home'):
+            patch('dmclone_driver.%s.uuid' % module,
+                  new=types.SimpleNamespace(uuid4=self.new_id))
+        patch('cinder.volume.volume_utils.copy_volume', new=self.copy_volume)
 
     def _make_context(self):
         return self.database.context
@@ -142,6 +145,14 @@ class Cloud(fake_cloud.Cloud):
     def snapshot(self, volume):
         """Return a snapshot of a volume that is not created yet."""
         return database.Snapshot(self.new_id(), volume)
+
+    def copy_volume(self, source, target, *args):
+        """Copy a device to another on the running node, as Cinder does."""
+        for region in range(machine.REGIONS):
+            self.steps.run('%s: copy region %d' % (self.here.name, region),
+                           kernel.error('injected'),
+                           self.here.kernel.copy_region, source, target,
+                           region)
 
     # The content of a volume
 
@@ -170,17 +181,24 @@ class Cloud(fake_cloud.Cloud):
         """Return the node on which the driver has put a row's volume."""
         return self.by_host[(row.provider_id or row.host).partition('#')[0]]
 
-    def _below(self, name_id):
-        """Return the source of a clone and its node, from the database."""
+    def _below(self, name_id, when):
+        """Return the blocks of a clone's source, found by the database."""
         source = self.database.rows.get(name_id)
         if source is None:
             raise Lost('volume-%s has no source' % name_id)
-        return source.name_id, self.place(source)
+        node = self.place(source)
+        if not source.snapshot_id:
+            return self.content_of(source.name_id, node, when, self._below)
+        blocks = self.snapshot_content(node, source.snapshot_id, when)
+        if blocks is None:
+            raise Lost('snapshot %s is not on %s' % (source.snapshot_id,
+                                                     node.name))
+        return blocks
 
     def content_of(self, name_id, node, when, below):
         """Return the blocks of a logical volume and of its sources.
 
-        :param below: function that returns a clone's source, and its node
+        :param below: function that returns the blocks of a clone's source
         """
         path = lv_path(name_id)
         volume = node.lvm.volumes.get(path)
@@ -193,7 +211,7 @@ class Cloud(fake_cloud.Cloud):
         hydrated = getattr(bitmap, when)
         if len(hydrated) == machine.REGIONS:
             return list(here)
-        there = self.content_of(*below(name_id), when, below)
+        there = below(name_id, when)
         return [here[block] if block // machine.BLOCKS in hydrated
                 else there[block] for block in range(machine.LENGTH)]
 
@@ -256,20 +274,20 @@ class Cloud(fake_cloud.Cloud):
             return node.kernel.get(handle.table[0].words[0])
         return handle
 
-    def snapshot_content(self, node, name):
-        """Return the present blocks of a snapshot, None if it is gone.
-
-        :param name: of its logical volume
-        """
-        found = node.lvm.volumes.get('/dev/volumes/' + name)
+    def snapshot_content(self, node, snapshot_id, when='now'):
+        """Return the blocks of a snapshot on a node, None if it is gone."""
+        # LVM reserves names like that of a snapshot; Cinder adds a "_".
+        found = node.lvm.volumes.get(
+            '/dev/%s/_snapshot-%s' % (fake_cloud.GROUP, snapshot_id))
         if found is None:
             return None
         if 'disk' in found and not any(tag.startswith(
                 logical_volumes.TAKEN_TAG) for tag in found['tags']):
             return found['disk'].now
         taken = logical_volumes.LogicalVolume(
-            'volumes', name, 0, True, frozenset(found['tags'])).taken
-        blocks = self.content_of(taken.name_id, node, 'now', self._below)
+            fake_cloud.GROUP, snapshot_id, 0, True,
+            frozenset(found['tags'])).taken
+        blocks = self.content_of(taken.name_id, node, when, self._below)
         for region in found.get('saved', {}).values():
             for block, value in region.items():
                 blocks[block] = value

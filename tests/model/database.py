@@ -79,6 +79,8 @@ class Snapshot:
     deleted = False
     #: What it was taken of, if its creation has succeeded.
     content = None
+    #: Whether a revert to it was interrupted.
+    merged = False
 
     def __init__(self, snapshot_id, volume):
         self.id, self.volume = snapshot_id, volume
@@ -175,13 +177,18 @@ class Database:
             'move.backend.objects': types.SimpleNamespace(
                 Service=types.SimpleNamespace(
                     get_by_args=lambda context, host, binary:
-                    types.SimpleNamespace(is_up=True))),
+                    self._service(host))),
             'move.watcher.cinder_context': context,
             'driver.cinder_context': context,
             'driver.objects': types.SimpleNamespace(Volume=Volume,
                                                     Snapshot=Snapshot),
             'move.backend.context_of': lambda volume: self.context,
             'move.messages.tell_user': lambda *args, **kwargs: None}
+
+    def _service(self, host):
+        """Return a backend's service, which is never known to be down."""
+        return next(service for service in self.services
+                    if service.host == host)
 
     def seen(self):
         """Return the tables that the running node reads."""
@@ -212,7 +219,8 @@ class Database:
     def _stay(self, session, volume_id, host):
         """Part of a transaction: it sees what is stored if that is done."""
         for snapshot in self.snapshots.values():
-            if not (snapshot.deleted or snapshot.provider_id):
+            if snapshot.volume_id == volume_id and not (
+                    snapshot.deleted or snapshot.provider_id):
                 session.hosts[snapshot] = host
 
     @staticmethod

@@ -14,6 +14,7 @@ from dmclone_driver.node import names as names_module
 from tests.model import cloud as cloud_module
 from tests.model import database
 from tests.model import history
+from tests.model import life
 
 
 # The fields of a volume without a move.
@@ -70,9 +71,10 @@ class Truth:
             self.home = self._sources[self.home]
         return self._writers() + self._early_copies()
 
-    def _below(self, name_id):
+    def _below(self, name_id, when):
         source = self._sources[name_id]
-        return source, self._nodes[source]
+        return self._cloud.content_of(source, self._nodes[source], when,
+                                      self._below)
 
     def content(self, when):
         return self._cloud.content_of(self.home, self._nodes[self.home],
@@ -148,7 +150,7 @@ class History(history.History):
     def _look_at_all(self):
         found = self.truth.look()
         if self.newest is not None and found:
-            raise history.Violation('; '.join(found))
+            raise life.Violation('; '.join(found))
         super()._look_at_all()
 
     def _look_at_rows(self):
@@ -204,7 +206,7 @@ class History(history.History):
             before = self.cloud.row(self.volume_id).name_id
             super().migrate(node, fault)
             if self.cloud.row(self.volume_id).name_id != before:
-                raise history.Violation('%s is migrated, but is not the home'
+                raise life.Violation('%s is migrated, but is not the home'
                                         % before)
 
     def attach_in_vain(self, node, fault):
@@ -213,7 +215,7 @@ class History(history.History):
         path = self.connect(node, fault)
         del self.cloud.database.attachments[record.id]
         if path:
-            raise history.Violation('%s is attached, but is not the home'
+            raise life.Violation('%s is attached, but is not the home'
                                     % path)
 
     def detach(self, node, fault=None):

@@ -1,71 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The history of one volume: actions of users and nodes, and invariants.
-
-A guest writes numbered blocks. The acknowledged writes are recorded, and after
-each step the content of the volume is read from the disks and compared.
-"""
+"""The history of a volume: actions of users and nodes, and invariants."""
 
 import contextlib
 
-from cinder import exception as cinder_exception
-from oslo_concurrency import processutils
-import oslo_messaging as messaging
-
-from dmclone_driver.move import records
 from tests.model import cloud as cloud_module
+from tests.model import life
+from tests.model.life import Violation
 from tests.model import machine
 from tests.unit.fakes import steps
 
-REFUSALS = (cinder_exception.CinderException, OSError,
-            processutils.ProcessExecutionError,
-            messaging.MessagingException)
 
-
-def _number(value):
-    """Return the number of the write of a block, 0 for original content."""
-    kind, number = value.split()
-    return int(number) if kind == 'write' else 0
-
-
-class Violation(AssertionError):
-    """An invariant does not hold."""
-
-
-class History:
-    """A volume on three nodes, its guest, and the acknowledged writes."""
+class History(life.Life):
+    """A volume on three nodes; there may be other volumes on them, too."""
 
     def __init__(self, patch):
         self.cloud = cloud_module.Cloud(patch)
         self.nodes = [self.cloud.add(name) for name in 'abc']
         self.cloud.settle()
-        self.volume_id = self.nodes[0].create().id
-        self.cloud.steps.observe = self.check
-        for node in self.nodes:
-            node.kernel.forgotten = self._check_after_loss
-        #: The node that the guest runs on, and its path there.
-        self.guest = self.path = None
-        #: The guest before a migration until it closes: (node, path).
-        self.old_guest = None
-        #: Writes of killed guests, which may still be done.
-        self.late_writes = []
-        #: Attachments: {node: record}.
-        self.attached = {}
-        self.write = None
+        super().__init__(self, self.nodes[0].create().id)
+        #: All volumes whose content is checked.
+        self.lives = [self]
+        #: The number of writes.
         self.number = 0
         self.found = []
         #: The error of the last request that was refused.
         self.refused = None
-        content = self.content('now')
-        #: Per block: the last content, and the possible contents after a power
-        #: cut.
-        self.last = list(content)
-        self.possible = [{value} for value in content]
+        self.cloud.steps.observe = self.check
+        for node in self.nodes:
+            node.kernel.forgotten = self._check_all_after_loss
 
     # Checks after each step
-
-    def content(self, when):
-        row = self.cloud.database.rows[self.volume_id]
-        return self.cloud.content(row, when)
 
     def check(self):
         """Check the invariants, and raise Violation if one is broken.
@@ -85,49 +49,12 @@ class History:
                  self._look_at_rows())
         if found:
             raise Violation('; '.join(found))
-        self._look_at_guest()
-        now, safe = self.content('now'), self.content('safe')
-        for block in range(machine.LENGTH):
-            if now[block] in self._copied(block):
-                self.last[block] = now[block]
-            if now[block] not in self._expected(block):
-                raise Violation('block %d is %s instead of %s' % (
-                    block, now[block], self.last[block]))
-            if safe[block] not in (self.possible[block] |
-                                   self._expected(block)):
-                raise Violation('a power cut would make block %d %s' % (
-                    block, safe[block]))
+        for each in self.lives:
+            each.compare()
 
     def _look_at_rows(self):
         """Return hydrations and releases that the rows do not allow yet."""
         return self.cloud.early_copies() + self.cloud.early_releases()
-
-    def _look_at_guest(self):
-        """Check that the handle of a running guest is writable.
-
-        A guest in the middle of a migration is not checked: it may go back.
-        """
-        device = self.guest and self.guest.kernel.get(self.path)
-        if device and device.sealed and not self.old_guest:
-            raise Violation('%s refuses the writes of the guest that runs on '
-                            '%s' % (self.path, self.guest.name))
-
-    def _copied(self, block):
-        """Return newer content of a block that a pending write has copied.
-
-        It was read from the old home's disk before that disk lost it, and is
-        newer than the block on that disk.
-        """
-        return {value for value in self.possible[block] & {
-            write.copied[block] for write in [self.write, *self.late_writes]
-            if write and write.copied and block in write.copied}
-            if _number(value) > _number(self.last[block])}
-
-    def _expected(self, block):
-        """Return the possible contents of a block now."""
-        return {self.last[block]} | {
-            write.value for write in [self.write, *self.late_writes]
-            if write and write.block == block}
 
     # Faults
 
@@ -143,7 +70,7 @@ class History:
         try:
             yield
             self.cloud.settle()
-        except REFUSALS as refused:
+        except life.REFUSALS as refused:
             self.refused = refused
         except steps.Killed:
             pass
@@ -154,175 +81,30 @@ class History:
             self.cut_power(killed)
         elif killed:
             killed.stop()
-        self.take_answers()
+        self._take_all_answers()
         self.check()
 
     def cut_power(self, node):
         """Cut a node's power: its processes and unflushed data are lost."""
         node.reboot()
-        if self.guest is node:
-            if self.write:
-                self.possible[self.write.block].add(self.write.value)
-            self.guest = self.write = None
-        if self.old_guest and self.old_guest[0] is node:
-            self.old_guest = None
-        self._check_after_loss()
+        for each in self.lives:
+            each.lose_power(node)
+        self._check_all_after_loss()
         self.check()
 
-    def _check_after_loss(self):
-        """Check and record the content after unflushed data was lost."""
-        for block, value in enumerate(self.content('now')):
-            if value not in self.possible[block] | self._expected(block):
-                raise Violation('after a power cut block %d is %s' % (
-                    block, value))
-            self.last[block] = value
-            self.possible[block].add(value)
+    def _check_all_after_loss(self):
+        for each in self.lives:
+            each.check_after_loss()
+
+    def _take_all_answers(self):
+        for each in self.lives:
+            each.take_answers()
 
     def start(self, node, fault=None):
         """Start a node's service."""
         with self.fault(fault):
             node.start()
             self.cloud.settle()
-
-    # The guest
-
-    def open(self, node, path):
-        self.guest, self.path = node, path
-        node.kernel.get(path).opened += 1
-
-    def close_old(self):
-        """Close the volume on the node where the guest ran before."""
-        if self.old_guest:
-            node, path = self.old_guest
-            device = node.kernel.get(path)
-            if device:
-                device.opened -= 1
-            self.old_guest = None
-
-    def stop_guest(self):
-        self.close_old()
-        if self.guest:
-            self.old_guest = self.guest, self.path
-            self.close_old()
-        if self.write:
-            # The requests of a killed process cannot be cancelled.
-            self.late_writes.append(self.write)
-        self.guest = self.write = None
-
-    def begin_write(self, block):
-        self.number += 1
-        value = 'write %d' % self.number
-        # A step of begin_write may already observe the write as done.
-        self.write = machine.Write(self.path, block, value)
-        self.write = self.guest.kernel.begin_write(self.path, block, value)
-        self.take_answers()
-
-    def take_answers(self):
-        """Record whether the pending writes have succeeded or failed."""
-        for late in list(self.late_writes):
-            if late.done or late.failed:
-                self.late_writes.remove(late)
-            if late.done:
-                self._acknowledged(late)
-        write = self.write
-        if write and write.done:
-            self.write = None
-            self._acknowledged(write)
-        elif write and write.failed:
-            self.write = None
-
-    def _acknowledged(self, write):
-        self.last[write.block] = write.value
-        self.possible[write.block].add(write.value)
-
-    def flush(self):
-        """Flush as the guest: acknowledged writes have to be safe then."""
-        try:
-            self.guest.kernel.flush(self.path)
-        except (machine.Wait, OSError):
-            return
-        self.possible = [{value} for value in self.last]
-
-    def read(self, block):
-        """Read as the guest, and compare with the acknowledged writes."""
-        try:
-            value = self.guest.kernel.read(self.path, block)
-        except (machine.Wait, OSError):
-            return
-        if value not in self._expected(block):
-            raise Violation('block %d is read as %s instead of %s' % (
-                block, value, self.last[block]))
-
-    # Users
-
-    def home(self):
-        row = self.cloud.row(self.volume_id)
-        return self.cloud.by_host[records.backend_of(row)]
-
-    def attach(self, node, fault=None):
-        """Attach the volume; the guest starts there, or can migrate there."""
-        record = self.cloud.database.attach(self.cloud.new_id(),
-                                            self.volume_id)
-        self.attached[node] = record
-        path = self.connect(node, fault)
-        if not path or not node.kernel.get(path):
-            self.drop(node)
-            return
-        record.connector, record.attach_status = node.connector, 'attached'
-        if self.guest is None and not self.old_guest:
-            self.open(node, path)
-        record.path = path
-
-    def connect(self, node, fault=None):
-        """Request the volume's path on a node; returns None if refused."""
-        home, paths = self.home(), []
-        if home.down:
-            return None
-        with self.fault(fault):
-            row = self.cloud.row(self.volume_id)
-            with self.cloud.on(home):
-                home.driver.create_export(self.cloud.context, row,
-                                          node.connector)
-                data = home.driver.initialize_connection(row, node.connector)
-                paths.append(data['data']['device_path'])
-        return paths[0] if paths else None
-
-    def migrate(self, node, fault=None):
-        """Migrate the volume by Cinder's API, as an administrator."""
-        home = self.home()
-        if home.down:
-            return
-        database = self.cloud.database
-        database.change(self.volume_id, migration_status='migrating')
-        with self.fault(fault), self.cloud.on(home):
-            home.driver.migrate_volume(
-                self.cloud.context, self.cloud.row(self.volume_id),
-                {'host': node.pool})
-        # Cinder does, or the administrator if Cinder's process has ended.
-        database.change(self.volume_id, migration_status=None)
-
-    def drop(self, node):
-        """Delete the record of an attachment, as Nova does after a failure."""
-        self.cloud.database.attachments.pop(self.attached.pop(node).id)
-
-    def move_guest(self, node):
-        """Continue the guest on another node; it is paused on the old one."""
-        self.old_guest = self.guest, self.path
-        self.open(node, self.attached[node].path)
-
-    def detach(self, node, fault=None):
-        """Delete an attachment; its guest is stopped if it still runs."""
-        if self.guest is node:
-            self.stop_guest()
-        elif self.old_guest and self.old_guest[0] is node:
-            self.close_old()
-        record = self.attached[node]
-        home = self.home()
-        if record.connector and not home.down:
-            with self.fault(fault), self.cloud.on(home):
-                home.driver.terminate_connection(
-                    self.cloud.row(self.volume_id), record.connector)
-        self.drop(node)
 
     # Time
 
@@ -343,17 +125,22 @@ class History:
     def converge(self):
         """End all faults; check that moves complete without leftovers."""
         self.end_faults()
-        self._settle()
-        if self.write or self.late_writes:
+        self.settle()
+        if any(each.write or each.late_writes for each in self.lives):
             raise Violation('a write is pending although all faults ended')
-        for node in list(self.attached):
-            self.detach(node)
-        self._settle()
+        for each in self.lives:
+            for node in list(each.attached):
+                each.detach(node)
+        self.settle()
+        self.end_others()
         left = self.cloud.leftovers()
         if left:
             raise Violation('left over: %s' % '; '.join(left))
         self.check()
-        self._use()
+        self.use()
+
+    def end_others(self):
+        """Delete everything except the volume."""
 
     def end_faults(self):
         """Repair the metadata disks, and start all nodes."""
@@ -365,22 +152,6 @@ class History:
         for node in self.nodes:
             if node.down:
                 self.start(node)
-
-    def _use(self):
-        """Check that a new guest can use the volume."""
-        node = self.nodes[self.number % len(self.nodes)]
-        self.attach(node)
-        if self.guest is not node:
-            raise Violation('the volume cannot be used on %s: %s' % (
-                node.name, self.refused))
-        for block in range(machine.LENGTH):
-            self.begin_write(block)
-        self.flush()
-        if self.possible != [{'write %d' % (self.number - back)}
-                             for back in reversed(range(machine.LENGTH))]:
-            raise Violation('writes fail: %s' % self.possible)
-        self.detach(self.guest)
-        self._settle()
 
     def delete(self):
         """Delete the volume, and check that there is no leftover."""
@@ -395,18 +166,20 @@ class History:
             raise Violation('left over: %s' % '; '.join(left))
 
     def _is_idle(self):
-        """Return whether no move is unfinished."""
-        return not (self.cloud.placeholders() or any(
+        """Return whether no write and no move is unfinished."""
+        return not (any(each.write or each.late_writes
+                        for each in self.lives) or
+                    self.cloud.placeholders() or any(
             node.clones() or node.target.exports or node.kernel.disks
             for node in self.nodes))
 
-    def _settle(self):
+    def settle(self):
         """Run hydrations and watchers until no move is unfinished."""
         for _ in range(6):
-            if not self.write and not self.late_writes and self._is_idle():
+            if self._is_idle():
                 break
             for node in self.nodes:
                 for region in range(machine.REGIONS):
                     self.hydrate(node, region)
                 self.look(node)
-        self.take_answers()
+        self._take_all_answers()

@@ -121,7 +121,8 @@ class Kernel(kernel.Kernel):
         volume = self.lvm.volumes[path]
         if 'disk' not in volume:
             self._junk += 1
-            volume['disk'] = Disk(['junk %d' % self._junk] * LENGTH)
+            volume['disk'] = Disk(['junk %s%d' % (self.node, self._junk)] *
+                                  LENGTH)
         return volume['disk']
 
     def copy_disk(self, path, copy):
@@ -156,6 +157,8 @@ class Kernel(kernel.Kernel):
         segment = device.table[0]
         if segment.kind == 'snapshot':
             origin, store = segment.paths()
+            if self.lvm.volumes[store].get('invalid'):
+                raise _io_error('invalid snapshot')
             saved = self.lvm.volumes[store].get('saved', {})
             region = saved.get(block // BLOCKS)
             return region[block] if region else self.read(origin, block)
@@ -172,6 +175,29 @@ class Kernel(kernel.Kernel):
         device.parked.append(write)
         self._let_go()
         return write
+
+    def copy_region(self, source, target, region):
+        """Copy a region like dd, which is killed if it would wait.
+
+        :raises: ProcessExecutionError
+        """
+        try:
+            blocks = self._region(source, region)
+            # A write reads what it saves for snapshots, or does not replace.
+            self._region(target, region)
+        except (Wait, OSError) as why:
+            raise kernel.error('dd: %s' % why)
+        if not self.writable(target):
+            raise kernel.error('dd: %s cannot be written' % target)
+        for block, value in blocks.items():
+            if not self.begin_write(target, block, value).done:
+                raise AssertionError('a write waits')
+
+    def merge_disk(self, path, snapshot):
+        """Copy the content of a snapshot of LVM back to its origin."""
+        disk = self.disk(path)
+        disk.now = list(self.disk(snapshot).now)
+        disk.flush()
 
     def _put(self, path, blocks):
         """Write to the disk below a chain of linear devices."""

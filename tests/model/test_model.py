@@ -14,16 +14,28 @@ from tests.model import forgetful
 from tests.model import hands
 from tests.model import history
 from tests.model import machine
+from tests.model import snapshots
 
 NODES = strategies.integers(0, 2)
 ROWS = strategies.integers(0, 5)
 BLOCKS = strategies.integers(0, machine.LENGTH - 1)
+WHICH_ONE = strategies.integers(0, 2)
 WHICH = strategies.sampled_from(((0,), (1,), (0, 1)))
-FAULTS = strategies.none() | strategies.tuples(
-    strategies.integers(0, 60), strategies.sampled_from(('kill', 'power')))
+
+
+def faults(steps):
+    """Return the strategy for a fault, in one of so many steps, or None."""
+    return strategies.none() | strategies.tuples(
+        strategies.integers(0, steps),
+        strategies.sampled_from(('kill', 'power')))
+
+
+FAULTS = faults(60)
+#: Of actions with fewer steps.
+SHORT_FAULTS = faults(20)
 
 SETTINGS = hypothesis.settings(
-    max_examples=4000, stateful_step_count=25, deadline=None, database=None,
+    max_examples=3000, stateful_step_count=25, deadline=None, database=None,
     report_multiple_bugs=False,
     suppress_health_check=list(hypothesis.HealthCheck))
 
@@ -147,6 +159,131 @@ class Rules(stateful.RuleBasedStateMachine):
             self.history.start(self.node(number), fault)
 
 
+class SnapshotRules(Rules):
+    """Additional actions: snapshots, and volumes made from them."""
+
+    HISTORY = snapshots.History
+
+    @stateful.initialize(number=NODES, block=BLOCKS,
+                         stays=strategies.booleans())
+    def has_snapshot(self, number, block, stays):
+        """Begin with a snapshot, of a volume that hydrates or not."""
+        node = self.node(number)
+        self.history.attach(node)
+        self.history.begin_write(block)
+        self.history.snapshot(self.history)
+        if not stays:
+            self.history.detach(node)
+
+    def of(self, which, found):
+        """Return one of what was found; the newest is the most frequent."""
+        return found[-1 - which % len(found)]
+
+    def readable(self):
+        """Return the snapshots that can be read."""
+        return [each for each in self.history.snapshots if each.content and
+                not each.merged]
+
+    def used(self):
+        """Return the copies that can be used."""
+        return self.history.usable[1:]
+
+    def idle(self):
+        """Return the volumes that are not attached."""
+        return [each for each in self.history.usable if not each.attached]
+
+    def reverted(self):
+        """Return the volumes that can be reverted to a snapshot."""
+        return [each for each in self.idle() if any(
+            self.history.snapshots_of(each)[-1:]) and
+            self.history.snapshots_of(each)[-1].content]
+
+    def deletable(self):
+        """Return the copies that can be deleted."""
+        return [each for each in self.history.copies if not (
+            each.attached or self.history.snapshots_of(each))]
+
+    def may_create(self):
+        return len(self.history.copies) < 2
+
+    @stateful.precondition(lambda self: len(self.history.snapshots) < 2)
+    @stateful.rule(which=WHICH_ONE, fault=FAULTS)
+    def snapshot(self, which, fault):
+        self.history.snapshot(self.of(which, self.history.usable), fault)
+
+    @stateful.precondition(lambda self: self.history.snapshots)
+    @stateful.rule(which=WHICH_ONE, fault=FAULTS)
+    def delete_snapshot(self, which, fault):
+        self.history.delete_snapshot(
+            self.of(which, self.history.snapshots), fault)
+
+    @stateful.precondition(lambda self: self.may_create() and self.readable())
+    @stateful.rule(which=WHICH_ONE, number=NODES,
+                   more=strategies.integers(0, 1), fault=FAULTS)
+    def copy(self, which, number, more, fault):
+        self.history.copy(self.of(which, self.readable()), self.node(number),
+                          more, fault)
+
+    @stateful.precondition(lambda self: self.may_create())
+    @stateful.rule(which=WHICH_ONE, more=strategies.integers(0, 1),
+                   fault=FAULTS)
+    def clone(self, which, more, fault):
+        self.history.clone(self.of(which, self.history.usable), more, fault)
+
+    @stateful.precondition(lambda self: self.may_create())
+    @stateful.rule(which=WHICH_ONE, number=NODES, fault=FAULTS)
+    def clone_of_peer(self, which, number, fault):
+        self.history.clone_of_peer(self.of(which, self.history.usable),
+                                   self.node(number), fault)
+
+    @stateful.precondition(lambda self: self.deletable())
+    @stateful.rule(which=WHICH_ONE, fault=FAULTS)
+    def delete_copy(self, which, fault):
+        self.history.delete_copy(self.of(which, self.deletable()), fault)
+
+    @stateful.precondition(lambda self: self.reverted())
+    @stateful.rule(which=WHICH_ONE, fault=SHORT_FAULTS)
+    def revert(self, which, fault):
+        self.history.revert(self.of(which, self.reverted()), fault)
+
+    @stateful.precondition(lambda self: self.idle())
+    @stateful.rule(which=WHICH_ONE, number=NODES, fault=FAULTS)
+    def relocate(self, which, number, fault):
+        self.history.relocate(self.of(which, self.idle()), self.node(number),
+                              fault)
+
+    @stateful.precondition(lambda self: self.used())
+    @stateful.rule(which=WHICH_ONE, number=NODES, fault=FAULTS)
+    def attach_copy(self, which, number, fault):
+        copy = self.of(which, self.used())
+        if not copy.attached:
+            copy.attach(self.node(number), fault)
+
+    @stateful.precondition(lambda self: any(
+        each.attached for each in self.used()))
+    @stateful.rule(fault=FAULTS)
+    def detach_copy(self, fault):
+        copy = next(each for each in self.used() if each.attached)
+        copy.detach(next(iter(copy.attached)), fault)
+
+    @stateful.precondition(lambda self: any(
+        each.guest for each in self.used()))
+    @stateful.rule(block=BLOCKS, flush=strategies.booleans())
+    def use_copy(self, block, flush):
+        for copy in self.used():
+            if copy.guest:
+                copy.read(block)
+                if not copy.write:
+                    copy.begin_write(block)
+                if flush:
+                    copy.flush()
+
+    @stateful.rule(number=NODES, fault=FAULTS)
+    def look_at_stats(self, number, fault):
+        if not self.node(number).down:
+            self.history.look_at_stats(self.node(number), fault)
+
+
 class HandsRules(Rules):
     """Additional actions: operators, lost answers, lagging databases."""
 
@@ -190,12 +327,12 @@ class HandsRules(Rules):
     @stateful.precondition(lambda self: self.history.snapshots)
     @stateful.rule(fault=FAULTS)
     def delete_snapshot(self, fault):
-        self.history.delete_snapshot(fault)
+        self.history.delete_snapshot(self.history.snapshots[0], fault)
 
     @stateful.precondition(lambda self: len(self.history.snapshots) < 2)
     @stateful.rule(fault=FAULTS)
     def snapshot(self, fault):
-        self.history.snapshot(fault)
+        self.history.snapshot(self.history, fault)
 
     @stateful.precondition(lambda self: len(self.history.hosts) > 1)
     @stateful.rule(host=ROWS)
@@ -279,6 +416,14 @@ class FirstHalfTestCase(Histories, ModelTestCase):
 
 class SecondHalfTestCase(Histories, ModelTestCase):
     SEED = 2
+
+
+class FirstSnapshotsTestCase(Histories, ModelTestCase):
+    RULES, SEED, NUMBER = SnapshotRules, 5, 1000
+
+
+class SecondSnapshotsTestCase(Histories, ModelTestCase):
+    RULES, SEED, NUMBER = SnapshotRules, 6, 1000
 
 
 class HandsTestCase(Histories, ModelTestCase):

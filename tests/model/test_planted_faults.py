@@ -25,13 +25,14 @@ from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.metadata import lvm
+from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
 from tests.model import database
-from tests.model import history
+from tests.model import life
 from tests.model import test_model
 
 _terminate = driver.DMCloneVolumeDriver.terminate_connection
@@ -128,6 +129,26 @@ def _end_with_any_attachment(self, context, volume, connector):
     return True
 
 
+def _snapshot_below(self, volume, snapshot):
+    logical_volumes.take_snapshot(
+        self._backend.logical_volume(Names(volume.name_id)),
+        names_module.of_snapshot(snapshot.name))
+
+
+def _serve_without_tag(self, row):
+    with self._backend.lock(row.snapshot_id):
+        path = self.ensure_device(self.find(row.snapshot_id))
+        LocalVolume(Names(row.name_id)).ensure_read_only(
+            path, block.size(path))
+
+
+class _Hasty(LocalVolume):
+    """A volume that is never flushed."""
+
+    def make_durable(self):
+        """Do nothing."""
+
+
 #: {fault: (replaced functions, replacement, pattern of the violation)}; if
 #: several functions guard against a fault, all are replaced.
 FAULTS = {
@@ -193,6 +214,42 @@ FAULTS_OF_MEMORY = {
 }
 
 
+#: Faults that are detected in histories with snapshots and copies.
+FAULTS_OF_SNAPSHOTS = {
+    'snapshot taken below the clone':
+        ('driver.DMCloneVolumeDriver._snapshot_of', _snapshot_below,
+         'a snapshot has'),
+    'snapshot taken but not flushed':
+        ('move.snapshots.LocalVolume', _Hasty,
+         'has lost its content|a power cut would make'),
+    'snapshot served without the tag for its reader':
+        ('move.snapshots.Snapshots.serve', _serve_without_tag,
+         'is not on|is not complete|cannot be deleted'),
+    'snapshot deleted without a look at its readers':
+        ('node.logical_volumes.LogicalVolume.readers', property(
+            lambda lv: set()), 'is not on|is not complete|cannot be deleted'),
+    'deletion of a snapshot that is not passed on':
+        ('move.snapshots.Snapshots.delete',
+         lambda self, context, snapshot: self._delete(snapshot.id),
+         'left over'),
+    'revert that merges below the snapshots of a clone':
+        ('reverts.Reverts._can_merge',
+         lambda self, mine, lv: lv.origin == mine.name and not mine.clone,
+         'has lost its content|instead of'),
+    'revert that is not flushed':
+        ('reverts.LocalVolume', _Hasty, 'a power cut'),
+    'merged snapshot that is not taken again':
+        ('move.snapshots.Snapshots.take_again', lambda self, lv: None,
+         'has lost its content'),
+    'partly deleted volume taken for a complete one':
+        ('node.logical_volumes.LogicalVolume.complete', property(
+            lambda lv: lv.opened and not (
+                lv.clone or
+                lv.tagged(logical_volumes.COMPLETE_TAG) is not None)),
+         'left over|cannot be deleted'),
+}
+
+
 #: The seeds that have found the faults for which most seeds take long.
 FIRST_SEEDS = {
     'placeholder recognised by its status': 23,
@@ -219,6 +276,10 @@ class PlantedFaultsTestCase(test_model.ModelTestCase):
     def test_is_found_by_its_memory(self, name):
         self._find(test_model.ForgetfulRules, name, *FAULTS_OF_MEMORY[name])
 
+    @ddt.data(*FAULTS_OF_SNAPSHOTS)
+    def test_is_found_by_its_snapshots(self, name):
+        self._find(test_model.SnapshotRules, name, *FAULTS_OF_SNAPSHOTS[name])
+
     def _find(self, rules, name, path, fault, said):
         class Rules(rules):
             def plant(self, stack):
@@ -235,7 +296,7 @@ class PlantedFaultsTestCase(test_model.ModelTestCase):
                     settings=hypothesis.settings(
                         test_model.SETTINGS, max_examples=100,
                         phases=[hypothesis.Phase.generate]))
-            except history.Violation as violation:
+            except life.Violation as violation:
                 self.assertRegex(str(violation), said)
                 return
         self.fail('it is not detected')
