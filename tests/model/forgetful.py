@@ -207,7 +207,7 @@ class History(history.History):
             super().migrate(node, fault)
             if self.cloud.row(self.volume_id).name_id != before:
                 raise life.Violation('%s is migrated, but is not the home'
-                                        % before)
+                                     % before)
 
     def attach_in_vain(self, node, fault):
         record = self.cloud.database.attach(self.cloud.new_id(),
@@ -216,7 +216,7 @@ class History(history.History):
         del self.cloud.database.attachments[record.id]
         if path:
             raise life.Violation('%s is attached, but is not the home'
-                                    % path)
+                                 % path)
 
     def detach(self, node, fault=None):
         if self.is_there():

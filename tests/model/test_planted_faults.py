@@ -238,9 +238,6 @@ FAULTS_OF_SNAPSHOTS = {
          'has lost its content|instead of'),
     'revert that is not flushed':
         ('reverts.LocalVolume', _Hasty, 'a power cut'),
-    'merged snapshot that is not taken again':
-        ('move.snapshots.Snapshots.take_again', lambda self, lv: None,
-         'has lost its content'),
     'partly deleted volume taken for a complete one':
         ('node.logical_volumes.LogicalVolume.complete', property(
             lambda lv: lv.opened and not (
@@ -257,6 +254,7 @@ FIRST_SEEDS = {
     'home discarded that the database has forgotten': 13,
     'source deleted whose snapshots stay': 3,
     'source sealed but not flushed': 2,
+    'revert that is not flushed': 4,
 }
 
 
