@@ -115,6 +115,8 @@ class Life:
 
     def lose_power(self, node):
         """End the guest of a node whose power is cut."""
+        # What was done before may be lost now.
+        self.take_answers()
         if self.guest is node:
             if self.write:
                 self.possible[self.write.block].add(self.write.value)

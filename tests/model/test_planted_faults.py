@@ -235,7 +235,7 @@ FAULTS_OF_SNAPSHOTS = {
     'revert that merges below the snapshots of a clone':
         ('reverts.Reverts._can_merge',
          lambda self, mine, lv: lv.origin == mine.name and not mine.clone,
-         'has lost its content|instead of'),
+         'has lost its content|instead of|is not on'),
     'revert that is not flushed':
         ('reverts.LocalVolume', _Hasty, 'a power cut'),
     'partly deleted volume taken for a complete one':
