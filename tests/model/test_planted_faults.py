@@ -184,7 +184,7 @@ FAULTS_WITH_HANDS = {
     'placeholder recognised by its status':
         # LVM's tags and the kernel protect the data all the same.
         ('move.records.placeholder', _placeholder_by_status,
-         'left over|of an aborted move has to be removed'),
+         'left over|is not complete|of an aborted move has to be removed'),
     'host that stays as something else has written it':
         ('move.backend.Backend.correct', lambda self, context, row: None,
          'the volume cannot be used'),
