@@ -196,7 +196,8 @@ FAULTS_WITH_HANDS = {
          lambda volume, segments: segments, 'has lost its content'),
     'source deleted whose snapshots stay':
         ('move.snapshots.Snapshots.of node.deletion._has_snapshots',
-         lambda *args, **kwargs: [], 'has lost its content|is not on'),
+         lambda *args, **kwargs: [],
+         'has lost its content|is not on|is not complete'),
 }
 
 #: Faults that are detected in histories with a restored database.
