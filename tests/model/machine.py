@@ -360,6 +360,8 @@ class Kernel(kernel.Kernel):
 
     def reboot(self):
         for device in self.devices.values():
+            for write in getattr(device, 'parked', []):
+                write.failed = True
             if device.own:
                 device.own.waiting = 0
         super().reboot()
