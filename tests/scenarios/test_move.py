@@ -5,6 +5,7 @@ from lab.common import leftovers
 from lab.common import user as user_module
 from lab import wait
 from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import slow
 
 _SIGNATURES = """
 for d in /sys/block/sd*; do
@@ -79,6 +80,7 @@ class MoveTest(base.E2ETest):
             self.hydrated(volume_id, timeout=240)
             self.assertEqual(expected, self.checksum(other, path))
 
+    @slow
     def test_migration_by_the_api(self):
         """Cinder copies nothing; it may be migrated before it is complete."""
         volume_id, home, checksum = self.filled_volume(mib=1024)
