@@ -32,7 +32,8 @@ function systemctl {
         "disable "*) unit_line ExecStop "$3";;
         "stop devstack@c-vol.service") lab-service stop cinder-volume;;
         "stop tgt") lab-service stop tgtd;;
-        "restart iscsid") lab-service restart iscsid;;
+        # It would keep the output of the test's connection open.
+        "restart iscsid") lab-service restart iscsid > /dev/null 2>&1;;
     esac
 }
 
