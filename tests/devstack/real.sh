@@ -32,8 +32,7 @@ function systemctl {
         "disable "*) unit_line ExecStop "$3";;
         "stop devstack@c-vol.service") lab-service stop cinder-volume;;
         "stop tgt") lab-service stop tgtd;;
-        # It would keep the output of the test's connection open.
-        "restart iscsid") lab-service restart iscsid > /dev/null 2>&1;;
+        "restart iscsid") lab-service restart iscsid;;
     esac
 }
 
