@@ -6,6 +6,7 @@ from unittest import mock
 import uuid
 import warnings
 
+from cinder import objects
 from cinder.tests.unit import test
 import fixtures
 import testtools
@@ -107,6 +108,16 @@ class CloudTestCase(DatabaseTestCase):
     def row(self):
         """Read the volume's row."""
         return self.cloud.row(self.volume.id)
+
+    def snapshot_row(self):
+        """Create the row of a snapshot of the volume; return it as read."""
+        record = objects.Snapshot(
+            self.context, volume_id=self.volume.id, volume_size=1,
+            status='available', user_id=self.volume.user_id,
+            project_id=self.volume.project_id,
+            volume_type_id=self.volume.volume_type_id)
+        record.create()
+        return objects.Snapshot.get_by_id(self.context, record.id)
 
     def look_at_order(self, node, gate, home):
         """Run a watcher; check that it seals the home, then opens the gate."""

@@ -47,12 +47,7 @@ class AdoptionTestCase(base.CloudTestCase):
 
     def test_snapshot_stays(self):
         """A snapshot that Cinder's LVM driver took is found after a move."""
-        record = objects.Snapshot(
-            self.context, volume_id=self.volume.id, volume_size=1,
-            status='available', user_id=self.volume.user_id,
-            project_id=self.volume.project_id,
-            volume_type_id=self.volume.volume_type_id)
-        record.create()
+        record = self.snapshot_row()
         self.adopt()
         with self.cloud.on(self.a):
             logical_volumes.take_snapshot(

@@ -5,7 +5,6 @@ import contextlib
 from unittest import mock
 
 from cinder import exception as cinder_exception
-from cinder import objects
 from cinder.tests.unit import utils
 from cinder import utils as cinder_utils
 import ddt
@@ -46,13 +45,7 @@ class DriverTestCase(base.CloudTestCase):
             Names(self.row().name_id).path())
 
     def snapshot(self):
-        record = objects.Snapshot(
-            self.context, volume_id=self.volume.id, volume_size=1,
-            status='available', user_id=self.volume.user_id,
-            project_id=self.volume.project_id,
-            volume_type_id=self.volume.volume_type_id)
-        record.create()
-        return objects.Snapshot.get_by_id(self.context, record.id)
+        return self.snapshot_row()
 
     def override(self, option, value):
         cfg.CONF.set_override(option, value, group=cloud.BACKEND)
