@@ -23,9 +23,13 @@ class SnapshotCase(cases.Case):
     def take_snapshot(self):
         """Take the snapshot, and wait for it."""
         self.request_snapshot()
+        self.wait_created()
+        assert self.snapshot_status() == 'available', self.snapshot_status()
+
+    def wait_created(self):
+        """Wait until the snapshot has left the state *creating*."""
         wait.until(lambda: self.snapshot_status() != 'creating',
                    'snapshot %s' % self.snapshot_id, cases.PATIENCE)
-        assert self.snapshot_status() == 'available', self.snapshot_status()
 
     def snapshot_status(self):
         """Return the status of the snapshot, None if it is gone."""
@@ -74,21 +78,13 @@ class SnapshotCase(cases.Case):
         super().leave()
 
 
-class ReleaseWithSnapshots(SnapshotCase):
+class ReleaseWithSnapshots(SnapshotCase, cases.Completion):
     """A volume moves away from its snapshot, and its source is kept."""
 
     FLOW = 'release with snapshots'
-    WRITTEN = True
 
     def before(self):
         self.take_snapshot()
-
-    def act(self):
-        self.write(self.attach(self.peer))
-
-    def afterwards(self):
-        if not self.answered:
-            self.detach(self.peer)
 
     def check(self, test, original):
         test.assertEqual(original, self.parts_of_snapshot(test))
@@ -194,8 +190,7 @@ class SnapshotWhileItHydrates(SnapshotCase):
     def _reset_if_creating(self):
         """Reset a state that only operators end."""
         try:
-            wait.until(lambda: self.snapshot_status() != 'creating',
-                       'snapshot %s' % self.snapshot_id, cases.PATIENCE)
+            self.wait_created()
         except errors.LabError:
             self.by_hand = True
             self.user.as_admin(
