@@ -8,6 +8,7 @@ from cinder import utils
 from cinder.volume import configuration as cinder_configuration
 from oslo_concurrency import processutils
 from oslo_utils import importutils
+from oslo_utils import units
 
 from dmclone_driver.checks import result
 from dmclone_driver.checks.result import Result
@@ -59,9 +60,9 @@ def check_space(configuration: cinder_configuration.Configuration,
     left = group.free - group.size * reserved // 100
     text = _('%(free).2f of %(size).2f GiB are free, of which '
              '%(reserved).2f GiB are reserved') % {
-                 'free': group.free / 2 ** 30, 'size': group.size / 2 ** 30,
-                 'reserved': group.size * reserved / 100 / 2 ** 30}
-    if left < 2 ** 30:
+                 'free': group.free / units.Gi, 'size': group.size / units.Gi,
+                 'reserved': group.size * reserved / 100 / units.Gi}
+    if left < units.Gi:
         return result.failed(
             'free space', text,
             _('extend volume group %s, delete or migrate volumes, or lower '
