@@ -17,16 +17,25 @@ _CASES = (cases.AttachAway, cases.Completion, cases.LiveMigration,
 
 #: Which flows a run has, as a regular expression.
 CHOSEN = os.environ.get('DMCLONE_CRASH_FLOWS', '')
-#: {flow: its steps}. A migration has those of an attachment on the peer. A
-#: volume from a snapshot comes first: later its login would wait on the slow
-#: network for the volumes that hydrate.
-FLOWS = {snapshot_cases.VolumeFromSnapshot.FLOW: steps.COPY, **steps.FLOWS,
-         cases.MigrationAtRest.FLOW: steps.ATTACH_AWAY}
+#: {flow: its steps}, of copies and of Cinder's migration, which has the steps
+#: of an attachment on the peer. A volume from a snapshot comes first: later
+#: its login would wait on the slow network for the volumes that hydrate.
+COPIES = {**{case.FLOW: steps.FLOWS[case.FLOW] for case in (
+    snapshot_cases.VolumeFromSnapshot, snapshot_cases.ReleaseWithSnapshots,
+    snapshot_cases.SnapshotWhileItHydrates)},
+    cases.MigrationAtRest.FLOW: steps.ATTACH_AWAY}
+#: {flow: its steps}, of all others. They have a run of their own: with the
+#: requests of all flows behind each other, Cinder's users would give up.
+MOVES = {flow: points for flow, points in steps.FLOWS.items()
+         if flow not in COPIES}
 
 
-def all_of(user, home, peer):
-    """Return a case for each step of each flow, without volumes."""
+def all_of(of_flows, user, home, peer):
+    """Return a case for each step of each flow, without volumes.
+
+    :param of_flows: MOVES or COPIES
+    """
     of = {case.FLOW: case for case in _CASES}
     return [of[flow](user, home, peer, side, step)
-            for flow, points in FLOWS.items() if re.search(CHOSEN, flow)
+            for flow, points in of_flows.items() if re.search(CHOSEN, flow)
             for side, step in points]

@@ -8,6 +8,18 @@ import json
 import pathlib
 import sys
 
+#: The end of a file's name if it has the results of copies.
+COPIES = ', copies'
+
+
+def read(folder):
+    """Return {cut: {case: [seconds or False, whether by hand]}}."""
+    times = {}
+    for path in sorted(folder.glob('*.json')):
+        times.setdefault(path.stem.removesuffix(COPIES), {}).update(
+            json.loads(path.read_text()))
+    return times
+
 
 def _cell(found):
     if found is None:
@@ -36,9 +48,7 @@ def lines(times):
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1])
-    times = {path.stem: json.loads(path.read_text())
-             for path in sorted(folder.glob('*.json'))}
+    times = read(pathlib.Path(sys.argv[1]))
     print('\n'.join(lines(times)))
 
 

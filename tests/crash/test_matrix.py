@@ -24,6 +24,7 @@ from tests.crash import cases
 from tests.crash import cuts
 from tests.crash import flows
 from tests.crash import stops
+from tests.crash import table
 
 #: The folder of the results, with one file per kind of fault.
 TIMES = pathlib.Path(os.environ.get('DMCLONE_CRASH_TIMES') or
@@ -46,6 +47,11 @@ CINDER_STUMBLES = ('home off the network', 'rabbitmq', 'mariadb')
 
 class MatrixTest(base.StoppingTest):
     """All volumes converge, and no data is lost."""
+
+    #: {flow: its steps}
+    FLOWS = flows.MOVES
+    #: What is added to the name of a cut in the results.
+    SUFFIX = ''
 
     def setUp(self):
         super().setUp()
@@ -78,7 +84,8 @@ class MatrixTest(base.StoppingTest):
 
     def cut(self, kind):
         """Inject a fault with one volume at each step; check all volumes."""
-        all_cases = flows.all_of(self.user, self.home, self.peer)
+        all_cases = flows.all_of(
+            self.FLOWS, self.user, self.home, self.peer)
         self.create(all_cases)
         originals = self.fill(all_cases)
         self.at_once((case.before for case in all_cases), AT_ONCE)
@@ -189,7 +196,8 @@ class MatrixTest(base.StoppingTest):
 
     def say(self, case, *words):
         """Log details that explain a failure."""
-        with open(TIMES / (self.id().rpartition('.')[2] + '.log'), 'a') as f:
+        name = '.'.join(self.id().split('.')[-2:])
+        with open(TIMES / (name + '.log'), 'a') as f:
             print('%.1f' % time.monotonic(), case.name, case.volume_id,
                   *words, file=f)
 
@@ -247,6 +255,13 @@ class MatrixTest(base.StoppingTest):
                 case.proven = cut_off
 
     def write_down(self, kind, all_cases):
-        (TIMES / (kind + '.json')).write_text(json.dumps({
+        (TIMES / (kind + self.SUFFIX + '.json')).write_text(json.dumps({
             case.name: (case.proven and round(case.took), case.by_hand)
             for case in all_cases}))
+
+
+class CopiesTest(MatrixTest):
+    """The same for volumes with snapshots, copies and Cinder's migration."""
+
+    FLOWS = flows.COPIES
+    SUFFIX = table.COPIES

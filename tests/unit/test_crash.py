@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of the crash tests, without a laboratory."""
 
+import json
 import pathlib
 
 import fixtures
@@ -17,15 +18,18 @@ from tests.unit import base
 class CasesTestCase(base.PlainTestCase):
 
     def test_each_step_of_each_flow(self):
-        found = flows.all_of(None, 'a', 'b')
-        self.assertLessEqual(set(steps.FLOWS), set(flows.FLOWS))
-        self.assertEqual(
-            [(flow, *point) for flow, points in flows.FLOWS.items()
-             for point in points],
-            [(case.FLOW, case.side, case.step) for case in found])
+        self.assertLessEqual(
+            set(steps.FLOWS), set(flows.MOVES) | set(flows.COPIES))
+        for of_flows in (flows.MOVES, flows.COPIES):
+            self.assertEqual(
+                [(flow, *point) for flow, points in of_flows.items()
+                 for point in points],
+                [(case.FLOW, case.side, case.step)
+                 for case in flows.all_of(of_flows, None, 'a', 'b')])
 
     def test_node(self):
-        for case in flows.all_of(None, 'a', 'b'):
+        for case in [*flows.all_of(flows.MOVES, None, 'a', 'b'),
+                     *flows.all_of(flows.COPIES, None, 'a', 'b')]:
             expected = {steps.HOME: 'a', steps.PEER: 'b'}[case.side]
             if isinstance(case, snapshot_cases.SnapshotWhileItHydrates):
                 # The volume is a clone on the peer, so that is its home.
@@ -69,6 +73,17 @@ class StopsTestCase(base.PlainTestCase):
 
 
 class TableTestCase(base.PlainTestCase):
+
+    def test_results_of_a_cut_are_read_together(self):
+        folder = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        for name, times in (('peer off', {'a': [17, False]}),
+                            ('peer off' + table.COPIES, {'b': [1, True]}),
+                            ('mariadb', {'a': [3, True]})):
+            (folder / (name + '.json')).write_text(json.dumps(times))
+        self.assertEqual(
+            {'mariadb': {'a': [3, True]},
+             'peer off': {'a': [17, False], 'b': [1, True]}},
+            table.read(folder))
 
     def test_lines(self):
         self.assertEqual([
