@@ -196,7 +196,7 @@ SETS = (
     Set('packages', 'the Debian package: built, installed, upgraded and '
         'purged in\na Debian 13', _on_host, seconds=3600),
     Set('crash', 'each step of each flow, interrupted in eight ways: some '
-        'three\nhours; ends with a table of the seconds to converge',
+        'four\nhours; ends with a table of the seconds to converge',
         _with_table, lab={}, seconds=18000,
         keeps=('DMCLONE_CRASH_TIMES', 'crash-times')))
 
