@@ -86,6 +86,8 @@ class MatrixTest(base.StoppingTest):
         """Inject a fault with one volume at each step; check all volumes."""
         all_cases = flows.all_of(
             self.FLOWS, self.user, self.home, self.peer)
+        if not all_cases:
+            self.skipTest('no flow of this test is chosen')
         self.create(all_cases)
         originals = self.fill(all_cases)
         self.at_once((case.before for case in all_cases), AT_ONCE)
