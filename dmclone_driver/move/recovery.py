@@ -323,7 +323,8 @@ class Recovery:
     def _has_work(self, row: objects.Volume | None) -> bool:
         return row is not None and bool(
             placeholders.is_placeholder(row) or records.prepared_move(row) or
-            Names(row.name_id) in self._completion.unfinished)
+            Names(row.name_id) in self._completion.unfinished or
+            _has_old_export(row))
 
     def _sync_with_database(self,
                             context: cinder_context.RequestContext) -> None:
@@ -464,6 +465,9 @@ class Recovery:
         elif placeholders.state_of(row) == State.SWITCHED:
             self._source.export(context, row,
                                 Placeholder(row).initiator)
+        elif _has_old_export(row):
+            self._source.unexport(names)
+            records.set_export(context, row, None, None)
 
     def _remove_obsolete(self, context: cinder_context.RequestContext,
                          row: objects.Volume) -> None:
@@ -491,6 +495,19 @@ def _may_be_copy(row: objects.Volume,
     """Whether a volume's creation from a snapshot may be unfinished."""
     return not (lv.opened or placeholders.is_placeholder(row) or
                 row.name_id == row.id)
+
+
+def _has_old_export(row: objects.Volume) -> bool:
+    """Whether a row names a target that nobody is connected to.
+
+    Cinder's LVM driver leaves the address of its last target after a
+    detachment; a task of Cinder that was killed leaves it, too.
+    """
+    return bool(row.provider_location and not row.volume_attachment and
+                row.status == STATUS.AVAILABLE and
+                row.migration_status in records.MAY_MIGRATE and
+                not records.prepared_move(row) and
+                not placeholders.is_placeholder(row))
 
 
 def _prepared_here(row: objects.Volume) -> bool:

@@ -65,14 +65,31 @@ class AdoptionTestCase(base.CloudTestCase):
         row.save()
 
     def test_was_attached(self):
-        """Its first attachment has to be on its own node."""
         self.was_attached()
         self.adopt()
-        error = self.assertRaises(exception.MoveRefused, self.cloud.attach,
-                                  self.volume, self.b)
-        self.assertIn('it is in use over iSCSI', error.msg)
-        self.cloud.attach(self.volume, self.a)
-        self.cloud.detach(self.volume, self.a)
+        self.assertIsNone(self.row().provider_location)
+        self.assertIsNone(self.row().provider_auth)
         self.cloud.attach(self.volume, self.b)
         self.cloud.watch(3)
         self.assertIdle(self.b)
+
+    def keeps_export(self):
+        self.was_attached()
+        self.adopt()
+        self.assertIsNotNone(self.row().provider_location)
+        error = self.assertRaises(exception.MoveRefused, self.cloud.attach,
+                                  self.volume, self.b)
+        self.assertIn('it is in use over iSCSI', error.msg)
+
+    def test_is_being_copied(self):
+        """The export of a task that goes on in another service is kept."""
+        row = self.row()
+        row.status = 'backing-up'
+        row.save()
+        self.keeps_export()
+
+    def test_is_migrating(self):
+        row = self.row()
+        row.migration_status = 'migrating'
+        row.save()
+        self.keeps_export()
