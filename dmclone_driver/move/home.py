@@ -407,13 +407,27 @@ class Home:
             return False
         self.prepared.pop(volume.id, None)
         self._source.unexport(Names(volume.name_id))
-        if placeholder is not None and answer is Answer.DELETED:
-            self._requests.forget_destination(context, placeholder)
-        elif placeholder is not None:
-            self._requests.ask(context, placeholder,
-                               peer_requests.Request.DELETE)
+        if placeholder is not None:
+            self._forget_destination(context, placeholder, answer)
         volume.refresh()
         return True
+
+    def _forget_destination(self, context: cinder_context.RequestContext,
+                            placeholder: Placeholder,
+                            answer: Answer) -> None:
+        """Have the destination of an aborted move deleted, and its row.
+
+        :param answer: of the peer, before the move was aborted
+        """
+        if answer is Answer.DELETED:
+            self._requests.forget_destination(context, placeholder)
+        elif answer is Answer.NONE:
+            # It would hold the volume's lock for another time-out.
+            self._requests.remember(placeholder,
+                                    peer_requests.Request.DELETE)
+        else:
+            self._requests.ask(context, placeholder,
+                               peer_requests.Request.DELETE)
 
     def _has_moved_away(self, volume: objects.Volume) -> bool:
         """Whether the logical volume is sealed although a move is prepared.

@@ -596,6 +596,18 @@ class FailureTestCase(HomeTestCase):
         self.assertEqual([], [step for step in self.cloud.steps.log
                               if step.startswith('node1: ask node1')])
 
+    def test_peer_that_does_not_answer_an_abort_is_asked_once(self):
+        self.migrate()
+        self.b.stop()
+        self.cloud.steps.start()
+        self.cloud.detach(self.volume, self.b)
+        self.assertEqual(1, len([step for step in self.cloud.steps.log
+                                 if step.startswith('node1: ask node2')]))
+        self.assertEqual([State.ABORTED], self.cloud.states())
+        self.b.start()
+        self.cloud.watch(2)
+        self.assertIdle(self.a)
+
     def test_export_that_could_not_be_ended_is_needed_again(self):
         self.migrate()
         unexport = self.a.backend.target.unexport
