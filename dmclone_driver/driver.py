@@ -247,8 +247,23 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                         thin_provisioning_support=False,
                         thick_provisioning_support=True,
                         **self._backend.capabilities(),
+                        # For Nova's scheduler (scheduler/answers.py).
+                        dmclone_remote_attach=(
+                            self.configuration.dmclone_remote_attach),
                         location_info='DMCloneVolumeDriver:%s:%s' % (
                             self.host, self.vg.vg_name))
+
+    def get_default_goodness_function(self) -> str:
+        """Return how good the node is for volumes: its share of free space.
+
+        From 0 to 100, less what is reserved. Cinder uses it if the operator
+        enables GoodnessWeigher, and has set no goodness_function. It is a
+        number and no formula: with pyparsing 3.3.3 Cinder cannot evaluate
+        names in it (cinder/scheduler/evaluator/evaluator.py).
+        """
+        free = 100 * self.vg.vg_free_space / self.vg.vg_size
+        return str(max(0, round(
+            free - self.configuration.reserved_percentage)))
 
     # Volumes
 

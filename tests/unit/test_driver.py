@@ -112,7 +112,8 @@ class StartTestCase(DriverTestCase):
         for feature in ('multiattach', 'online_extend_support',
                         'thin_provisioning_support'):
             self.assertIs(False, pool[feature], feature)
-        self.assertEqual('99.00', pool['free_capacity_gb'])
+        self.assertEqual(99, pool['free_capacity_gb'])
+        self.assertIs(False, pool['dmclone_remote_attach'])
         self.assertEqual(('lvm', True), (pool['dmclone_metadata_backend'],
                                          pool['dmclone_metadata_persistent']))
         # In Cinder's migration a peer must not count as the same host.

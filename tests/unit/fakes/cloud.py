@@ -11,9 +11,11 @@ import uuid
 from cinder import context as cinder_context
 from cinder import exception as cinder_exception
 from cinder import objects
+from cinder.objects import base as objects_base
 from cinder.tests.unit import utils as cinder_utils
 from cinder.volume import configuration
 from cinder.volume import manager
+from cinder.volume import rpcapi
 from oslo_config import cfg
 from oslo_utils import timeutils
 
@@ -187,6 +189,15 @@ class Cloud:
         self.nodes[name] = self.by_host[node.host] = node
         node.start()
         return node
+
+    def report_versions(self):
+        """Let the services report their versions, which their users read."""
+        for node in self.nodes.values():
+            node.service.rpc_current_version = (
+                rpcapi.VolumeAPI.RPC_API_VERSION)
+            node.service.object_current_version = (
+                objects_base.OBJ_VERSIONS.get_current())
+            node.service.save()
 
     def pass_time(self, seconds):
         """Advance the clock."""

@@ -195,11 +195,11 @@ class Group:
 
     @property
     def vg_size(self):
-        return '%.2f' % (self._lvm.groups[self.vg_name] / GIB)
+        return round(self._lvm.groups[self.vg_name] / GIB, 2)
 
     @property
     def vg_free_space(self):
-        return '%.2f' % (self._lvm.free(self.vg_name) / GIB)
+        return round(self._lvm.free(self.vg_name) / GIB, 2)
 
     def update_volume_group_info(self):
         self._step('look', lambda: None)
