@@ -70,6 +70,11 @@ def _releases(run, chosen):
             _in_tox(run, NAMED[name], 'py3-' + release)
 
 
+def _in_nova(run, chosen):
+    """Run the tests that need Nova's own tests, without a laboratory."""
+    _in_tox(run, chosen, 'scheduler')
+
+
 def _on_node(run, chosen):
     """Run the tests of a folder on a node, with cinder-volume stopped.
 
@@ -179,6 +184,8 @@ SETS = (
         'killed services and power cuts', _soak, usual=True, lab={'nodes': 3}),
     Set('releases', 'unit and model with each older release of Cinder, which '
         'the\ninstallation has to leave as it is', _releases, where='unit'),
+    Set('scheduler', "the filter and the weigher for Nova's scheduler in "
+        "Nova's own\nservices, with simulated hypervisors", _in_nova),
     Set('live', 'real instances, with Nova, libvirt and QEMU: half an\n'
         'hour', _scenarios, lab={'nova': True}, seconds=3600,
         where='scenarios',

@@ -45,8 +45,9 @@ class ChoiceTestCase(base.PlainTestCase):
 
     def test_all(self):
         self.assertEqual(['style', 'unit', 'model', 'functional', 'e2e',
-                          'soak', 'releases', 'live', 'long', 'admin', 'etcd',
-                          'packages', 'crash'], self.names('--all'))
+                          'soak', 'releases', 'scheduler', 'live', 'long',
+                          'admin', 'etcd', 'packages', 'crash'],
+                         self.names('--all'))
 
     def test_named(self):
         self.assertEqual(['live', 'style'], self.names('live', 'style'))
