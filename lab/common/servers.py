@@ -49,6 +49,7 @@ class Servers:
     def boot(self, node, volume_id=None, delete_volume=False):
         """Start a server on a node; returns its id once it is active.
 
+        :param node: None to let Nova choose
         :param volume_id: to boot from; otherwise it has a local disk
         """
         disk = {'uuid': volume_id or self._image.id, 'boot_index': 0,
@@ -56,8 +57,10 @@ class Servers:
                 'destination_type': 'volume' if volume_id else 'local',
                 'delete_on_termination': delete_volume or not volume_id}
         body = {'name': 'guest', 'flavorRef': self._flavors['guest'],
-                'networks': 'none', 'host': node.name,
+                'networks': 'none',
                 'block_device_mapping_v2': [disk]}
+        if node:
+            body['host'] = node.name
         if not volume_id:
             body['imageRef'] = self._image.id
         server_id = self.request('POST', '/servers', {'server': body})[
