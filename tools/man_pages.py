@@ -34,7 +34,7 @@ def write(folder):
     from docutils import core
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for page in sorted(PAGES.glob('dmclone-*.rst')):
+    for page in sorted(PAGES.glob('dmclone*.rst')):
         (folder / (page.stem + '.8')).write_bytes(core.publish_string(
             source_of(page.read_text()), str(page), writer_name='manpage',
             settings_overrides={'report_level': 2, 'halt_level': 2}))

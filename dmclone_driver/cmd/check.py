@@ -97,9 +97,9 @@ def line(found: Result, plain: bool) -> str:
     return text.encode('ascii', 'replace').decode() if plain else text
 
 
-def main() -> int | str:
+def main(arguments: list[str] | None = None) -> int | str:
     """Print one line per check; return 1 if not all are right."""
-    return program.run_plainly(OPTIONS, _check)
+    return program.run_plainly(OPTIONS, _check, arguments)
 
 
 if __name__ == '__main__':

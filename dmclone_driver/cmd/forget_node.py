@@ -28,9 +28,9 @@ def _forget(context: cinder_context.RequestContext, backend: Backend) -> int:
     return program.tell(lost.run(context, CONF.do_it), CONF.do_it)
 
 
-def main() -> int | str:
+def main(arguments: list[str] | None = None) -> int | str:
     """Print one line per action; return 1 if any is not done."""
-    return program.run(OPTIONS, _forget)
+    return program.run(OPTIONS, _forget, arguments)
 
 
 if __name__ == '__main__':

@@ -45,9 +45,9 @@ def _move(context: cinder_context.RequestContext) -> int:
     return 0
 
 
-def main() -> int | str:
+def main(arguments: list[str] | None = None) -> int | str:
     """Print where the volume is, and what it has left behind."""
-    return program.run_without_backend(OPTIONS, _move)
+    return program.run_without_backend(OPTIONS, _move, arguments)
 
 
 if __name__ == '__main__':

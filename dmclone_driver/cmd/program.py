@@ -82,47 +82,61 @@ def _open_backend(name: str) -> Backend:
         configuration=configured, host='%s@%s' % (host, name)).open_backend()
 
 
-def run(options: list[cfg.Opt], function: _Command) -> int | str:
+def run(options: list[cfg.Opt], function: _Command,
+        arguments: list[str] | None = None) -> int | str:
     """Read options, and run a command with the backend that they name.
 
     :param options: of the command, :data:`BACKEND` among them
     :param function: of a context and the backend; returns an exit code
+    :param arguments: instead of those of this process
     :returns: the exit code, or text for the error stream
     """
     return run_plainly(options, lambda found: function(
-        found, _open_backend(CONF.backend)))
+        found, _open_backend(CONF.backend)), arguments)
 
 
-def run_without_backend(options: list[cfg.Opt],
-                        function: _Plain) -> int | str:
+def run_without_backend(options: list[cfg.Opt], function: _Plain,
+                        arguments: list[str] | None = None) -> int | str:
     """Read options, and run a command on any host that has Cinder's options.
 
     :param options: of the command
     :param function: of a context; returns an exit code
+    :param arguments: instead of those of this process
     :returns: the exit code, or text for the error stream
     """
     def run_connected(found: context.RequestContext) -> int:
         connect()
         return function(found)
-    return run_plainly(options, run_connected)
+    return run_plainly(options, run_connected, arguments)
 
 
-def run_plainly(options: list[cfg.Opt], function: _Plain) -> int | str:
-    """Read options, and run a command that connects to nothing by itself.
+def configure(options: list[cfg.Opt], arguments: list[str]) -> None:
+    """Read the configuration, and log to the caller's terminal.
 
     :param options: of the command
-    :param function: of a context; returns an exit code
-    :returns: the exit code, or text for the error stream
+    :param arguments: values of these options and of Cinder's programs
     """
     CONF.register_cli_opts(options)
     logging.register_options(CONF)
-    CONF(sys.argv[1:], project='cinder', version=dmclone_driver.__version__)
-    # Log to the caller's terminal, not to the service's log.
+    CONF(arguments, project='cinder', version=dmclone_driver.__version__)
+    # Not to the service's log.
     CONF.set_override('log_file', None)
     CONF.set_override('log_dir', None)
     CONF.set_override('use_stderr', True)
     logging.setup(CONF, 'cinder')
     logging.getLogger(None).logger.setLevel(logging.WARNING)
+
+
+def run_plainly(options: list[cfg.Opt], function: _Plain,
+                arguments: list[str] | None = None) -> int | str:
+    """Read options, and run a command that connects to nothing by itself.
+
+    :param options: of the command
+    :param function: of a context; returns an exit code
+    :param arguments: instead of those of this process
+    :returns: the exit code, or text for the error stream
+    """
+    configure(options, sys.argv[1:] if arguments is None else arguments)
     try:
         return function(context.get_admin_context())
     except (exception.BadConfiguration, exception.PeerError) as error:

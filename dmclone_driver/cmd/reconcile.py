@@ -69,9 +69,9 @@ def _show_jobs(kinds: dict[str, list[str]]) -> int:
     return int(bool(kinds))
 
 
-def main() -> int | str:
+def main(arguments: list[str] | None = None) -> int | str:
     """Print one line per leftover; return 1 if any is not removed."""
-    return program.run(OPTIONS, _reconcile)
+    return program.run(OPTIONS, _reconcile, arguments)
 
 
 if __name__ == '__main__':

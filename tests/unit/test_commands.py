@@ -132,7 +132,7 @@ class CheckTestCase(base.PlainTestCase):
 
     def test_no_backend(self):
         self.patch('dmclone_driver.cmd.program.run_plainly',
-                   new=lambda options, function: function(None))
+                   new=lambda options, function, arguments: function(None))
         self.patch('dmclone_driver.checks.backends.using', return_value=[])
         self.patch('dmclone_driver.cmd.check.CONF', backend=[])
         self.assertRaises(plan.Refused, check.main)

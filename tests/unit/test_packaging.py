@@ -13,6 +13,7 @@ import tomllib
 from pbr import version as pbr_version
 
 import dmclone_driver
+from dmclone_driver.cmd import dmclone
 from tests.unit import base
 
 TOP = pathlib.Path(__file__).parents[2]
@@ -50,11 +51,11 @@ class ManPagesTestCase(base.PlainTestCase):
                    (PAGES / (name + '.rst')).read_text())
 
     def test_all_are_listed(self):
-        listed = re.findall(r'^   (dmclone-\S+)$',
+        listed = re.findall(r'^   (dmclone\S*)$',
                             (PAGES / 'index.rst').read_text(), re.M)
         self.assertEqual(sorted(project()['project']['scripts']), listed)
         self.assertEqual(listed, sorted(
-            page.stem for page in PAGES.glob('dmclone-*.rst')))
+            page.stem for page in PAGES.glob('dmclone*.rst')))
 
     def test_name(self):
         """The first line is that of the command's module."""
@@ -67,9 +68,31 @@ class ManPagesTestCase(base.PlainTestCase):
 
     def test_options(self):
         for name, module, page in self.pages():
+            if module is dmclone:
+                continue
             self.assertEqual(
                 {self.heading(option): option.help
                  for option in module.OPTIONS}, self.options(page), name)
+
+    def test_general_options_of_verbs(self):
+        application = dmclone.Application()
+        self.assertEqual(
+            {' '.join([action.option_strings[-1],
+                       *([action.metavar] if action.metavar else [])]):
+             action.help for action in application.parser._actions},
+            self.options((PAGES / 'dmclone.rst').read_text()))
+
+    def test_verbs(self):
+        """Each verb has a paragraph that begins as its help does."""
+        page = (PAGES / 'dmclone.rst').read_text()
+        section = page.partition('\nVerbs\n')[2].partition('\nOptions\n')[0]
+        paragraphs = dict(re.findall(r'^(\w+).*\n    (.+)$', section, re.M))
+        self.assertEqual({*dmclone.VERBS, 'complete'}, set(paragraphs))
+        for name, entry in dmclone.Verbs():
+            if name in dmclone.VERBS:
+                verb = entry.load()(dmclone.Application(), None)
+                self.assertTrue(paragraphs[name].startswith(
+                    verb.get_description().partition('\n')[0][:60]), name)
 
     @staticmethod
     def heading(option):
