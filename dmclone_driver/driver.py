@@ -52,6 +52,7 @@ from dmclone_driver.move import preflight
 from dmclone_driver.move import records
 from dmclone_driver.move import recovery
 from dmclone_driver.move import relocation
+from dmclone_driver.move import reporter
 from dmclone_driver.move import rpcapi
 from dmclone_driver.move import snapshot_rows
 from dmclone_driver.move import snapshots as snapshots_module
@@ -214,6 +215,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         recover = recovery.Recovery(
             self._backend, self._source, self._destination, self._home,
             self._snapshots, self._requests, complete)
+        self._reporter = reporter.Reporter(
+            self._backend, watch.sightings, sessions, self.VERSION)
         context = cinder_context.get_admin_context()
         recover.run(context)
         sessions.start()
@@ -222,7 +225,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             self._destination, self._source, self._image_cache,
             self._backend.jobs,
             relocation.Relocation(self._backend, self._home, self._preflight,
-                                  self._peers), self.VERSION))
+                                  self._peers), self._reporter,
+            self.VERSION))
         recover.start_peer_sync(context)
 
     def _update_volume_stats(self) -> None:
@@ -238,6 +242,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._home.find_prepared(context)
         self._backend.jobs.start('delete snapshots',
                                  self._snapshots.delete_later_ones, context)
+        self._backend.jobs.start('list left behind', self._reporter.refresh)
         self._stats.update(vendor_name='dmclone_driver',
                            driver_version=self.VERSION,
                            storage_protocol=self.protocol,

@@ -406,7 +406,7 @@ def _columns(found: placeholders.Record) -> dict[str, str]:
             'migration_status': MIGRATION_STATUS + found.volume}
 
 
-def _is_on(host: str) -> sqlalchemy.ColumnElement[bool]:
+def is_on(host: str) -> sqlalchemy.ColumnElement[bool]:
     """Return the condition that a row's host is a backend or its pool.
 
     An operator's command may write a host without the pool.
@@ -424,7 +424,7 @@ def altered(context: cinder_context.RequestContext, host: str) -> list[str]:
     with db_api.main_context_manager.reader.using(context):
         volume = models.Volume
         return [row_id for row_id, in context.session.query(volume.id).filter(
-            volume.deleted.is_(False), _is_on(host),
+            volume.deleted.is_(False), is_on(host),
             volume.migration_status.is_(None) |
             ~volume.migration_status.startswith(placeholders.COPY_STATUS),
             sqlalchemy.or_(
@@ -446,7 +446,7 @@ def prepared_on(context: cinder_context.RequestContext,
         volume = models.Volume
         return dict(context.session.query(
             volume.id, volume.replication_driver_data).filter(
-                volume.deleted.is_(False), _is_on(host),
+                volume.deleted.is_(False), is_on(host),
                 volume.replication_driver_data != '',
                 ~volume.replication_driver_data.startswith('{')).all())
 

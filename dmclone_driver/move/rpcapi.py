@@ -22,6 +22,7 @@ import oslo_messaging as messaging
 from oslo_utils import uuidutils
 
 from dmclone_driver import exception
+from dmclone_driver.move.report import Report
 from dmclone_driver.node import names
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from dmclone_driver.move.image_cache import ImageCache
     from dmclone_driver.move.jobs import Jobs
     from dmclone_driver.move.relocation import Relocation
+    from dmclone_driver.move.reporter import Reporter
     from dmclone_driver.move.source import Source
 
 LOG = logging.getLogger(__name__)
@@ -36,8 +38,9 @@ LOG = logging.getLogger(__name__)
 CONF = cfg.CONF
 
 TOPIC = 'dmclone_driver'
-#: What this backend serves. 1.1 has export_clone and move, too; 1.2 identify.
-VERSION = '1.2'
+#: What this backend serves. 1.1 has export_clone and move, too; 1.2 identify;
+#: 1.3 report.
+VERSION = '1.3'
 # What peers with any version of this driver serve.
 _OLDEST = '1.0'
 
@@ -185,6 +188,15 @@ class PeerClient:
         return self._call(context, backend_host, 'identify', timeout,
                           version='1.2')
 
+    def report(self, context: cinder_context.RequestContext,
+               backend_host: str, timeout: float = 10) -> Report:
+        """Ask a service what it is doing, which costs it next to nothing.
+
+        :returns: see :class:`dmclone_driver.move.reporter.Reporter`
+        """
+        return Report.parse(self._call(context, backend_host, 'report',
+                                       timeout, version='1.3'))
+
     def move(self, context: cinder_context.RequestContext,
              backend_host: str, volume_id: str, node: str) -> dict[str, Any]:
         """Have a volume's home move it; see Relocation.move."""
@@ -209,12 +221,14 @@ class PeerEndpoint:
 
     def __init__(self, destination: Destination, source: Source,
                  image_cache: ImageCache, jobs: Jobs,
-                 relocation: Relocation, version: str) -> None:
+                 relocation: Relocation, reporter: Reporter,
+                 version: str) -> None:
         self._destination = destination
         self._source = source
         self._image_cache = image_cache
         self._jobs = jobs
         self._relocation = relocation
+        self._reporter = reporter
         self._version = version
 
     def describe(self,
@@ -265,6 +279,10 @@ class PeerEndpoint:
     def jobs(self,
              context: cinder_context.RequestContext) -> dict[str, list[str]]:
         return self._jobs.left()
+
+    def report(self,
+               context: cinder_context.RequestContext) -> dict[str, Any]:
+        return _answer(self._reporter.report, context).as_dict()
 
     def move(self, context: cinder_context.RequestContext, volume_id: str,
              node: str) -> dict[str, Any]:

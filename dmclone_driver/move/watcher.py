@@ -20,6 +20,7 @@ from dmclone_driver.move.hydration import Hydration
 from dmclone_driver.move import jobs
 from dmclone_driver.move.messages import Troubles
 from dmclone_driver.move.outages import Outages
+from dmclone_driver.move.sightings import Sightings
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper.status import CloneStatus
 from dmclone_driver.node.devicemapper import sysfs
@@ -48,8 +49,8 @@ class Watcher:
         self._hydration = hydration
         self._completion = completion
         self._troubles = troubles
-        #: Names of the clones found by the last check.
-        self._seen: set[Names] = set()
+        #: The clones found by the last check, for those who only look.
+        self.sightings = Sightings(backend.jobs.pauses.now)
         self._interval = backend.configuration.dmclone_check_interval
 
     def start(self) -> None:
@@ -81,13 +82,12 @@ class Watcher:
         """
         devices.resume_left()
         context = cinder_context.get_admin_context()
-        states: set[CloneState] = set()
-        present: set[Names] = set()
+        found: dict[Names, tuple[CloneStatus, CloneState | None]] = {}
         for device, status in dmsetup.clones().items():
             parsed = names_module.parse(device)
             if not parsed:
                 continue
-            present.add(parsed[0])
+            found[parsed[0]] = status, None
             if parsed[0] in self._destination.busy:
                 continue
             try:
@@ -96,11 +96,12 @@ class Watcher:
                 LOG.exception('Checking clone %s failed; it is tried again.',
                               parsed[0])
                 state = CloneState.WAITING
-            states.add(state)
-        for names in self._seen - present:
+            found[parsed[0]] = status, state
+        for names in self.sightings.clones.keys() - found.keys():
             self._forget(names)
-        self._seen = present
+        self.sightings.replace(found)
         self._jobs.look(context)
+        states = {state for _status, state in found.values()}
         if CloneState.PASSIVE in states:
             return GATE_INTERVAL
         return (jobs.RETRY_FIRST if CloneState.WAITING in states else

@@ -75,6 +75,11 @@ def belongs_to(name_id: str, volume_id: str) -> None:
     _volumes[name_id] = volume_id
 
 
+def volume_of(name_id: str) -> str | None:
+    """Return the volume of a logical volume, as far as this process knows."""
+    return _volumes.get(name_id)
+
+
 def text(name_id: str) -> str:
     """Return a text for log lines about the id of a row or logical volume."""
     return str(Names(name_id)) if name_id in _volumes else name_id

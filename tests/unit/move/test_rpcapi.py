@@ -42,11 +42,11 @@ class RpcApiTestCase(base.DatabaseTestCase):
         super().setUp()
         self.destination, self.source, self.relocation = (Part(), Part(),
                                                           Part())
-        self.image_cache = Part()
+        self.image_cache, self.reporter = Part(), mock.Mock()
         self.server = rpcapi.serve(HOST, rpcapi.PeerEndpoint(
             self.destination, self.source, self.image_cache,
             mock.Mock(**{'left.return_value': {'recover': ['x']}}),
-            self.relocation, '0.1.0'))
+            self.relocation, self.reporter, '0.1.0'))
         self.addCleanup(self.server.stop)
         self.client = rpcapi.PeerClient()
         self.context = cinder_context.RequestContext('the-user', 'project')

@@ -105,9 +105,9 @@ class MemoryTestCase(WatcherTestCase):
         watch = self.b.watcher
         self.assertEqual([], [key for key in self.b.jobs.pauses._next
                               if names.name_id in str(key)])
-        self.assertEqual(({}, {}, set()), (
+        self.assertEqual(({}, {}, {}), (
             watch._hydration._progress, watch._troubles._reported,
-            watch._seen))
+            watch.sightings.clones))
 
     def test_old_attachment_goes(self):
         names, handle, gate = self.migrate()
