@@ -20,6 +20,9 @@ VERBS = {
     'forget': 'dmclone_driver.cmd.singles:Forget',
     'move': 'dmclone_driver.cmd.singles:Move',
     'reconcile': 'dmclone_driver.cmd.singles:Reconcile',
+    'show': 'dmclone_driver.cmd.show:Show',
+    'status': 'dmclone_driver.cmd.status:Status',
+    'watch': 'dmclone_driver.cmd.status:Watch',
 }
 
 

@@ -191,7 +191,7 @@ def all_placeholders(
         context: cinder_context.RequestContext) -> list[Placeholder]:
     """Return the placeholders of all volumes, with one query."""
     rows = objects.VolumeList.get_all(
-        context.elevated(), filters={'project_id': _owner()['project_id']})
+        context.elevated(), filters={'project_id': project()})
     return [Placeholder(row) for row in rows
             if placeholders.is_placeholder(row)]
 
@@ -394,10 +394,15 @@ def restore(session: orm.Session, seen: objects.Volume, name_id: str,
     return True
 
 
+def project() -> str:
+    """Return the project of placeholders."""
+    return CONF.cinder_internal_tenant_project_id or PROJECT
+
+
 def _owner() -> dict[str, str]:
     """Return the user and project of placeholders."""
     return {'user_id': CONF.cinder_internal_tenant_user_id or PROJECT,
-            'project_id': CONF.cinder_internal_tenant_project_id or PROJECT}
+            'project_id': project()}
 
 
 def _columns(found: placeholders.Record) -> dict[str, str]:

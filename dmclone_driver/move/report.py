@@ -63,6 +63,8 @@ class Wait(enum.StrEnum):
     ROW = 'row'
     #: Its destination is being removed.
     REMOVAL = 'removal'
+    #: Its node has not reported: only the database is known.
+    REPORT = 'report'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ a node may have hundreds of volumes, a cloud hundreds of nodes.
 # Cinder's objects do not exist before they are registered.
 from __future__ import annotations
 
+import collections
 import collections.abc
 import dataclasses
 
@@ -87,6 +88,39 @@ def with_ids(context: cinder_context.RequestContext,
         found.update(_read(context, models.Volume.id.in_(
             wanted[begin:begin + CHUNK])))
     return found
+
+
+def volumes(context: cinder_context.RequestContext) -> dict[str, int]:
+    """Return the number of users' volumes of each backend, with one query.
+
+    :returns: {``node@backend``: number}
+    """
+    column = models.Volume.replication_driver_data
+    with db_api.main_context_manager.reader.using(context.elevated()):
+        found = context.session.query(
+            models.Volume.host, sqlalchemy.func.count()).filter(
+                models.Volume.deleted.is_(False),
+                models.Volume.host.is_not(None),
+                column.is_(None) | ~column.startswith('{')
+        ).group_by(models.Volume.host).all()
+    numbers: collections.Counter[str] = collections.Counter()
+    for host, number in found:
+        numbers[volume_utils.extract_host(host)] += number
+    return dict(numbers)
+
+
+def moves(context: cinder_context.RequestContext) -> dict[str, Row]:
+    """Return the placeholders of all moves, {id: row}, with one query."""
+    found = _read(context, models.Volume.project_id == records.project())
+    return {row_id: row for row_id, row in found.items() if row.record}
+
+
+def of_volume(context: cinder_context.RequestContext,
+              volume_id: str) -> dict[str, Row]:
+    """Return the rows of a volume and its moves, {id: row}: two queries."""
+    found = {row_id: row for row_id, row in moves(context).items()
+             if row.record and row.record.volume == volume_id}
+    return dict(found, **with_ids(context, [volume_id]))
 
 
 def of_backend(context: cinder_context.RequestContext, host: str,

@@ -103,6 +103,23 @@ def there(context: cinder_context.RequestContext, host: str
             if volume_utils.extract_host(each.volume.host) != host]
 
 
+def of_volume(context: cinder_context.RequestContext, volume_id: str,
+              host: str) -> list[tuple[str, str, str]]:
+    """Return the snapshots of a volume, with one query.
+
+    :param host: of the volume, which has those without a host of their own
+    :returns: list of (id, status, ``node@backend`` that has it)
+    """
+    row = models.Snapshot
+    with db_api.main_context_manager.reader.using(context.elevated()):
+        found = context.session.query(
+            row.id, row.status, row.provider_id).filter(
+                row.deleted.is_(False), row.volume_id == volume_id).all()
+    return [(snapshot_id, status, volume_utils.extract_host(
+        (there or host).removeprefix(TO_DELETE)))
+        for snapshot_id, status, there in found]
+
+
 def existing(context: cinder_context.RequestContext,
              ids: collections.abc.Iterable[str]) -> set[str]:
     """Return those of the ids that are snapshots in the database."""

@@ -14,6 +14,8 @@ from pbr import version as pbr_version
 
 import dmclone_driver
 from dmclone_driver.cmd import dmclone
+from dmclone_driver.cmd import show
+from dmclone_driver.cmd import status
 from tests.unit import base
 
 TOP = pathlib.Path(__file__).parents[2]
@@ -80,7 +82,27 @@ class ManPagesTestCase(base.PlainTestCase):
             {' '.join([action.option_strings[-1],
                        *([action.metavar] if action.metavar else [])]):
              action.help for action in application.parser._actions},
-            self.options((PAGES / 'dmclone.rst').read_text()))
+            self.options(self.parts()[0]))
+
+    @staticmethod
+    def parts():
+        """Return the page of the verbs, before and after their options."""
+        return (PAGES / 'dmclone.rst').read_text().split(
+            '\nOptions of status, watch and show\n')
+
+    def test_options_of_reading_verbs(self):
+        paragraphs = self.options('\nOptions\n' + self.parts()[1])
+        shown = set()
+        for verb in (show.Show, status.Status, status.Watch):
+            parser = verb(dmclone.Application(), None).get_parser('x')
+            for action in parser._actions:
+                name = ' '.join(filter(None, (*action.option_strings[-1:],
+                                              action.metavar)))
+                if name in paragraphs:
+                    shown.add(name)
+                    self.assertTrue(paragraphs[name].endswith(
+                        action.help % {'default': action.default}), name)
+        self.assertEqual(set(paragraphs), shown)
 
     def test_verbs(self):
         """Each verb has a paragraph that begins as its help does."""

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared by the verbs that only read: which nodes they ask, and how long."""
+
+import argparse
+from typing import Any
+
+from cinder import context as cinder_context
+from oslo_config import cfg
+
+from dmclone_driver.checks import backends
+from dmclone_driver.cmd import program
+from dmclone_driver.i18n import _
+from dmclone_driver.move import plan
+from dmclone_driver.move import rpcapi
+
+CONF = cfg.CONF
+
+#: Seconds that all answers together may take.
+LIMIT = 5
+
+
+class Reading:
+    """What a verb that only reads inherits, besides its class of cliff.
+
+    :ivar code: the exit code; see the page of the command
+    """
+
+    app: Any
+    code = 0
+
+    @staticmethod
+    def add_limit(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+        """Add the option of all verbs that ask nodes."""
+        parser.add_argument(
+            '--limit', type=seconds, default=LIMIT, metavar='SECONDS',
+            help=_('How long to wait for all answers together. Default: '
+                   '%(default)s.'))
+        return parser
+
+    @classmethod
+    def add_backends(cls, parser: argparse.ArgumentParser
+                     ) -> argparse.ArgumentParser:
+        """Add the options of verbs that ask all nodes."""
+        parser.add_argument(
+            '--backend', action='append', default=[], metavar='BACKEND',
+            help=_('Section of cinder.conf that configures the backend, '
+                   'alike on all nodes. Can be repeated. Default: all enabled '
+                   'backends that use this driver.'))
+        return cls.add_limit(parser)
+
+    def connect(self) -> tuple[cinder_context.RequestContext,
+                               rpcapi.PeerClient]:
+        """Read the configuration, and connect to the database and the bus."""
+        program.configure([], self.app.configuration)
+        program.connect()
+        return cinder_context.get_admin_context(), rpcapi.PeerClient()
+
+    def open(self, parsed_args: argparse.Namespace
+             ) -> tuple[cinder_context.RequestContext, rpcapi.PeerClient,
+                        list[str]]:
+        """Connect, and find the backends to ask.
+
+        :returns: a context, the client, and the names of the backends
+        :raises: Refused
+        """
+        context, client = self.connect()
+        names = parsed_args.backend or _configured()
+        if not names:
+            raise plan.Refused(_(
+                'No backend in enabled_backends uses this driver on this '
+                'host. Name one with --backend.'))
+        return context, client, names
+
+
+def _configured() -> list[str]:
+    """Return the enabled backends that use this driver."""
+    if not CONF.enabled_backends:
+        return []
+    module, _options = program.load_driver()
+    return backends.using(module.DMCloneVolumeDriver)
+
+
+def seconds(text: str) -> float:
+    """Return a positive number of seconds of an option's value."""
+    number = float(text)
+    if number <= 0:
+        raise argparse.ArgumentTypeError(_('%s is not positive') % text)
+    return number
