@@ -144,10 +144,12 @@ class Status(reading.Reading, lister.Lister):
 
         :param width: of the terminal, None for a pipe
         """
-        for node in self.cloud.nodes:
-            why = node.reason or problem(node)
-            if why:
-                yield display.wrapped('%s: %s' % (node.backend, why), width)
+        reasons = [(node.backend, node.reason or problem(node))
+                   for node in self.cloud.nodes]
+        lines = [display.wrapped('%s: %s' % (backend, why), width)
+                 for backend, why in reasons if why]
+        if lines:
+            yield '\n'.join(lines)
         for move in self.cloud.moves:
             yield display.paragraph(move, width)
 

@@ -31,7 +31,8 @@ from dmclone_driver.move.rpcapi import PeerClient
 
 #: Calls at a time.
 AT_ONCE = 64
-# Calls that a thread has time for, one after the other, if none is answered.
+# Calls that a thread has time for, one after the other, if none is answered
+# and there are more than AT_ONCE.
 _ROUNDS = 2
 
 _STATES = {State.PREPARED: MoveState.PREPARED,
@@ -109,9 +110,10 @@ def ask(context: cinder_context.RequestContext, client: PeerClient,
     :param limit: seconds that all answers together may take
     """
     end = time.monotonic() + limit
+    longest = limit if len(hosts) <= AT_ONCE else limit / _ROUNDS
 
     def ask_one(host: str) -> Report | str:
-        left = min(limit / _ROUNDS, end - time.monotonic())
+        left = min(longest, end - time.monotonic())
         if left <= 0:
             return _('it was not asked, as others did not answer in time')
         try:

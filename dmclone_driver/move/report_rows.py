@@ -56,7 +56,7 @@ _COLUMNS = (models.Volume.id, models.Volume._name_id, models.Volume.host,
 
 def _read(context: cinder_context.RequestContext,
           condition: sqlalchemy.ColumnElement[bool]) -> dict[str, Row]:
-    with db_api.main_context_manager.reader.using(context.elevated()):
+    with db_api.main_context_manager.reader.using(context):
         found = context.session.query(*_COLUMNS).filter(
             models.Volume.deleted.is_(False), condition).all()
     return {each[0]: _row(*each) for each in found}
@@ -96,7 +96,7 @@ def volumes(context: cinder_context.RequestContext) -> dict[str, int]:
     :returns: {``node@backend``: number}
     """
     column = models.Volume.replication_driver_data
-    with db_api.main_context_manager.reader.using(context.elevated()):
+    with db_api.main_context_manager.reader.using(context):
         found = context.session.query(
             models.Volume.host, sqlalchemy.func.count()).filter(
                 models.Volume.deleted.is_(False),

@@ -111,7 +111,7 @@ def of_volume(context: cinder_context.RequestContext, volume_id: str,
     :returns: list of (id, status, ``node@backend`` that has it)
     """
     row = models.Snapshot
-    with db_api.main_context_manager.reader.using(context.elevated()):
+    with db_api.main_context_manager.reader.using(context):
         found = context.session.query(
             row.id, row.status, row.provider_id).filter(
                 row.deleted.is_(False), row.volume_id == volume_id).all()

@@ -7,6 +7,7 @@ import json
 import types
 from unittest import mock
 
+from cinder import context as cinder_context
 import ddt
 
 from dmclone_driver.cmd import display
@@ -50,8 +51,10 @@ class VerbTestCase(base.CloudTestCase):
         super().setUp()
         self.patch('dmclone_driver.move.gathering.futures',
                    new=types.SimpleNamespace(ThreadPoolExecutor=InTurn))
-        self.patch('dmclone_driver.cmd.reading.Reading.connect', new=lambda
-                   verb: (self.context, rpcapi.PeerClient()))
+        # With a context that was not used before, as in a new process.
+        self.patch('dmclone_driver.cmd.reading.Reading.connect',
+                   new=lambda verb: (cinder_context.get_admin_context(),
+                                     rpcapi.PeerClient()))
         self.patch('dmclone_driver.cmd.reading._configured',
                    new=lambda: [cloud.BACKEND])
         self.out = io.StringIO()
@@ -146,7 +149,7 @@ class StatusTestCase(VerbTestCase):
         self.b.server = None
         code, text = self.call('status')
         self.assertEqual(1, code)
-        self.assertIn('%s: no answer within 2.5 seconds' % self.b.host, text)
+        self.assertIn('%s: no answer within 5.0 seconds' % self.b.host, text)
         self.assertIn('switched\n  node2 has not reported it', text)
         self.assertIn('| silent |       1 |', text)
         self.b.die()

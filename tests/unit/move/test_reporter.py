@@ -5,6 +5,7 @@ import json
 from unittest import mock
 import uuid
 
+from cinder import context as cinder_context
 from cinder.tests.unit import utils as cinder_utils
 import ddt
 from oslo_db import exception as db_exception
@@ -45,9 +46,13 @@ class ReporterTestCase(base.CloudTestCase):
             self.queries.append(statement)
 
     def report(self, node):
-        """Return a node's report as another process gets it."""
+        """Return a node's report as another process gets it.
+
+        Each call has a context that was not used before.
+        """
         with self.cloud.on(node):
-            found = node.server.endpoint.report(self.context)
+            found = node.server.endpoint.report(
+                cinder_context.RequestContext('user', 'project'))
         return report.Report.parse(json.loads(json.dumps(found)))
 
     def move(self, node):
