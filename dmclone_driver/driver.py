@@ -41,10 +41,12 @@ from dmclone_driver.move import completion
 from dmclone_driver.move import copies
 from dmclone_driver.move.deadline import Deadline
 from dmclone_driver.move import destination
+from dmclone_driver.move import events
 from dmclone_driver.move import home
 from dmclone_driver.move import hydration
 from dmclone_driver.move import image_cache
 from dmclone_driver.move import messages
+from dmclone_driver.move import notifications
 from dmclone_driver.move import outages
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move import peers
@@ -132,6 +134,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         # Nothing uses it before check_for_setup_error() has opened it.
         self._backend: Backend = None  # type: ignore[assignment]
         self._server: Any = None
+        self._notifications: notifications.Notifications | None = None
 
     @classmethod
     def get_driver_options(cls) -> list[cfg.Opt]:
@@ -181,6 +184,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def _assemble(self) -> None:
         """Create the parts, run the recovery, then start to answer peers."""
+        self._listen()
         self._requests = peer_requests.PeerRequests(self._backend)
         self._teardown = teardown.Teardown(self._backend, self._requests)
         self._snapshots = snapshots_module.Snapshots(self._backend)
@@ -228,6 +232,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                                   self._peers), self._reporter,
             self.VERSION))
         recover.start_peer_sync(context)
+
+    def _listen(self) -> None:
+        """Listen to the events of moves; once, if the start is repeated."""
+        if self._notifications is None:
+            self._notifications = notifications.Notifications(self.host)
+            self._notifications.start()
+            events.listen(self._notifications.listen)
 
     def _update_volume_stats(self) -> None:
         """Report LVM's capacities and this driver's capabilities.

@@ -6,9 +6,12 @@ from oslo_log import log as logging
 from oslo_utils import excutils
 
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import events
 from dmclone_driver.move.messages import Troubles
 from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import Placeholder
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.move.teardown import Teardown
 from dmclone_driver.node.devicemapper import dmsetup
@@ -143,6 +146,7 @@ class Completion:
         self._teardown.forget_metadata(names)
         if placeholder is not None:
             self._requests.release(context, placeholder)
+            self._tell(placeholder)
         cloned = lv.tagged(logical_volumes.CLONED_TAG)
         logical_volumes.untag(
             lv, logical_volumes.COMPLETE_TAG,
@@ -150,3 +154,14 @@ class Completion:
               [logical_volumes.CLONED_TAG + cloned]))
         self.unfinished.discard(names)
         self._troubles.forget(names)
+
+    def _tell(self, placeholder: Placeholder) -> None:
+        """Tell that a copy has ended, unless that was done before a crash.
+
+        :param placeholder: of the source, as it was before its release
+        """
+        if placeholder.state != State.RELEASED:
+            events.tell(events.Event(
+                events.Kind.END, placeholder.volume_id, placeholder.id,
+                placeholder.host, self._backend.host,
+                placeholder.snapshot_id))

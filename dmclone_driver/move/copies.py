@@ -21,6 +21,7 @@ from oslo_utils import excutils
 from dmclone_driver import exception
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.destination import Destination
+from dmclone_driver.move import events
 from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move import peers
 from dmclone_driver.move import records
@@ -66,6 +67,11 @@ class Copies:
                                   {'volume': volume.id, 'error': error,
                                    'snapshot': snapshot_id})
                         self._undo(context, names)
+                        for kind in (events.Kind.ERROR, events.Kind.ABORT):
+                            events.tell(events.Event(
+                                kind, volume.id, placeholder_id, host,
+                                volume.host, snapshot_id,
+                                exception.text_of(error)))
             try:
                 self._destination.activate(context, placeholder_id,
                                            sealed=True)

@@ -36,6 +36,7 @@ from dmclone_driver.i18n import _
 from dmclone_driver.move import attachments
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.deadline import Deadline
+from dmclone_driver.move import events
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move.peers import Peer
 from dmclone_driver.move import placeholders
@@ -169,6 +170,11 @@ class Home:
                 volume.refresh()
                 stays = self._abort_failed(context, volume, placeholder_id,
                                            peer, deadline)
+                if stays:
+                    events.tell(events.Event(
+                        events.Kind.ERROR, volume.id, placeholder_id,
+                        volume.host, peer.host,
+                        reason=exception.text_of(error)))
                 if not isinstance(error, exception.MoveRefused):
                     reraise.reraise = False
             if not stays:

@@ -16,6 +16,7 @@ from oslo_log import log as logging
 from oslo_utils import excutils
 
 from dmclone_driver.move import backend as backend_module
+from dmclone_driver.move import events
 from dmclone_driver.move import placeholders
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper.status import CloneStatus
@@ -82,6 +83,16 @@ class Troubles:
         if volume is not None and not placeholders.is_placeholder(volume):
             tell_user(
                 volume, detail=message_field.Detail.VOLUME_INVALID_STATE)
+            self._tell_listeners(context, names, volume, text % values)
+
+    @staticmethod
+    def _tell_listeners(context: cinder_context.RequestContext, names: Names,
+                        volume: objects.Volume, text: str) -> None:
+        placeholder = records.placeholder(context, names.name_id)
+        events.tell(events.Event(
+            events.Kind.ERROR, volume.id, names.name_id,
+            placeholder.host if placeholder else None, volume.host,
+            placeholder.snapshot_id if placeholder else None, text))
 
     def metadata(self, context: cinder_context.RequestContext, names: Names,
                  status: CloneStatus) -> None:

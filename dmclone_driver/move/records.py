@@ -39,6 +39,7 @@ from sqlalchemy import orm
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
+from dmclone_driver.move import events
 from dmclone_driver.move import peers
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
@@ -289,6 +290,8 @@ def begin(session: orm.Session, volume: objects.Volume, placeholder_id: str,
         **_placeholder_fields(row, prepared)))
     row.provider_id = row.host
     row.replication_driver_data = placeholder_id
+    transactions.after_commit(session, events.tell, events.Event(
+        events.Kind.START, row.id, placeholder_id, row.host, peer.host))
 
 
 def _begin_migration(row: models.Volume, peer: peers.Peer) -> None:
@@ -340,6 +343,9 @@ def begin_copy(session: orm.Session, volume: objects.Volume,
     # cinder/volume/manager.py).
     row.replication_driver_data = None
     row.provider_location = row.provider_auth = None
+    transactions.after_commit(session, events.tell, events.Event(
+        events.Kind.START, row.id, placeholder_id, there.host, row.host,
+        snapshot_id))
 
 
 def _placeholder_fields(volume: models.Volume,
@@ -601,6 +607,9 @@ def switch_over(session: orm.Session, volume_id: str,
         '%(new)s; its source, logical volume %(name_id)s, is on %(old)s.',
         {'volume': volume_id, 'new': volume.host, 'old': placeholder.host,
          'name_id': placeholder._name_id})
+    transactions.after_commit(session, events.tell, events.Event(
+        events.Kind.SWITCHOVER, volume_id, placeholder.id, placeholder.host,
+        volume.host))
     return True
 
 
@@ -650,7 +659,8 @@ def _abort(session: orm.Session, volume: models.Volume | None,
     if placeholder is not None:
         placeholder_id = placeholder.id
         _set_state(placeholder, State.ABORTED)
-    if volume is None or volume.replication_driver_data != placeholder_id:
+    if (volume is None or placeholder_id is None or
+            volume.replication_driver_data != placeholder_id):
         return
     if placeholder is not None:
         # The peer still has to end its session, when it runs again.
@@ -663,6 +673,9 @@ def _abort(session: orm.Session, volume: models.Volume | None,
     transactions.log_after_commit(
         session, logging.INFO, 'Move %(id)s of volume %(volume)s is aborted.',
         {'id': placeholder_id, 'volume': volume.id})
+    transactions.after_commit(session, events.tell, events.Event(
+        events.Kind.ABORT, volume.id, placeholder_id, volume.host,
+        placeholder and placeholder.host))
 
 
 @transactions.transaction(Step.RELEASED)

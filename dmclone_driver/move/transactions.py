@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transactions: repeated after a deadlock, with log lines after the commit."""
+"""Transactions: repeated after a deadlock; told of only after the commit."""
 
 # Cinder's objects do not exist before they are registered.
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
-#: The key of a session's log lines; see :func:`log_after_commit`.
-_LINES = 'dmclone_lines'
+#: The key of what a session does after its commit; see :func:`after_commit`.
+_LATER = 'dmclone_later'
 
 #: What a transaction is about: a volume, or a row's id.
 First = TypeVar('First', bound='str | objects.Volume | objects.Snapshot')
@@ -60,8 +60,8 @@ def transaction(step: Step | None = None) -> collections.abc.Callable[
             with db_api.main_context_manager.writer.using(context):
                 session = context.session
                 result = function(session, row, *args, **kwargs)
-            for level, line, values in session.info.pop(_LINES, ()):
-                LOG.log(level, line, values)
+            for later, values in session.info.pop(_LATER, ()):
+                later(*values)
             return result
 
         @functools.wraps(function)
@@ -75,10 +75,20 @@ def transaction(step: Step | None = None) -> collections.abc.Callable[
     return decorate
 
 
+def after_commit(session: orm.Session,
+                 function: collections.abc.Callable[..., None],
+                 *args: Any) -> None:
+    """Call a function once the transaction is committed, never if it fails.
+
+    :param function: that neither fails nor waits
+    """
+    session.info.setdefault(_LATER, []).append((function, args))
+
+
 def log_after_commit(session: orm.Session, level: int, line: str,
                      values: dict[str, Any]) -> None:
     """Log a line once the transaction is committed; never if it fails."""
-    session.info.setdefault(_LINES, []).append((level, line, values))
+    after_commit(session, LOG.log, level, line, values)
 
 
 def lock(session: orm.Session,

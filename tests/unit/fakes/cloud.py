@@ -70,6 +70,19 @@ class Jobs(jobs.Jobs):
             self.run(key, function, *args)
 
 
+class Listeners:
+    """The listeners to events in the process of the node whose code runs."""
+
+    def __init__(self, cloud):
+        self._cloud = cloud
+
+    def append(self, listener):
+        self._cloud.here.listeners.append(listener)
+
+    def __iter__(self):
+        return iter(self._cloud.here.listeners if self._cloud.here else ())
+
+
 class Cloud:
     """Some nodes; ``here`` is the node whose code runs."""
 
@@ -135,6 +148,9 @@ class Cloud:
             # Their loops are replaced by calls of look().
             patch('dmclone_driver.move.%s.threading' % module,
                   new=types.SimpleNamespace(Thread=self._loop))
+        patch('dmclone_driver.move.notifications.threading',
+              new=mock.Mock())
+        patch('dmclone_driver.move.events._LISTENERS', new=Listeners(self))
         patch('dmclone_driver.move.backend.jobs',
               new=types.SimpleNamespace(Jobs=lambda: Jobs(self)))
         patch('dmclone_driver.move.destination.threading',
@@ -376,6 +392,8 @@ class Node:
         self.target = network.Target(self)
         self.down = False
         self.server = self.watcher = self.outages = self.driver = None
+        #: Those who listen to events in the process of the service.
+        self.listeners = []
         self.service = self._register()
 
     def _register(self):
@@ -405,6 +423,7 @@ class Node:
         self._end_process()
         self.down = False
         self.server = None
+        self.listeners = []
         self._heard_of(1)
         with self.cloud.on(self):
             self.driver = self._make_driver()
@@ -463,6 +482,10 @@ class Node:
     @property
     def backend(self):
         return self.driver._backend
+
+    @property
+    def notifications(self):
+        return self.driver._notifications
 
     @property
     def home_side(self):
