@@ -39,6 +39,7 @@ from dmclone_driver.move import backend as backend_module
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import completion
 from dmclone_driver.move import copies
+from dmclone_driver.move import counts
 from dmclone_driver.move.deadline import Deadline
 from dmclone_driver.move import destination
 from dmclone_driver.move import events
@@ -46,6 +47,8 @@ from dmclone_driver.move import home
 from dmclone_driver.move import hydration
 from dmclone_driver.move import image_cache
 from dmclone_driver.move import messages
+from dmclone_driver.move import metrics
+from dmclone_driver.move import metrics_endpoint
 from dmclone_driver.move import notifications
 from dmclone_driver.move import outages
 from dmclone_driver.move import peer_requests
@@ -134,7 +137,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         # Nothing uses it before check_for_setup_error() has opened it.
         self._backend: Backend = None  # type: ignore[assignment]
         self._server: Any = None
-        self._notifications: notifications.Notifications | None = None
+        self._notifications: notifications.Notifications = (
+            None)  # type: ignore[assignment]
 
     @classmethod
     def get_driver_options(cls) -> list[cfg.Opt]:
@@ -232,13 +236,18 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                                   self._peers), self._reporter,
             self.VERSION))
         recover.start_peer_sync(context)
+        metrics_endpoint.start(self.configuration, metrics.Collector(
+            self._reporter, watch.gate_waits, sessions, self._backend.jobs,
+            self._notifications))
 
     def _listen(self) -> None:
-        """Listen to the events of moves; once, if the start is repeated."""
+        """Listen to events and errors; once, if the start is repeated."""
         if self._notifications is None:
             self._notifications = notifications.Notifications(self.host)
             self._notifications.start()
             events.listen(self._notifications.listen)
+            events.listen(counts.listen)
+            counts.watch_log()
 
     def _update_volume_stats(self) -> None:
         """Report LVM's capacities and this driver's capabilities.

@@ -90,6 +90,17 @@ MOVE_OPTS = [
         help='Allow a host without this backend to attach a volume over '
              'iSCSI, without a move. By default that is refused. Such an '
              'instance has no local storage and depends on both hosts.'),
+    cfg.PortOpt(
+        'dmclone_metrics_port',
+        default=0,
+        help='Port at which the service offers metrics to Prometheus, by '
+             'plain HTTP and without authentication. With 0 there are none.'),
+    cfg.HostAddressOpt(
+        'dmclone_metrics_address',
+        default='127.0.0.1',
+        help='Address at which the service offers metrics: that of the '
+             'network of Prometheus. By default only programs of the node '
+             'reach it.'),
 ]
 
 CONF = cfg.CONF

@@ -110,6 +110,10 @@ class Jobs:
         return {name: [names.text(str(key)) for key in list(kind)]
                 for name, kind in self._kinds.items() if kind}
 
+    def numbers(self) -> dict[str, float]:
+        """Return the numbers of pending jobs, {name of a kind: number}."""
+        return {name: len(kind) for name, kind in list(self._kinds.items())}
+
     def look(self, context: cinder_context.RequestContext) -> None:
         """Start each kind that has jobs and is due."""
         for kind in self._kinds.values():

@@ -14,6 +14,7 @@ from oslo_utils import timeutils
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
+from dmclone_driver.move import counts
 from dmclone_driver.move.jobs import Jobs
 from dmclone_driver.move.jobs import Kind
 
@@ -60,15 +61,19 @@ class Locks:
         limit = None if timeout is None else max(0, timeout)
         watch = timeutils.StopWatch(limit).start()
         semaphore = _SEMAPHORES.get(name)
-        if not semaphore.acquire(timeout=limit):
-            raise self._not_in_time(volume_id, timeout)
+        with counts.LOCKS_WAITING.track_inprogress():
+            if not semaphore.acquire(timeout=limit):
+                raise self._not_in_time(volume_id, timeout)
         try:
-            lock = self._acquire(volume_id, name, timeout, watch)
+            with counts.LOCKS_WAITING.track_inprogress():
+                lock = self._acquire(volume_id, name, timeout, watch)
+            counts.LOCK_WAIT.observe(watch.elapsed())
             self._log_time('acquired after', volume_id, watch.elapsed())
             held = timeutils.StopWatch().start()
             try:
                 yield
             finally:
+                counts.LOCK_HELD.observe(held.elapsed())
                 self._log_time('held for', volume_id, held.elapsed())
                 self._release(volume_id, lock)
         finally:
@@ -154,12 +159,15 @@ class Locks:
     @staticmethod
     def _not_in_time(volume_id: str,
                      timeout: float | None) -> exception.LockNotAcquired:
+        counts.LOCK_FAILURES.labels(counts.LockFailure.TIMEOUT.value).inc()
         return exception.LockNotAcquired(volume=volume_id, reason=_(
             'its lock was not free within %s seconds, because another request '
             'holds it or the coordination service is slow') % timeout)
 
     @staticmethod
     def _unreachable(volume_id: str) -> exception.LockNotAcquired:
+        counts.LOCK_FAILURES.labels(
+            counts.LockFailure.UNREACHABLE.value).inc()
         return exception.LockNotAcquired(volume=volume_id, reason=_(
             'its lock could not be acquired from the coordination service '
             '(backend_url in section [coordination])'))

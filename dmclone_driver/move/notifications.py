@@ -81,10 +81,14 @@ class Notifications:
                 event, timeutils.utcnow(),
                 current.request_id if current else None))
         except queue.Full:
-            LOG.warning('Notification %(type)s of volume %(volume)s is lost: '
-                        '%(number)d others wait for the message bus.',
-                        {'type': _type(event), 'volume': event.volume_id,
-                         'number': WAITING})
+            LOG.error('Notification %(type)s of volume %(volume)s is lost: '
+                      '%(number)d others wait for the message bus.',
+                      {'type': _type(event), 'volume': event.volume_id,
+                       'number': WAITING})
+
+    def waiting(self) -> int:
+        """Return the number of notifications that are not sent yet."""
+        return self._queue.qsize()
 
     def _run(self) -> None:
         while True:

@@ -15,6 +15,7 @@ from oslo_log import log as logging
 
 from dmclone_driver import exception
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import counts
 from dmclone_driver.move import jobs
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper import dmsetup
@@ -40,6 +41,8 @@ class Outages:
         self._jobs = backend.jobs
         #: Names of the clones whose session is lost.
         self.lost: set[Names] = set()
+        #: Those of them to which requests are held back.
+        self.held: set[Names] = set()
 
     def start(self) -> None:
         """Start the thread; it has no stop, as services have no shutdown."""
@@ -98,9 +101,13 @@ class Outages:
                         'Requests that need the source wait.', names)
         if sysfs.in_flight(shim):
             dmsetup.hold(shim)
+            if names not in self.held:
+                self.held.add(names)
+                counts.HOLDS.inc()
 
     def _forget(self, names: Names) -> None:
         self.lost.discard(names)
+        self.held.discard(names)
         self._jobs.pauses.forget(names)
 
     @staticmethod

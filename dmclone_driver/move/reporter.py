@@ -86,10 +86,14 @@ class Reporter:
             for each in left_behind.find(self._backend.group.vg_name))
         self._listed = self._backend.jobs.pauses.now()
 
-    def report(self, context: cinder_context.RequestContext) -> Report:
-        """Return what this backend is doing."""
+    def report(self, context: cinder_context.RequestContext,
+               database: bool = True) -> Report:
+        """Return what this backend is doing.
+
+        :param database: False if the database is not to be waited for
+        """
         clones = self._sightings.clones
-        rows = self._rows(context, clones)
+        rows = self._rows(context, clones) if database else None
         group, metadata = self._backend.group, self._backend.metadata
         return Report(
             backend=self._backend.host, version=self._version,

@@ -22,6 +22,7 @@ import oslo_messaging as messaging
 from oslo_utils import uuidutils
 
 from dmclone_driver import exception
+from dmclone_driver.move import counts
 from dmclone_driver.move.report import Report
 from dmclone_driver.node import names
 
@@ -61,6 +62,13 @@ class PeerClient:
         :param version: that the peer has to serve
         :raises: PeerUnreachable, PeerTooOld, PeerFailed
         """
+        with counts.call():
+            return self._do_call(context, backend_host, method, timeout,
+                                 version, **arguments)
+
+    def _do_call(self, context: cinder_context.RequestContext,
+                 backend_host: str, method: str, timeout: float, version: str,
+                 **arguments: Any) -> Any:
         if not timeout:
             raise exception.PeerUnreachable(host=backend_host, call=method,
                                             seconds=0)

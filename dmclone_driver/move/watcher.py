@@ -5,6 +5,7 @@ One query of the kernel covers all clones, however many volumes there are.
 Without clones a check costs one process and no database query.
 """
 
+import collections.abc
 import threading
 import time
 
@@ -15,7 +16,9 @@ from dmclone_driver.move.arrival import Arrival
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.clone_state import CloneState
 from dmclone_driver.move.completion import Completion
+from dmclone_driver.move import counts
 from dmclone_driver.move.destination import Destination
+from dmclone_driver.move.gate_waits import GateWaits
 from dmclone_driver.move.hydration import Hydration
 from dmclone_driver.move import jobs
 from dmclone_driver.move.messages import Troubles
@@ -24,6 +27,7 @@ from dmclone_driver.move.sightings import Sightings
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper.status import CloneStatus
 from dmclone_driver.node.devicemapper import sysfs
+from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node import devices
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import GATE
@@ -51,6 +55,7 @@ class Watcher:
         self._troubles = troubles
         #: The clones found by the last check, for those who only look.
         self.sightings = Sightings(backend.jobs.pauses.now)
+        self.gate_waits = GateWaits(backend.jobs.pauses.now)
         self._interval = backend.configuration.dmclone_check_interval
 
     def start(self) -> None:
@@ -99,13 +104,27 @@ class Watcher:
             found[parsed[0]] = status, state
         for names in self.sightings.clones.keys() - found.keys():
             self._forget(names)
+        self._count_copied(found)
         self.sightings.replace(found)
+        self.gate_waits.look({names: status for names, (status, _state)
+                              in found.items()})
         self._jobs.look(context)
         states = {state for _status, state in found.values()}
         if CloneState.PASSIVE in states:
             return GATE_INTERVAL
         return (jobs.RETRY_FIRST if CloneState.WAITING in states else
                 self._interval)
+
+    def _count_copied(self, found: collections.abc.Mapping[
+            Names, tuple[CloneStatus, CloneState | None]]) -> None:
+        """Count by how much the clones have filled since the last check."""
+        before = self.sightings.clones
+        for names in before.keys() & found.keys():
+            status, _state = found[names]
+            regions = status.hydrated - before[names].status.hydrated
+            # A clone that was built again may have fewer.
+            counts.COPIED.inc(
+                max(0, regions) * status.region * table.SECTOR)
 
     def _look_at(self, context: cinder_context.RequestContext, names: Names,
                  status: CloneStatus) -> CloneState:

@@ -18,7 +18,9 @@ REJECTED = [('dmclone_region_size', '-1'),
             ('dmclone_hydration_batch_size', '3'),
             ('dmclone_check_interval', '0'),
             ('dmclone_prepare_timeout', '4'),
-            ('dmclone_source_timeout', '-2')]
+            ('dmclone_source_timeout', '-2'),
+            ('dmclone_metrics_port', '65536'),
+            ('dmclone_metrics_address', 'not an address')]
 
 
 @ddt.ddt
@@ -28,7 +30,7 @@ class OptionsTestCase(base.PlainTestCase):
         group = cfg.CONF[configuration.SHARED_CONF_GROUP]
         for option in opts.MOVE_OPTS:
             self.assertEqual(option.default, group[option.dest])
-        self.assertEqual(12, len(opts.MOVE_OPTS))
+        self.assertEqual(14, len(opts.MOVE_OPTS))
 
     def test_of_this_driver(self):
         """All have the prefix, and a help text."""
@@ -65,6 +67,9 @@ class OptionsTestCase(base.PlainTestCase):
         # By default guests wait, and get no errors.
         self.assertEqual(-1, defaults['dmclone_source_timeout'])
         self.assertFalse(defaults['dmclone_remote_attach'])
+        # Metrics are off, and then only for programs of the node.
+        self.assertEqual(0, defaults['dmclone_metrics_port'])
+        self.assertEqual('127.0.0.1', defaults['dmclone_metrics_address'])
         self.assertFalse(defaults['dmclone_region_size'])
         largest = next(option for option in opts.MOVE_OPTS
                        if option.name == 'dmclone_region_size').type.max

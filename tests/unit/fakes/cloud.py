@@ -150,6 +150,9 @@ class Cloud:
                   new=types.SimpleNamespace(Thread=self._loop))
         patch('dmclone_driver.move.notifications.threading',
               new=mock.Mock())
+        patch('dmclone_driver.move.metrics_endpoint.start',
+              new=lambda configuration, collector: setattr(
+                  self.here, 'collector', collector))
         patch('dmclone_driver.move.events._LISTENERS', new=Listeners(self))
         patch('dmclone_driver.move.backend.jobs',
               new=types.SimpleNamespace(Jobs=lambda: Jobs(self)))
@@ -157,6 +160,9 @@ class Cloud:
               new=types.SimpleNamespace(
                   Thread=self._thread_at_once,
                   BoundedSemaphore=threading.BoundedSemaphore))
+        patch('dmclone_driver.move.metrics.threading',
+              new=types.SimpleNamespace(Thread=self._thread_at_once,
+                                        Lock=threading.Lock))
         patch('dmclone_driver.move.locks.threading',
               new=types.SimpleNamespace(Thread=self._thread_at_once))
         for module in ('move.deadline', 'move.destination', 'move.home',
@@ -180,7 +186,8 @@ class Cloud:
     @staticmethod
     def _thread_at_once(target, args=(), **kwargs):
         return types.SimpleNamespace(start=lambda: target(*args),
-                                     join=lambda timeout: None)
+                                     join=lambda timeout: None,
+                                     is_alive=lambda: False)
 
     def _get_lock(self, name):
         return coordination.Lock(self, name)
@@ -392,6 +399,7 @@ class Node:
         self.target = network.Target(self)
         self.down = False
         self.server = self.watcher = self.outages = self.driver = None
+        self.collector = None
         #: Those who listen to events in the process of the service.
         self.listeners = []
         self.service = self._register()
@@ -482,6 +490,13 @@ class Node:
     @property
     def backend(self):
         return self.driver._backend
+
+    def metrics(self):
+        """Scrape the service: {(name, labels): value}."""
+        with self.cloud.on(self):
+            return {(sample.name, tuple(sorted(sample.labels.items()))):
+                    sample.value for family in self.collector.collect()
+                    for sample in family.samples}
 
     @property
     def notifications(self):
