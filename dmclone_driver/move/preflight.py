@@ -53,6 +53,36 @@ def is_complete(volume: objects.Volume, placeholder: Placeholder | None,
             not records.prepared_move(volume) and lv.complete)
 
 
+def extra_specs(volume: objects.Volume) -> dict[str, str]:
+    """Return the extra specs of a volume's type, ``{}`` without a type."""
+    return volume.volume_type and volume.volume_type.extra_specs or {}
+
+
+def unwanted(specs: dict[str, str], zone: str | None,
+             capabilities: dict[str, Any]) -> str | None:
+    """Return why a volume's type forbids its creation on a node, or None.
+
+    :param specs: the extra specs of the type
+    :param zone: the availability zone of the node
+    :param capabilities: the driver's own ones there, by their names
+    """
+    zones = volume_utils.extract_availability_zones_from_volume_type(
+        {'extra_specs': specs})
+    if zones is not None and zone not in zones:
+        return _('its type is for the availability zones %(zones)s, and that '
+                 'node is in %(zone)s; choose another host, or retype it') % {
+                     'zones': ', '.join(zones), 'zone': zone}
+    for key, wanted in specs.items():
+        name = key.removeprefix('capabilities:')
+        if name in capabilities and not extra_specs_ops.match(
+                str(capabilities[name]), wanted):
+            return _('its type wants %(key)s %(wanted)s, and there it is '
+                     '%(there)s; choose another host, or retype it') % {
+                         'key': name, 'wanted': wanted,
+                         'there': capabilities[name]}
+    return None
+
+
 class Preflight:
     """Checks what requests need; callers hold the volume's lock."""
 
@@ -140,25 +170,10 @@ class Preflight:
         Cinder's scheduler checks that before a creation, but not before an
         attachment.
         """
-        extra_specs = (volume.volume_type and
-                       volume.volume_type.extra_specs or {})
-        zones = volume_utils.extract_availability_zones_from_volume_type(
-            {'extra_specs': extra_specs})
-        if zones is not None and peer.availability_zone not in zones:
-            raise refused(volume, peer, _(
-                'its type is for the availability zones %(zones)s, and that '
-                'node is in %(zone)s; choose another host, or retype it') % {
-                    'zones': ', '.join(zones),
-                    'zone': peer.availability_zone})
-        for key, wanted in extra_specs.items():
-            name = key.removeprefix('capabilities:')
-            if name in capabilities and not extra_specs_ops.match(
-                    str(capabilities[name]), wanted):
-                raise refused(volume, peer, _(
-                    'its type wants %(key)s %(wanted)s, and there it is '
-                    '%(there)s; choose another host, or retype it') % {
-                        'key': name, 'wanted': wanted,
-                        'there': capabilities[name]})
+        reason = unwanted(extra_specs(volume), peer.availability_zone,
+                          capabilities)
+        if reason is not None:
+            raise refused(volume, peer, reason)
 
     def refuse_while_moving(self, context: cinder_context.RequestContext,
                             volume: objects.Volume, action: str) -> None:
