@@ -17,6 +17,7 @@ from dmclone_driver.i18n import _
 #: The verbs, and where the class of each is, which is loaded if it is used.
 VERBS = {
     'check': 'dmclone_driver.cmd.singles:Check',
+    'drain': 'dmclone_driver.cmd.drain:Drain',
     'forget': 'dmclone_driver.cmd.singles:Forget',
     'move': 'dmclone_driver.cmd.singles:Move',
     'reconcile': 'dmclone_driver.cmd.singles:Reconcile',

@@ -316,19 +316,20 @@ class Cloud:
 
     # Users
 
-    def attachment(self, volume, node, connected=True, **connector):
-        """Create an attachment record."""
+    def attachment(self, volume, node, connected=True, server=None,
+                   **connector):
+        """Create an attachment record, of a new instance by default."""
         connector = dict(node.connector, **connector)
         record = objects.VolumeAttachment(
             self.context, volume_id=volume.id, attach_status='attached',
-            attach_mode='rw', instance_uuid=str(uuid.uuid4()),
+            attach_mode='rw', instance_uuid=server or str(uuid.uuid4()),
             connector=connector if connected else None)
         record.create()
         return record
 
-    def attach(self, volume, node, **connector):
+    def attach(self, volume, node, server=None, **connector):
         """Attach a volume as Nova and Cinder do; returns its path."""
-        record = self.attachment(volume, node, connected=False)
+        record = self.attachment(volume, node, connected=False, server=server)
         connector = dict(node.connector, **connector)
         volume = self.row(volume.id)
         home = self.by_host[volume.host.partition('#')[0]]

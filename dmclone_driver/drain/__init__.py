@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draining a node: all its volumes go to other nodes."""

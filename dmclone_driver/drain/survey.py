@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at a node: in the database, at Nova, and at the other nodes.
+
+Nothing is changed, and no lock is taken.
+"""
+
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
+import contextlib
+
+from cinder import context as cinder_context
+from cinder import objects
+from cinder.volume import volume_utils
+
+from dmclone_driver.drain.compute import Compute
+from dmclone_driver.drain.compute import ComputeError
+from dmclone_driver.drain import facts
+from dmclone_driver.drain import threads
+from dmclone_driver import exception
+from dmclone_driver.i18n import _
+from dmclone_driver.move import peers
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import Placeholder
+from dmclone_driver.move.placeholders import State
+from dmclone_driver.move import plan
+from dmclone_driver.move import preflight
+from dmclone_driver.move import records
+from dmclone_driver.move import rpcapi
+from dmclone_driver.move import snapshot_rows
+
+#: Number of nodes that are asked at once.
+AT_ONCE = 8
+
+
+def backend_on(context: cinder_context.RequestContext,
+               client: rpcapi.PeerClient, node: str) -> str:
+    """Return the backend of this driver on a node, ``node@backend``.
+
+    :param node: the node's name; or the backend's, if a node has several
+    :raises: Refused
+    """
+    hosts = [service.host for service in _services(context) if node in (
+        service.host, volume_utils.extract_host(service.host, 'host'))]
+    if len(hosts) > 1:
+        hosts = [host for host in hosts if answers(context, client, host)]
+    if len(hosts) == 1:
+        return hosts[0]
+    if hosts:
+        raise plan.Refused(_('%(node)s has several backends: name one of '
+                             '%(hosts)s') % {
+                                 'node': node, 'hosts': ', '.join(hosts)})
+    raise plan.Refused(_(
+        'no backend of this driver is known, or none answers, on %s; '
+        '"openstack volume service list" shows the nodes') % node)
+
+
+def answers(context: cinder_context.RequestContext,
+            client: rpcapi.PeerClient, host: str) -> bool:
+    """Whether a backend of this driver runs.
+
+    :param host: ``node@backend``
+    """
+    try:
+        client.describe(context, host)
+    except exception.PeerUnreachable:
+        return False
+    except exception.PeerError:
+        pass
+    return True
+
+
+def _services(context: cinder_context.RequestContext
+              ) -> list[objects.Service]:
+    return list(objects.ServiceList.get_all_by_binary(
+        context.elevated(), 'cinder-volume'))
+
+
+class Survey:
+    """What is known of one node, read again at each call."""
+
+    def __init__(self, context: cinder_context.RequestContext,
+                 client: rpcapi.PeerClient, host: str,
+                 compute: Compute | ComputeError) -> None:
+        """Create the survey of a node.
+
+        :param host: the node's backend, ``node@backend``
+        :param compute: Nova, or why it can't be asked
+        """
+        self._context = context
+        self._client = client
+        self.host = host
+        self.node = volume_utils.extract_host(host, 'host')
+        self.backend = peers.backend_name(host)
+        self._compute = compute
+        self._peers = peers.Peers(host)
+
+    def picture(self) -> facts.Picture:
+        """Return what the database and Nova show of the node."""
+        known = records.all_placeholders(self._context)
+        volumes = tuple(
+            self._volume(row, {each.id: each for each in known})
+            for row in records.on_host(self._context, self.host)
+            if not placeholders.is_placeholder(row))
+        servers, trouble = self._servers(volumes)
+        there = [each for each in known if each.backend == self.host]
+        return facts.Picture(
+            self.node, volumes, servers, trouble,
+            tuple(each.volume_id for each in there
+                  if each.state == State.PREPARED),
+            self._snapshots(), tuple(self._copies(there)))
+
+    def _volume(self, row: objects.Volume,
+                known: dict[str, Placeholder]) -> facts.Volume:
+        source = known.get(row.name_id)
+        prepared = known.get(records.prepared_move(row) or '')
+        really_on = records.recorded_backend(row)
+        return facts.Volume(
+            row.id, row.size, row.status, row.migration_status,
+            row.availability_zone, preflight.extra_specs(row),
+            tuple(self._attachment(row, each)
+                  for each in row.volume_attachment),
+            row.group_id,
+            volume_utils.extract_host(prepared.host, 'host')
+            if prepared else None,
+            source.host if source and source.state == State.LOST else None,
+            None if really_on in (None, self.host) else really_on,
+            bool(row.provider_location))
+
+    def _attachment(self, row: objects.Volume,
+                    found: objects.VolumeAttachment) -> facts.Attachment:
+        connector = found.connector or {}
+        node = None
+        if connector:
+            with contextlib.suppress(exception.NoPeer):
+                node = self._peers.find(self._context, connector, None,
+                                        row.id).node
+        return facts.Attachment(found.id, found.instance_uuid,
+                                connector.get('host'), node)
+
+    def _servers(self, volumes: tuple[facts.Volume, ...]
+                 ) -> tuple[dict[str, facts.Server], str | None]:
+        """Return the instances that have the volumes, or what prevents it."""
+        ids = {each.server for volume in volumes
+               for each in volume.attachments if each.server}
+        if not ids:
+            return {}, None
+        if isinstance(self._compute, ComputeError):
+            return {}, str(self._compute)
+        try:
+            return self._compute.servers(ids, self.node), None
+        except ComputeError as error:
+            return {}, str(error)
+
+    def _snapshots(self) -> tuple[facts.Snapshot, ...]:
+        rows = [*snapshot_rows.there(self._context, self.host), *(
+            row for row in objects.SnapshotList.get_by_host(
+                self._context.elevated(), self.host)
+            if snapshot_rows.backend_of(row) == self.host)]
+        return tuple(facts.Snapshot(row.id, row.volume_id, row.volume_size)
+                     for row in rows)
+
+    def _copies(self, there: list[Placeholder]) -> list[facts.Copy]:
+        """Return the copies there that are not yet deleted."""
+        found = []
+        for each in there:
+            if each.state == State.SWITCHED:
+                reader = records.owner_row(self._context, each.id)
+                found.append(facts.Copy(
+                    each.id, each.volume_id,
+                    records.backend_of(reader) if reader else None))
+            elif each.state in (State.RELEASED, State.ABORTED):
+                found.append(facts.Copy(each.id, each.volume_id, None))
+        return found
+
+    def places(self, wanted: str | None = None
+               ) -> tuple[list[facts.Place], dict[str, str]]:
+        """Ask the other nodes for their free space.
+
+        :param wanted: ask this one alone, even if its service is disabled
+        :returns: the nodes that have answered, and {node: trouble} of others
+        :raises: Refused if there is no such node
+        """
+        asked = [service for service in _services(self._context)
+                 if self._is_other(service) and (
+                     volume_utils.extract_host(service.host, 'host') == wanted
+                     if wanted else service.is_up and not service.disabled)]
+        if wanted and not asked:
+            raise plan.Refused(_(
+                'no other node %(node)s has a backend %(backend)s; '
+                '"openstack volume service list" shows the nodes') % {
+                    'node': wanted, 'backend': self.backend})
+        found, silent = [], {}
+        for service, answer in threads.each(self._describe, asked, AT_ONCE):
+            node = volume_utils.extract_host(service.host, 'host')
+            if isinstance(answer, exception.PeerError):
+                silent[node] = answer.msg
+            else:
+                found.append(facts.Place(
+                    node, service.availability_zone, answer['free_gb'],
+                    answer.get('capabilities', {})))
+        return sorted(found, key=lambda place: place.node), silent
+
+    def _is_other(self, service: objects.Service) -> bool:
+        return (service.host != self.host and
+                peers.backend_name(service.host) == self.backend)
+
+    def _describe(self, service: objects.Service) -> dict | Exception:
+        try:
+            return self._client.describe(self._context, service.host)
+        except exception.PeerError as error:
+            return error
+
+    def hosts(self, picture: facts.Picture) -> list[str]:
+        """Return Nova's names of the node, which may differ from Cinder's."""
+        return sorted({self.node} | {
+            each.host for volume in picture.volumes
+            for each in volume.attachments
+            if each.host and each.node == self.node})

@@ -1,0 +1,490 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dmclone drain, with volumes and instances on simulated nodes."""
+
+import io
+import json
+import signal
+import types
+from unittest import mock
+
+from cinder import objects
+from cinder.tests.unit import utils as cinder_utils
+import ddt
+from keystoneauth1 import exceptions as ks_exceptions
+from oslo_config import cfg
+
+from dmclone_driver.cmd import dmclone
+from dmclone_driver import exception
+from dmclone_driver.move import deadline
+from dmclone_driver.move.placeholders import State
+from dmclone_driver.move import rpcapi
+from tests.unit import base
+from tests.unit.fakes import nova
+from tests.unit.fakes import steps
+from tests.unit.fakes import storage
+
+
+class DrainTestCase(base.CloudTestCase):
+    """The first of three nodes is drained; it is not used any longer."""
+
+    def setUp(self):
+        super().setUp()
+        self.c = self.cloud.add('node3')
+        for node in self.cloud.nodes.values():
+            node.service.availability_zone = 'nova'
+            node.service.save()
+        self.set(availability_zone='nova')
+        self.disable(self.a)
+        self.nova = nova.Nova(self.cloud)
+        self.patch('cinder.compute.nova.novaclient', return_value=self.nova)
+        self.override('auth_type', 'password')
+        self.patch('dmclone_driver.drain.threads.threading',
+                   new=types.SimpleNamespace(
+                       Thread=self.cloud._thread_at_once))
+        for name in ('connect', 'logging.setup', 'logging.getLogger'):
+            self.patch('dmclone_driver.cmd.program.' + name)
+        self.waits = 0
+        test = self
+
+        def wait(self, seconds):
+            test.wait()
+            return self.is_set()
+        self.patch('dmclone_driver.drain.stop.Stop.wait', new=wait)
+
+    def wait(self):
+        """Let the nodes work while the command waits."""
+        self.waits += 1
+        self.assertLess(self.waits, 200)
+        self.cloud.watch()
+
+    def override(self, name, value):
+        cfg.CONF.set_override(name, value, group='nova')
+        self.addCleanup(cfg.CONF.clear_override, name, group='nova')
+
+    def set(self, volume=None, **fields):
+        row = self.cloud.row((volume or self.volume).id)
+        row.update(fields)
+        row.save()
+
+    @staticmethod
+    def disable(node):
+        node.service.disabled = True
+        node.service.save()
+
+    def drain(self, *arguments, node='node1'):
+        """Return (exit code, lines of the output, text of the error)."""
+        out, error = io.StringIO(), io.StringIO()
+        # The operator's command runs on the third node.
+        with self.cloud.on(self.c), mock.patch(
+                'dmclone_driver.cmd.program.CONF', new=cfg.ConfigOpts()):
+            code = dmclone.Application(
+                stdout=out, stderr=error).run(['drain', node, *arguments])
+        self.cloud.settle()
+        return code, out.getvalue().splitlines(), error.getvalue()
+
+    def home(self, volume=None):
+        return self.cloud.row((volume or self.volume).id).host
+
+    def of(self, volume):
+        """Return how lines call a volume."""
+        return 'volume %s (1 GiB)' % volume.id
+
+
+@ddt.ddt
+class AtRestTestCase(DrainTestCase):
+
+    def test_plan_changes_nothing(self):
+        before = self.row().updated_at
+        code, lines, _error = self.drain('--plan')
+        self.assertEqual((0, ['to do: %s: move it to node2' %
+                              self.of(self.volume)]), (code, lines))
+        self.assertEqual(before, self.row().updated_at)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def test_moved(self):
+        code, lines, _error = self.drain()
+        self.assertEqual(0, code)
+        copy, = self.cloud.placeholders()
+        self.assertEqual([
+            'done: %s: on node2 now, and hydrates there' %
+            self.of(self.volume),
+            'needed: copy %s, by volume %s on %s' % (
+                copy.id, self.volume.id, self.b.host)], lines)
+        self.assertEqual(self.b.pool, self.home())
+
+    def test_nothing_to_do(self):
+        self.drain('--wait')
+        self.assertEqual((0, [], ''), self.drain())
+
+    def test_wait(self):
+        self.patch('dmclone_driver.drain.runner.LOOK_AT_PROGRESS', new=0)
+        code, lines, _error = self.drain('--wait')
+        self.assertEqual(0, code)
+        self.assertEqual('complete: volume %s needs nothing on node1 any '
+                         'longer' % self.volume.id, lines[-1])
+        self.assertRegex(lines[1], r'^needed: copy \S+, by volume .*, which '
+                         r'has \d+ % of it$')
+        self.assertIdle(self.b)
+
+    def test_wait_while_the_new_home_is_down(self):
+        """The operator sees for what the drain waits, and can end it."""
+        self.patch('dmclone_driver.drain.runner.LOOK_AT_PROGRESS', new=0)
+        self.drain()
+        self.b.stop()
+
+        def wait():
+            signal.raise_signal(signal.SIGTERM)
+        self.wait = wait
+        code, lines, _error = self.drain('--wait')
+        self.assertEqual(128 + signal.SIGTERM, code)
+        self.assertIn('which does not answer', lines[0])
+
+    def test_destination_by_room(self):
+        more = [self.a.create(size=30) for _number in range(3)]
+        self.b.lvm.groups['volumes'] = 65 * storage.GIB
+        code, lines, _error = self.drain()
+        self.assertEqual(0, code)
+        self.assertEqual([self.b.pool, self.c.pool, self.c.pool], sorted(
+            self.home(volume) for volume in more))
+
+    def test_no_room(self):
+        for node in (self.b, self.c):
+            node.lvm.groups['volumes'] = storage.GIB // 2
+        code, lines, _error = self.drain()
+        self.assertEqual(1, code)
+        self.assertEqual([
+            'stays: %s: no node can take its 1 GiB: node2: 0.50 GiB are '
+            'free; node3: 0.50 GiB are free; make room there, or name '
+            'another node with --to' % self.of(self.volume)], lines)
+
+    def test_to(self):
+        self.drain('--to', 'node3')
+        self.assertEqual(self.c.pool, self.home())
+
+    def test_to_another_zone(self):
+        self.c.service.availability_zone = 'far'
+        self.c.service.save()
+        self.drain('--to', 'node3')
+        self.assertEqual(self.c.pool, self.home())
+
+    @ddt.data('node1', 'node9')
+    def test_to_no_other_node(self, node):
+        code, lines, error = self.drain('--to', node)
+        self.assertEqual((1, []), (code, lines))
+        self.assertIn('no other node %s has a backend' % node, error)
+
+    def test_disabled_nodes_get_nothing(self):
+        self.disable(self.b)
+        self.drain()
+        self.assertEqual(self.c.pool, self.home())
+
+    def test_node_that_is_not_disabled(self):
+        self.a.service.disabled = False
+        self.a.service.save()
+        code, lines, _error = self.drain('--plan')
+        self.assertEqual(1, code)
+        self.assertIn('first: Cinder creates new volumes on node1@dmclone; '
+                      'use --disable', lines[0])
+        code, lines, error = self.drain()
+        self.assertEqual((1, []), (code, lines))
+        self.assertIn('use --disable', error)
+        self.assertEqual(self.a.pool, self.home())
+        self.nova.add(self.a)
+        code, lines, _error = self.drain('--disable')
+        self.assertEqual((0, self.b.pool), (code, self.home()))
+        service = objects.Service.get_by_id(self.context, self.a.service.id)
+        self.assertEqual((True, 'dmclone drain'),
+                         (service.disabled, service.disabled_reason))
+        self.assertEqual('disabled', self.nova.computes['node1'].status)
+
+    def test_unknown_node(self):
+        code, _lines, error = self.drain(node='node9')
+        self.assertEqual(1, code)
+        self.assertIn('no backend of this driver is known', error)
+
+    def test_node_with_another_backend(self):
+        """The backend of this driver is the one that answers."""
+        objects.Service(self.context, host='node1@lvm',
+                        binary='cinder-volume').create()
+        self.cloud.by_host['node1@lvm'] = types.SimpleNamespace(
+            down=True, name='node1')
+        self.drain()
+        self.assertEqual(self.b.pool, self.home())
+
+    def test_named_backend(self):
+        self.drain(node='node1@dmclone')
+        self.assertEqual(self.b.pool, self.home())
+
+    def test_node_that_is_down(self):
+        self.a.die()
+        code, lines, _error = self.drain('--plan')
+        self.assertEqual(1, code)
+        self.assertIn('does not answer', lines[0])
+        self.assertIn('does not answer', self.drain()[2])
+
+    def test_volume_that_stays_does_not_stop_others(self):
+        other = self.a.create()
+        self.set(other, status='error')
+        code, lines, _error = self.drain()
+        self.assertEqual((1, self.b.pool, self.a.pool),
+                         (code, self.home(), self.home(other)))
+        self.assertIn('stays: %s: its status is error' % self.of(other),
+                      '\n'.join(lines))
+
+    def test_what_only_the_home_knows(self):
+        self.patch('dmclone_driver.node.devices.LocalVolume.is_sick',
+                   return_value=True)
+        code, lines, _error = self.drain()
+        self.assertEqual(1, code)
+        self.assertRegex(lines[0], 'not done: .* metadata of its clone has '
+                         'failed')
+        self.assertEqual(1, len(lines))
+
+    def test_destination_dies(self):
+        """The volume goes to another node, and so do all others."""
+        more = self.a.create()
+        self.b.destination.prepare = mock.Mock(
+            side_effect=steps.Killed('node2'))
+        code, lines, _error = self.drain()
+        self.assertEqual((0, {self.c.pool}),
+                         (code, {self.home(), self.home(more)}))
+        self.assertIn('no volume goes to node2: it does not answer', lines)
+        self.b.stop()
+        self.b.start()
+        self.cloud.watch(4)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def test_the_node_itself_dies(self):
+        self.a.create()
+        self.a.server.endpoint._relocation.move = mock.Mock(
+            side_effect=steps.Killed('node1'))
+        code, lines, _error = self.drain()
+        self.assertEqual(1, code)
+        self.assertEqual(2, sum(line.startswith('not done:') and
+                                'dmclone-forget-node' in line
+                                for line in lines))
+
+    def test_answer_is_late(self):
+        """The move has ended meanwhile."""
+        move = rpcapi.PeerClient.move
+
+        def late(client, context, host, *args):
+            move(client, context, host, *args)
+            raise exception.PeerUnreachable(host=host, call='move',
+                                            seconds=60)
+        self.patch('dmclone_driver.move.rpcapi.PeerClient.move', new=late)
+        code, lines, _error = self.drain()
+        self.assertEqual((0, self.b.pool), (code, self.home()))
+        self.assertIn('done:', lines[0])
+
+    def test_move_under_way_is_waited_for(self):
+        """Also one that is aborted: a second run moves the volume."""
+        with self.cloud.on(self.a), mock.patch.object(
+                self.a.home_side, '_switch_if_sole'):
+            self.a.home_side.move(
+                self.context, self.row(), self.a.driver._peers.on_node(
+                    self.context, 'node2', 'dmclone'), '',
+                deadline.Deadline.of_request())
+        self.assertEqual([State.PREPARED], self.cloud.states())
+        code, lines, _error = self.drain()
+        self.assertEqual(1, code)
+        self.assertIn('its move was aborted', lines[0])
+        self.assertEqual(0, self.drain()[0])
+
+    def test_snapshot_stays(self):
+        snapshot = cinder_utils.create_snapshot(
+            self.context, self.volume.id, status='available', volume_size=1)
+        with self.cloud.on(self.a):
+            snapshot.update(self.a.driver.create_snapshot(snapshot))
+        snapshot.save()
+        line = ('stays: snapshot %s of volume %s (1 GiB): snapshots stay on '
+                'the node where they were taken; delete it, or back it up, '
+                'if the node does not come back' % (
+                    snapshot.id, self.volume.id))
+        code, lines, _error = self.drain('--plan')
+        self.assertEqual((3, line), (code, lines[-1]))
+        code, lines, _error = self.drain('--wait')
+        self.assertEqual((3, line), (code, lines[-1]))
+        self.assertEqual(self.b.pool, self.home())
+        self.assertRegex(lines[1], '^left behind: the origin of snapshots')
+
+    def test_volume_on_its_way_to_the_node(self):
+        other = self.b.create()
+        for node in (self.b, self.a):
+            self.cloud.attach(other, node)
+        code, lines, _error = self.drain('--plan')
+        self.assertEqual(1, code)
+        self.assertIn('stays: volume %s: it is being moved here' % other.id,
+                      lines[-1])
+
+    def test_json(self):
+        code, lines, error = self.drain('--format', 'json')
+        found = json.loads('\n'.join(lines))
+        self.assertEqual((0, 'node1', False, []), (
+            code, found['node'], found['plan'], found['first']))
+        self.assertEqual([{
+            'action': 'move', 'state': 'done', 'instance': None,
+            'volumes': [{'id': self.volume.id, 'size': storage.GIB}],
+            'node': 'node2',
+            'left_behind': [], 'reason': None, 'remedy': None}],
+            found['items'])
+        self.assertEqual([(self.volume.id, self.b.host)], [
+            (each['volume'], each['needed_by']) for each in found['copies']])
+        self.assertIn('done:', error)
+
+    def test_json_of_a_plan(self):
+        self.set(status='error')
+        code, lines, _error = self.drain('--plan', '-f', 'json')
+        item, = json.loads('\n'.join(lines))['items']
+        self.assertEqual((1, 'stays'), (code, item['state']))
+        self.assertEqual('its status is error, and only available volumes '
+                         'are moved', item['reason'])
+
+    @ddt.data(['--parallel', '0'], ['--parallel', 'x'], ['--format', 'x'])
+    def test_wrong_options(self, arguments):
+        with mock.patch('sys.stderr', io.StringIO()):
+            self.assertRaises(SystemExit, self.drain, *arguments)
+
+
+class StopTestCase(DrainTestCase):
+
+    def test_nothing_new_is_begun(self):
+        """What has begun is named, and goes on."""
+        others = [self.a.create() for _number in range(2)]
+        moves = self.a.server.endpoint._relocation
+        move, moved = moves.move, []
+
+        def stop(context, volume_id, node):
+            moved.append(volume_id)
+            signal.raise_signal(signal.SIGINT)
+            return move(context, volume_id, node)
+        moves.move = stop
+        code, lines, _error = self.drain()
+        self.assertEqual(128 + signal.SIGINT, code)
+        self.assertEqual(1, len(moved))
+        self.assertEqual(2, sum(self.home(volume) == self.a.pool for volume
+                                in [self.volume, *others]))
+        self.assertEqual(['done', 'to do', 'to do'], [
+            line.partition(':')[0] for line in lines[:3]])
+
+
+@ddt.ddt
+class InstancesTestCase(DrainTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.nova.choice = self.c
+        self.server = self.nova.boot(self.a, self.volume)
+
+    def test_plan(self):
+        code, lines, _error = self.drain('--plan')
+        self.assertEqual((0, [
+            'to do: instance %s with volume %s (1 GiB): live-migrate it to a '
+            'node that Nova chooses' % (self.server, self.volume.id)]),
+            (code, lines))
+        self.assertEqual([], self.nova.requests)
+
+    def test_live_migrated(self):
+        code, lines, _error = self.drain('--wait')
+        self.assertEqual((0, self.c.pool), (code, self.home()))
+        self.assertEqual([(self.server, None, 'auto')], self.nova.requests)
+        self.assertIn('done: instance %s' % self.server, lines[0])
+        self.assertEqual([], self.cloud.leftovers())
+
+    def test_to(self):
+        self.drain('--to', 'node2')
+        self.assertEqual(self.b.pool, self.home())
+        self.assertEqual([(self.server, 'node2', 'auto')],
+                         self.nova.requests)
+
+    def test_migration_fails(self):
+        self.nova.faults[self.server] = 'No valid host was found.'
+        code, lines, _error = self.drain()
+        self.assertEqual((1, self.a.pool), (code, self.home()))
+        self.assertEqual([
+            'not done: instance %s with volume %s (1 GiB): its live '
+            'migration has failed: No valid host was found.; see "openstack '
+            'server event list %s", and run this command again' % (
+                self.server, self.volume.id, self.server)], lines)
+        del self.nova.faults[self.server]
+        self.assertEqual((0, self.c.pool), (self.drain()[0], self.home()))
+
+    def test_migration_under_way_is_waited_for(self):
+        self.nova.servers.live_migrate(self.server, None, 'auto')
+        self.nova.requests.clear()
+        self.assertEqual((0, self.c.pool), (self.drain()[0], self.home()))
+        self.assertEqual([], self.nova.requests)
+
+    def test_nova_refuses(self):
+        self.nova.servers.live_migrate = mock.Mock(
+            side_effect=ks_exceptions.Forbidden('not you'))
+        code, lines, _error = self.drain()
+        self.assertEqual(1, code)
+        self.assertIn('Nova says: not you', lines[0])
+
+    def test_nova_is_down(self):
+        """Volumes that are not attached are moved."""
+        other = self.a.create()
+        self.nova.error = ks_exceptions.ConnectFailure('nobody there')
+        code, lines, _error = self.drain('--plan')
+        self.assertEqual(1, code)
+        self.assertIn('unknown: whether Nova puts new instances on node1: '
+                      'Nova says: nobody there', lines[0])
+        code, lines, _error = self.drain()
+        self.assertEqual((1, self.a.pool, self.b.pool),
+                         (code, self.home(), self.home(other)))
+        self.assertIn('live-migrate instance ' + self.server,
+                      '\n'.join(lines))
+
+    def test_no_credentials(self):
+        self.override('auth_type', None)
+        code, lines, _error = self.drain()
+        self.assertEqual(1, code)
+        self.assertIn('[nova] of the configuration has no credentials',
+                      lines[0])
+
+    def test_nova_still_uses_the_node(self):
+        self.nova.add(self.a)
+        code, lines, error = self.drain()
+        self.assertEqual((1, []), (code, lines))
+        self.assertIn('Nova puts new instances on node1; use --disable',
+                      error)
+        self.assertEqual(0, self.drain('--disable')[0])
+        self.assertEqual(('disabled', 'dmclone drain'), (
+            self.nova.computes['node1'].status,
+            self.nova.computes['node1'].reason))
+
+    def test_names_of_nova(self):
+        """Its name of the node is that of the attachments."""
+        row, = self.row().volume_attachment
+        row.connector = dict(row.connector, host='node1.example.org')
+        row.save()
+        self.nova._put(self.nova.all[self.server], 'node1.example.org', None)
+        self.nova.computes['node1.example.org'] = types.SimpleNamespace(
+            id='x', status='enabled')
+        self.assertIn('Nova puts new instances on node1.example.org',
+                      self.drain()[2])
+
+    def test_volume_does_not_follow(self):
+        self.patch('tests.unit.fakes.cloud.Cloud.detach')
+        self.cloud.watch = mock.Mock()
+        code, lines, _error = self.drain()
+        self.assertEqual(1, code)
+        self.assertIn('its instance is on node3, and volume %s has not '
+                      'followed it' % self.volume.id, lines[0])
+
+    def test_instance_is_deleted_meanwhile(self):
+        request = self.nova.servers.live_migrate
+
+        def delete(server, *args):
+            request(server, *args)
+            del self.nova.all[server]
+        self.nova.servers.live_migrate = delete
+        self.assertIn('its instance was deleted meanwhile',
+                      self.drain()[1][0])
+
+    def test_stopped_during_a_migration(self):
+        self.wait = lambda: signal.raise_signal(signal.SIGINT)
+        code, lines, _error = self.drain()
+        self.assertEqual(128 + signal.SIGINT, code)
+        self.assertIn('under way: instance ' + self.server, lines[-1])

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The choice of a node by its free room, and what is reserved there."""
+
+from dmclone_driver.drain.facts import Place
+from dmclone_driver.drain.facts import Volume
+from dmclone_driver.drain import room
+from tests.unit import base
+
+
+class RoomTestCase(base.PlainTestCase):
+
+    def room(self, *places, to=None, silent=()):
+        made = room.Room(to)
+        made.update(places, dict(silent))
+        return made
+
+    def refused(self, made, *volumes, **options):
+        """Return the error of a reservation."""
+        return self.assertRaises(room.NoRoom, made.reserve, volumes,
+                                 **options)
+
+    def test_most_room_is_first(self):
+        made = self.room(Place('b', None, 20), Place('c', None, 30.5))
+        self.assertEqual('c', made.reserve([Volume('v', 10)]).node)
+
+    def test_what_is_reserved_is_not_free(self):
+        made = self.room(Place('b', None, 20), Place('c', None, 30.5))
+        self.assertEqual(['c', 'c', 'b', 'c', 'b'], [
+            made.reserve([Volume('v', 10)]).node for _number in range(5)])
+        error = self.refused(made, Volume('v', 1))
+        self.assertEqual(('b: 0.00 GiB are free; c: 0.50 GiB are free', True),
+                         (str(error), error.later))
+
+    def test_never_more_than_fits(self):
+        made = self.room(Place('b', None, 9.99))
+        error = self.refused(made, Volume('v', 10))
+        self.assertFalse(error.later)
+        self.assertEqual('b', made.reserve([Volume('v', 9)]).node)
+
+    def test_volumes_of_an_instance_go_together(self):
+        made = self.room(Place('b', None, 15), Place('c', None, 15))
+        self.assertFalse(self.refused(made, Volume('v', 10), Volume('w', 10),
+                                      anywhere=True).later)
+
+    def test_space_for_novas_choice_is_reserved_on_all(self):
+        made = self.room(Place('b', None, 15), Place('c', None, 15))
+        self.assertIsNone(made.reserve([Volume('v', 10)],
+                                       anywhere=True).node)
+        self.assertTrue(self.refused(made, Volume('v', 10)).later)
+
+    def test_space_for_the_operators_choice(self):
+        made = self.room(Place('b', 'z', 15), to='b')
+        self.assertEqual('b', made.reserve([Volume('v', 10)],
+                                           anywhere=True).node)
+
+    def test_move_that_has_failed_takes_no_space(self):
+        made = self.room(Place('b', None, 10))
+        made.end(made.reserve([Volume('v', 10)]), moved=False)
+        self.assertEqual('b', made.reserve([Volume('v', 10)]).node)
+
+    def test_move_that_has_ended_takes_space_until_the_node_says_so(self):
+        made = self.room(Place('b', None, 20))
+        made.end(made.reserve([Volume('v', 10)]), moved=True)
+        used = made.used()
+        made.end(made.reserve([Volume('v', 10)]), moved=True)
+        self.assertFalse(self.refused(made, Volume('v', 1)).later)
+        # The answer was sent before the second move.
+        made.update([Place('b', None, 10)], {}, used)
+        self.refused(made, Volume('v', 1))
+        made.update([Place('b', None, 5)], {}, made.used())
+        self.assertEqual('b', made.reserve([Volume('v', 5)]).node)
+
+    def test_volume_at_rest_stays_in_its_zone(self):
+        made = self.room(Place('b', 'east', 20))
+        self.assertIn('another availability zone (east)', str(
+            self.refused(made, Volume('v', 1, zone='west'))))
+        for options in ({'to': 'b'}, {}):
+            made = self.room(Place('b', 'east', 20), **options)
+            made.reserve([Volume('v', 1, zone='west')],
+                         anywhere=not options)
+
+    def test_type_that_does_not_want_the_node(self):
+        made = self.room(Place('b', None, 20, {'fast': False}))
+        self.assertIn('its type wants fast <is> True', str(self.refused(
+            made, Volume('v', 1, extra_specs={'fast': '<is> True'}))))
+
+    def test_excluded_node(self):
+        made = self.room(Place('b', None, 20), Place('c', None, 30))
+        made.exclude('c', 'it is dead')
+        self.assertEqual('b', made.reserve([Volume('v', 10)]).node)
+        self.assertIn('c: it is dead', str(self.refused(made,
+                                                        Volume('v', 11))))
+
+    def test_nodes_that_do_not_answer_are_named(self):
+        self.assertEqual('c: no answer', str(self.refused(
+            self.room(silent={'c': 'no answer'}), Volume('v', 1))))
+
+    def test_no_node(self):
+        self.assertEqual('there is no other node', str(self.refused(
+            self.room(), Volume('v', 1))))
