@@ -170,6 +170,9 @@ def cinder_node(name, ip, choices):
     if both:
         settings['lvm'] = _backend('lvm', 'cinder-metadata', ip, choices)
         settings['lvm']['volume_driver'] = DRIVERS['lvm']
+    if choices.nova:
+        # An administrator, who may live-migrate instances of all users.
+        settings['nova'] = credentials('nova')
     helper = '%s/bin/privsep-helper --config-file %s' % (
         paths.VENV, _NODE_FILE)
     for section in ('cinder_sys_admin', 'privsep_osbrick',

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draining a node: all its volumes move to another node at once."""
+"""Draining a node: all its volumes move to another node."""
 
 import concurrent.futures
+import json
+import signal
 import sys
 import time
 
+from lab.common import servers as servers_module
 from lab.common import user as user_module
+from lab.common import volumes as volumes_module
+from lab import wait
 from tests.scenarios.lib import base
+from tests.scenarios.lib import live
 from tests.scenarios.lib.marks import slow
 
 VOLUMES = 20
@@ -95,3 +101,171 @@ class DrainTest(base.SetupTest):
             "SELECT COALESCE(_name_id, id) FROM volumes WHERE id = '%s'"
             % volume_id)
         return '/dev/mapper/dmclone-' + name_id
+
+
+class Drains:
+    """A mixin: the command that drains a node, run on another one."""
+
+    def drain(self, *arguments, code=0, timeout=900):
+        """Drain the old node; return the document that describes it."""
+        found, lines, err = self.command(
+            self.new, 'dmclone', 'drain', self.old.name, '--format', 'json',
+            *arguments, timeout=timeout)
+        self.assertEqual(code, found, (lines, err))
+        return json.loads('\n'.join(lines))
+
+    @staticmethod
+    def states(document):
+        """Return {id of a volume: (action, state)}."""
+        return {volume['id']: (item['action'], item['state'])
+                for item in document['items'] for volume in item['volumes']}
+
+    def enable(self):
+        """Let the drained node have new volumes and instances again."""
+        self.lab.sql('UPDATE services SET disabled = 0, disabled_reason = '
+                     "NULL WHERE host = '%s@dmclone'" % self.old.name)
+        if self.lab.settings.nova:
+            servers = servers_module.Servers(self.lab)
+            servers.request('PUT', '/os-services/' + self.compute(servers)[
+                'id'], {'status': 'enabled'})
+
+    def compute(self, servers):
+        """Return the nova-compute of the drained node."""
+        service, = [each for each in servers.request(
+            'GET', '/os-services?binary=nova-compute')['services']
+            if each['host'] == self.old.name]
+        return service
+
+    def filled_on_old(self, mib=volumes_module.DATA):
+        """Create a volume with data on the node to drain.
+
+        :returns: (volume id, checksum)
+        """
+        with self.created_on(self.old):
+            volume_id, home, checksum = self.filled_volume(mib)
+        self.assertIs(self.old, home)
+        return volume_id, checksum
+
+    def assert_on_new(self, volume_id, checksum, mib=volumes_module.DATA):
+        self.assertIs(self.new, self.home(volume_id))
+        with self.attached(volume_id, self.new) as path:
+            self.assertEqual(checksum, self.checksum(self.new, path, mib))
+
+
+@slow
+class CommandTest(Drains, base.E2ETest):
+    """Volumes that no instance uses, and nodes that die."""
+
+    TO_END = 300
+
+    def setUp(self):
+        super().setUp()
+        self.old = self.lab.node('node1')
+        self.new = self.other(self.old)
+        self.addCleanup(self.enable)
+
+    def test_at_rest_hydrating_with_a_snapshot_and_in_error(self):
+        plain, first = self.filled_on_old()
+        kept, second = self.filled_on_old()
+        snapshot = self.user.request('POST', '/snapshots', {'snapshot': {
+            'volume_id': kept}})['snapshot']['id']
+        wait.until(lambda: self.user.request(
+            'GET', '/snapshots/' + snapshot)['snapshot']['status'] ==
+            'available', 'the snapshot', 30)
+        with self.created_on(self.new):
+            hydrating, _home, third = self.filled_volume(mib=512)
+        with self.created_on(self.old):
+            broken = self.user.create_volume()['id']
+        self.user.as_admin('POST', '/volumes/%s/action' % broken, {
+            'os-reset_status': {'status': 'error'}})
+        with self.slow_network(self.old, mbit=20):
+            self.assertEqual(0, self.command(
+                self.new, 'move', hydrating, self.old.name)[0])
+            planned = self.drain('--plan', code=1)
+            # Both services take new volumes.
+            self.assertTrue(planned['first'])
+            self.assertEqual({plain: ('move', 'to do'),
+                              kept: ('move', 'to do'),
+                              hydrating: ('move', 'to do'),
+                              broken: ('stay', 'stays')},
+                             self.states(planned))
+            self.assertIs(self.old, self.home(plain))
+            code, lines, err = self.command(self.new, 'dmclone', 'drain',
+                                            self.old.name)
+            self.assertEqual((1, []), (code, lines))
+            self.assertIn('--disable', err)
+            done = self.drain('--disable', code=1)
+        self.assertEqual({plain: ('move', 'done'), kept: ('move', 'done'),
+                          hydrating: ('move', 'done'),
+                          broken: ('stay', 'stays')}, self.states(done))
+        self.assertEqual([snapshot],
+                         [each['id'] for each in done['snapshots']])
+        self.user.as_admin('POST', '/volumes/%s/action' % broken, {
+            'os-reset_status': {'status': 'available'}})
+        # What is left, and then only the snapshot.
+        done = self.drain('--wait', code=3)
+        self.assertEqual({broken: ('move', 'done')}, self.states(done))
+        self.assertEqual([], done['copies'])
+        for volume_id, checksum, mib in ((plain, first, volumes_module.DATA),
+                                         (kept, second, volumes_module.DATA),
+                                         (hydrating, third, 512)):
+            self.assertEqual([], self.placeholders(volume_id))
+            self.assert_on_new(volume_id, checksum, mib)
+        self.user.request('DELETE', '/snapshots/' + snapshot)
+        wait.until(lambda: self.command(
+            self.new, 'dmclone', 'drain', self.old.name)[0] == 0,
+            'the snapshot to be gone', 60)
+
+    def test_the_drained_node_dies(self):
+        """What was not begun is done by the next run."""
+        volume_id, checksum = self.filled_on_old()
+        self.old.cut_power()
+        code, lines, err = self.command(self.new, 'dmclone', 'drain',
+                                        self.old.name, '--disable',
+                                        timeout=300)
+        self.assertEqual((1, []), (code, lines))
+        self.assertIn('does not answer', err)
+        self.assertIs(self.old, self.home(volume_id))
+        self.old.power_on()
+        self.old.wait_ready()
+        done = self.drain('--wait')
+        self.assertEqual({volume_id: ('move', 'done')}, self.states(done))
+        self.assert_on_new(volume_id, checksum)
+
+    def test_stopped_while_it_waits(self):
+        volume_id, checksum = self.filled_on_old(mib=512)
+        with self.slow_network(self.new, mbit=20):
+            code, lines, err = self.command(
+                self.new, 'dmclone', 'drain', self.old.name, '--disable',
+                '--wait', '& drain=$!; sleep 90; kill $drain; wait $drain',
+                timeout=300)
+            self.assertEqual(128 + signal.SIGTERM, code, err)
+            self.assertIn('needed: copy', '\n'.join(lines))
+        self.assertEqual([], self.drain('--wait')['copies'])
+        self.assert_on_new(volume_id, checksum, 512)
+
+
+@slow
+class InstancesTest(Drains, live.LiveTest):
+    """Volumes that instances use, and others, to wherever Nova chooses."""
+
+    def test_attached_and_detached(self):
+        server_id, console, (used,) = self.writing_server()
+        self.old = self.home(used)
+        self.new = self.other(self.old)
+        self.addCleanup(self.enable)
+        detached, checksum = self.filled_on_old()
+        planned = self.drain('--plan', code=1)
+        self.assertEqual({used: ('live-migrate', 'to do'),
+                          detached: ('move', 'to do')}, self.states(planned))
+        # Cinder's service, and Nova's.
+        self.assertEqual(2, len(planned['first']))
+        done = self.drain('--disable', '--wait', '--to', self.new.name)
+        self.assertEqual({used: ('live-migrate', 'done'),
+                          detached: ('move', 'done')}, self.states(done))
+        self.assertEqual([], done['copies'])
+        self.assertEqual('disabled', self.compute(self.servers)['status'])
+        console.wait_writing(used, self.new.name)
+        self.assertEqual([], console.complaints(used))
+        self.assert_on_new(detached, checksum)
+        self.check_after_delete(server_id, console, used)

@@ -28,16 +28,17 @@ class E2ETest(marks.Marked, volumes.Volumes, unittest.TestCase):
         """Run one of the commands for a backend: see :meth:`command`."""
         return self.command(node, name, 'dmclone', *arguments)
 
-    def command(self, node, name, *arguments):
+    def command(self, node, name, *arguments, timeout=120):
         """Run one of the driver's commands on a node.
 
+        :param timeout: in seconds
         :returns: (exit code, lines of stdout, stderr)
         """
         code, out, err = node.try_run(
             '. /lab/node.env; PYTHONPATH=$CHECKOUT PYTHONWARNINGS=ignore '
             'PYTHONDONTWRITEBYTECODE=1 PATH=$VENV/bin:$PATH python -m '
             'dmclone_driver.cmd.%s --config-file /etc/cinder/cinder.conf '
-            '%s' % (name, ' '.join(arguments)), timeout=120)
+            '%s' % (name, ' '.join(arguments)), timeout=timeout)
         self.assertNotIn('Traceback', err)
         return code, out.splitlines(), err
 
