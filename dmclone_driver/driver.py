@@ -647,7 +647,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             return
         # Cinder does not log it. Its user message needs this very class
         # (translate_detail_id in cinder/message/message_field.py).
-        LOG.error(error.msg)
+        LOG.error('Snapshot %(snapshot)s of volume %(volume)s is not '
+                  'unmanaged: %(reason)s',
+                  {'snapshot': snapshot.id, 'volume': snapshot.volume_id,
+                   'reason': error.msg})
         raise cinder_exception.SnapshotIsBusy(error.msg)
 
     @_in_one_place(_('snapshot'), prepared=True)

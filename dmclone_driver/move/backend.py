@@ -140,7 +140,8 @@ class Backend:
             self.initiator.name()
             self.target.unexport('dmclone-warm-up')
         except Exception:
-            LOG.exception('Starting the iSCSI tools in advance failed.')
+            LOG.exception('Starting the iSCSI tools in advance failed; the '
+                          'first move starts them.')
 
     def lock(self, volume_id: str, timeout: float | None = None
              ) -> contextlib.AbstractContextManager[None]:

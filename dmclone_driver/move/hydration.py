@@ -70,7 +70,9 @@ class Hydration:
             return CloneState.WAITING
         placeholder = records.placeholder(context, names.name_id)
         if placeholder is None:
-            LOG.error('The database has no source of %s.', names)
+            LOG.error('The database has no source of %s, which cannot be '
+                      'completed without it. Its row was deleted, or the '
+                      'database was restored.', names)
             return CloneState.SICK
         self._jobs.start(names, self._start_hydration, context, names,
                          placeholder)

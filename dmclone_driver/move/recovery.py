@@ -297,7 +297,8 @@ class Recovery:
         try:
             self._remove_stale_exports(context)
         except Exception:
-            LOG.exception('Removing stale exports failed.')
+            LOG.exception('Removing the exports that no peer needs failed; '
+                          'the next start of the service tries it again.')
         self._resume(context, self._not_idle(context))
         self._snapshots.delete_unfinished(self._unfinished)
         if self._copies:

@@ -141,8 +141,9 @@ class Snapshots:
                     lv.hidden or not hidden):
                 self._delete(snapshot_id)
         except Exception:
-            LOG.exception('Deleting the useless snapshot %s failed.',
-                          snapshot_id)
+            LOG.exception('Deleting the useless snapshot %s failed; the '
+                          'next start of the service, or its user, deletes '
+                          'it.', snapshot_id)
 
     def delete_unfinished(self, volumes: list[LogicalVolume]) -> None:
         """Delete the snapshots that a killed service has not finished.

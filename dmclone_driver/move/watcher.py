@@ -77,7 +77,9 @@ class Watcher:
                 time.sleep(min(interval, jobs.RETRY_FIRST))
                 events.wait(interval)
             except Exception:
-                LOG.exception('Waiting for device-mapper events failed.')
+                LOG.exception('Waiting for device-mapper events failed; the '
+                              'clones are checked again in %d seconds.',
+                              interval)
                 time.sleep(interval)
 
     def look(self) -> float:
