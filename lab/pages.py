@@ -16,12 +16,15 @@ import re
 import textwrap
 
 _PAGES = pathlib.Path(__file__).parents[1] / 'doc/source'
-_BLOCK = re.compile(r'^\.\. code-block:: bash\n   :caption: (.+)\n\n'
-                    r'((?:(?:   .*)?\n)+)', re.MULTILINE)
+_PART = re.compile(r'^(?P<title>\S.*)\n=+\n'
+                   r'|^(?P<indent> *)\.\. code-block:: bash\n'
+                   r' *:caption: (?P<where>.+)\n\n'
+                   r'(?P<script>(?:(?:(?P=indent)   .*)?\n)+)', re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
+    section: str
     where: str
     script: str
 
@@ -31,6 +34,11 @@ def blocks(name):
 
     :param name: e.g. ``admin/quickstart``
     """
-    text = (_PAGES / (name + '.rst')).read_text()
-    return [Block(where, textwrap.dedent(script).strip() + '\n')
-            for where, script in _BLOCK.findall(text)]
+    found, section = [], None
+    for part in _PART.finditer((_PAGES / (name + '.rst')).read_text()):
+        if part['title']:
+            section = part['title']
+        else:
+            found.append(Block(section, part['where'], textwrap.dedent(
+                part['script']).strip() + '\n'))
+    return found

@@ -202,6 +202,9 @@ SETS = (
         lab={'nodes': 3, 'coordination': 'etcd'}, seconds=2400),
     Set('packages', 'the Debian package: built, installed, upgraded and '
         'purged in\na Debian 13', _on_host, seconds=3600),
+    Set('maintenance', 'the commands of the pages for operators: reboots, '
+        'upgrades,\ndisks, lost nodes', _scenarios, lab={'nova': True},
+        seconds=7200),
     Set('crash', 'each step of each flow, interrupted in eight ways: some '
         'four\nhours; ends with a table of the seconds to converge',
         _with_table, lab={}, seconds=18000,

@@ -46,7 +46,8 @@ class ChoiceTestCase(base.PlainTestCase):
     def test_all(self):
         self.assertEqual(['style', 'unit', 'model', 'functional', 'e2e',
                           'soak', 'releases', 'scheduler', 'live', 'long',
-                          'admin', 'etcd', 'packages', 'crash'],
+                          'admin', 'etcd', 'packages', 'maintenance',
+                          'crash'],
                          self.names('--all'))
 
     def test_named(self):

@@ -109,10 +109,18 @@ class LiveTest(base.E2ETest):
                    'available', 'volume %s to be detached' % volume_id, 60)
         node = self.home(volume_id)
         with self.attached(volume_id, node) as path:
-            code, out, err = node.try_run(_CHECK.format(
-                checkout=paths.CHECKOUT, python=paths.VENV / 'bin/python',
-                mib=mib, path=path, serial=volume_id[:20],
-                acknowledged=acknowledged), timeout=180)
+            self.compare(node, path, volume_id, acknowledged, mib)
+
+    def compare(self, node, path, volume_id, acknowledged,
+                mib=volumes.DATA):
+        """Compare a device with a guest's writes to a volume.
+
+        :param acknowledged: the newest record that has to be there
+        """
+        code, out, err = node.try_run(_CHECK.format(
+            checkout=paths.CHECKOUT, python=paths.VENV / 'bin/python',
+            mib=mib, path=path, serial=volume_id[:20],
+            acknowledged=acknowledged), timeout=180)
         self.assertEqual((0, ''), (code, out.strip()), err)
 
     def check_after_delete(self, server_id, console, *volume_ids):

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that tests/maintenance runs, as far as a shell tells."""
+
+import ast
+import pathlib
+import re
+import subprocess
+
+from lab import pages
+from tests.maintenance import recipes
+from tests.unit import base
+
+TOP = pathlib.Path(__file__).parents[2]
+#: {page: the tests that follow it}.
+PAGES = {'admin/maintenance': 'test_maintenance.py',
+         'admin/evacuation': 'test_evacuation.py'}
+WHERE = {'administrator', 'owner', 'the node', 'another node', 'each node',
+         'control plane'}
+#: The methods whose first argument is a section, and then perhaps parts.
+FOLLOW = ('follow', 'maintain')
+#: Variables that are no reader's choice.
+OF_LOOPS = re.compile(r'\bfor ([A-Z]+) in ')
+_PROGRAM = re.compile(r'(?:^|\$\(|; |until |while )\s*(dmclone-[a-z-]+|'
+                      r'systemctl|openstack)((?: |\\\n|[^;|\n])*)',
+                      re.MULTILINE)
+
+
+def followed(name):
+    """Return the sections and parts that a file of tests follows.
+
+    :returns: {section: set of numbers, empty for all}
+    """
+    found = {}
+    tree = ast.parse((TOP / 'tests/maintenance' / name).read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(
+                node.func, ast.Attribute) and node.args:
+            literals = [each.value for each in node.args
+                        if isinstance(each, ast.Constant)]
+            if node.func.attr in FOLLOW and literals:
+                found.setdefault(literals[0], set()).update(literals[1:])
+            elif node.func.attr == 'owner' and literals:
+                found.setdefault('Restoring the last backup', set()).update(
+                    literals)
+            elif node.func.attr == 'replace' and isinstance(
+                    node.args[0], ast.Constant):
+                found.setdefault(literals[0], set())
+    return found
+
+
+class RecipesTestCase(base.PlainTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.settings, self.blocks = {}, {}
+        for page in PAGES:
+            first, *self.blocks[page] = pages.blocks(page)
+            self.assertEqual('settings', first.where)
+            self.settings[page] = first.script
+
+    def all_blocks(self):
+        return [block for blocks in self.blocks.values() for block in blocks]
+
+    def programs(self):
+        """Yield (program, words) of the commands that can be checked."""
+        for block in self.all_blocks():
+            for name, words in _PROGRAM.findall(block.script):
+                yield name, words.replace('\\\n', ' ').split()
+
+    def test_blocks_are_found(self):
+        for page, blocks in self.blocks.items():
+            text = (TOP / 'doc/source' / (page + '.rst')).read_text()
+            self.assertEqual(text.count('code-block:: bash'),
+                             len(blocks) + 1)
+            self.assertLessEqual({each.where for each in blocks}, WHERE)
+
+    def test_syntax(self):
+        for block in self.all_blocks():
+            done = subprocess.run(['bash', '-n'], input=block.script,
+                                  text=True, capture_output=True)
+            self.assertEqual('', done.stderr, block.script)
+
+    def test_variables(self):
+        """Each is the reader's, and each of the reader's is used."""
+        for page, blocks in self.blocks.items():
+            wanted = re.findall(r'^([A-Z_]+)=', self.settings[page],
+                                re.MULTILINE)
+            used = set()
+            for block in blocks:
+                used.update(set(re.findall(r'\$\{?([A-Z_]+)', block.script)) -
+                            set(OF_LOOPS.findall(block.script)))
+            text = (TOP / 'doc/source' / (page + '.rst')).read_text()
+            in_text = set(re.findall(r'^     ([A-Z]+)=', text, re.MULTILINE))
+            self.assertEqual(used, set(wanted) | in_text, page)
+
+    def test_each_section_is_followed(self):
+        for page, name in PAGES.items():
+            tested = followed(name)
+            sections = [block.section for block in self.blocks[page]]
+            self.assertEqual(set(sections), set(tested), page)
+            for section, parts in tested.items():
+                if parts:
+                    self.assertEqual(set(range(sections.count(section))),
+                                     parts, section)
+
+    def test_programs_of_the_driver(self):
+        """They exist, and have the options."""
+        there = re.findall(r'^(dmclone-[a-z-]+) = ', (
+            TOP / 'pyproject.toml').read_text(), re.MULTILINE)
+        found = [each for each in self.programs()
+                 if each[0].startswith('dmclone-')]
+        self.assertLess(5, len(found))
+        for name, words in found:
+            self.assertIn(name, there)
+            page = (TOP / 'doc/source/cli' / (name + '.rst')).read_text()
+            for word in words:
+                if word.startswith('--'):
+                    self.assertIn(word, page, name)
+
+    def test_services(self):
+        """The laboratory has those that are stopped and started."""
+        known = {**recipes.ON_NODES, **recipes.ON_CONTROL}
+        found = [words for name, words in self.programs()
+                 if name == 'systemctl']
+        self.assertIn(['reboot'], found)
+        for words in found:
+            if words != ['reboot']:
+                self.assertIn(words[1], known)
+
+    def test_functions_of_the_shell(self):
+        """Those that replace programs on nodes are a shell's."""
+        done = subprocess.run(['bash', '-n'], text=True, capture_output=True,
+                              input=recipes._ON_NODE)
+        self.assertEqual('', done.stderr)
+        self.assertIn('tgt) name=tgtd ;;', recipes._ON_NODE)
+        for name, _words in self.programs():
+            if name != 'openstack':
+                self.assertIn('\n%s() {' % name, recipes._ON_NODE)
