@@ -24,8 +24,9 @@ ON_CONTROL = {'mariadb': 'mariadb', 'rabbitmq-server': 'rabbitmq'}
 #: Where a reboot is requested, gone after it.
 REBOOT = '/run/lab/reboot'
 
-# A service that is stopped with systemctl is started at the next boot.
-_ON_NODE = '''
+#: Functions of the shell, instead of programs that nodes do not have.
+#: A service that is stopped with systemctl is started at the next boot.
+ON_NODE = '''
 systemctl() {
     local name=${2-}
     case $1 in
@@ -113,7 +114,7 @@ class Recipes:
 
     @staticmethod
     def _run_on_node(node, script):
-        said = node.run('bash -e -u -c ' + shlex.quote(_ON_NODE + script),
+        said = node.run('bash -e -u -c ' + shlex.quote(ON_NODE + script),
                         timeout=TIMEOUT, input='')
         if node.try_run('test -e ' + REBOOT)[0] == 0:
             # Harder than a reboot: no service is told.

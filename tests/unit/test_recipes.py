@@ -128,11 +128,26 @@ class RecipesTestCase(base.PlainTestCase):
                 self.assertIn(words[1], known)
 
     def test_functions_of_the_shell(self):
-        """Those that replace programs on nodes are a shell's."""
-        done = subprocess.run(['bash', '-n'], text=True, capture_output=True,
-                              input=recipes._ON_NODE)
-        self.assertEqual('', done.stderr)
-        self.assertIn('tgt) name=tgtd ;;', recipes._ON_NODE)
+        """They replace all programs that nodes do not have."""
         for name, _words in self.programs():
             if name != 'openstack':
-                self.assertIn('\n%s() {' % name, recipes._ON_NODE)
+                self.assertIn('\n%s() {' % name, recipes.ON_NODE)
+
+    def on_node(self, script):
+        done = subprocess.run(
+            ['bash', '-e', '-u', '-c', recipes.ON_NODE +
+             'lab-service() { echo "lab-service $*"; }\n'
+             'touch() { echo "touch $*"; }\n' + script],
+            text=True, capture_output=True)
+        return done.returncode, done.stdout.splitlines()
+
+    def test_systemctl_of_the_laboratory(self):
+        self.assertEqual(
+            (0, ['lab-service stop tgtd', 'touch /lab/enabled/tgtd']),
+            self.on_node('systemctl stop tgt'))
+        self.assertEqual((0, ['touch ' + recipes.REBOOT]),
+                         self.on_node('sync() { :; }; systemctl reboot'))
+        for wrong in ('systemctl stop sshd', 'systemctl poweroff'):
+            self.assertEqual((2, []), self.on_node(wrong))
+        self.assertEqual((0, []), self.on_node(
+            'if systemctl stop sshd; then echo wrong; fi'))
