@@ -20,8 +20,9 @@ PASSED_ON = {'move/messages.py: text'}
 _VALUE = re.compile(r'%(\(\w+\))?[-.\d]*[sdrf]')
 _ENTRY = re.compile(r'((?:^\.\. code-block:: text\n\n(?:   .+\n)+\n)+)'
                     r'(.*\n.*\n)', re.MULTILINE)
-_BLOCK = re.compile(r'^\.\. code-block:: text\n\n((?:   .+\n)+)',
-                    re.MULTILINE)
+#: A line that a page quotes.
+BLOCK = re.compile(r'^\.\. code-block:: text\n\n((?:   .+\n)+)',
+                   re.MULTILINE)
 
 
 def _is_low(call):
@@ -96,19 +97,19 @@ LOG.critical('f')
 
     def test_each_line_has_an_entry(self):
         there = {quoted(block) for text in self.texts
-                 for block in _BLOCK.findall(text)}
+                 for block in BLOCK.findall(text)}
         self.assertEqual(set(), self.lines - there)
 
     def test_each_entry_is_a_line(self):
         """The first page has only these, and each once."""
-        there = [quoted(block) for block in _BLOCK.findall(self.texts[0])]
+        there = [quoted(block) for block in BLOCK.findall(self.texts[0])]
         self.assertEqual(set(), set(there) - self.lines)
         self.assertEqual(sorted(set(there)), sorted(there))
 
     def test_each_entry_says_something(self):
         """Text follows it, not a title or the end of the page."""
         found = _ENTRY.findall(self.texts[0])
-        self.assertEqual(len(_BLOCK.findall(self.texts[0])), sum(
+        self.assertEqual(len(BLOCK.findall(self.texts[0])), sum(
             blocks.count('code-block::') for blocks, _ in found))
         for blocks, after in found:
             self.assertRegex(after.partition('\n')[0], r'^[A-Z*`]', blocks)
