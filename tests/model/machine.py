@@ -190,7 +190,10 @@ class Kernel(kernel.Kernel):
         if not self.writable(target):
             raise kernel.error('dd: %s cannot be written' % target)
         for block, value in blocks.items():
-            if not self.begin_write(target, block, value).done:
+            write = self.begin_write(target, block, value)
+            if write.failed:
+                raise kernel.error('dd: %s cannot be written' % target)
+            if not write.done:
                 raise AssertionError('a write waits')
 
     def merge_disk(self, path, snapshot):
