@@ -43,6 +43,7 @@ from dmclone_driver.move import counts
 from dmclone_driver.move.deadline import Deadline
 from dmclone_driver.move import destination
 from dmclone_driver.move import events
+from dmclone_driver.move import followers
 from dmclone_driver.move import home
 from dmclone_driver.move import hydration
 from dmclone_driver.move import image_cache
@@ -203,6 +204,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             self._backend, self._copies, self._destination, self._source,
             self._snapshots, self._snapshot_to_clone)
         self._preflight = preflight.Preflight(self._backend, self._requests)
+        self._followers = followers.Followers(
+            self._backend, self._destination, self._copies, self._snapshots,
+            self._teardown, self._requests)
         self._home = home.Home(self._backend, self._source, self._requests,
                                self._preflight)
         self._peers = peers.Peers(self.host)
@@ -233,7 +237,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             self._destination, self._source, self._image_cache,
             self._backend.jobs,
             relocation.Relocation(self._backend, self._home, self._preflight,
-                                  self._peers), self._reporter,
+                                  self._peers), self._followers,
+            self._reporter,
             self.VERSION))
         recover.start_peer_sync(context)
         metrics_endpoint.start(self.configuration, metrics.Collector(
@@ -312,10 +317,23 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         :raises: SnapshotNotServed
         """
         with self._telling_of_creation(volume):
-            self._copies.create(
-                backend_module.context_of(volume), volume, snapshot.id,
-                snapshot_rows.host_of(snapshot), self._sizestr(volume.size))
+            host = snapshot_rows.host_of(snapshot)
+            try:
+                self._copy_snapshot(volume, snapshot, host)
+            except exception.SnapshotNotServed:
+                # It may have followed its volume since it was read.
+                now = snapshot_rows.read_host(
+                    backend_module.context_of(volume), snapshot)
+                if now == host:
+                    raise
+                self._copy_snapshot(volume, snapshot, now)
         return self._model_update(volume)
+
+    def _copy_snapshot(self, volume: objects.Volume,
+                       snapshot: objects.Snapshot, host: str) -> None:
+        self._copies.create(
+            backend_module.context_of(volume), volume, snapshot.id, host,
+            self._sizestr(volume.size))
 
     @staticmethod
     def _telling_of_creation(volume: objects.Volume
@@ -632,14 +650,17 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def unmanage_snapshot(self, snapshot: objects.Snapshot) -> None:
         """Keep a snapshot of LVM's own.
 
-        :raises: SnapshotIsBusy, see SnapshotAboveClone, SnapshotElsewhere
+        :raises: SnapshotIsBusy, see SnapshotAboveClone, SnapshotElsewhere,
+            SnapshotFollowed
         """
         lv = self._snapshots.find(snapshot.id)
-        if lv is None or lv.snapshot_of != _names(snapshot.volume).volume:
-            error: cinder_exception.SnapshotIsBusy = (
-                exception.SnapshotElsewhere(
-                    snapshot_name=snapshot.id,
-                    host=snapshot_rows.backend_of(snapshot)))
+        error: cinder_exception.SnapshotIsBusy
+        if lv is not None and lv.followed:
+            error = exception.SnapshotFollowed(snapshot_name=snapshot.id)
+        elif lv is None or lv.snapshot_of != _names(snapshot.volume).volume:
+            error = exception.SnapshotElsewhere(
+                snapshot_name=snapshot.id,
+                host=snapshot_rows.backend_of(snapshot))
         elif lv.taken:
             error = exception.SnapshotAboveClone(snapshot_name=snapshot.id)
         else:

@@ -181,6 +181,21 @@ class SnapshotElsewhere(exception.SnapshotIsBusy):
                 "again. Create a volume from it, and unmanage that instead.")
 
 
+class SnapshotFollowed(exception.SnapshotIsBusy):
+    """An unmanage of a snapshot that is a whole copy."""
+
+    message = _("Can't unmanage snapshot %(snapshot_name)s: on this node it "
+                "is a copy of all data, which LVM does not know as a "
+                "snapshot. Create a volume from it, and unmanage that.")
+
+
+class SnapshotStays(exception.VolumeDriverException):
+    """A snapshot that cannot follow its volume."""
+
+    message = _("Snapshot %(snapshot)s can't be copied to %(host)s: "
+                "%(reason)s.")
+
+
 class SnapshotUnavailable(exception.VolumeDriverException):
     """There is no logical volume of a snapshot on its node."""
 

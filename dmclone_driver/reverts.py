@@ -68,7 +68,7 @@ class Reverts:
     def _can_merge(self, mine: LogicalVolume, lv: LogicalVolume) -> bool:
         # LVM deactivates the volume, with all of its snapshots.
         return lv.origin == mine.name and not (
-            mine.clone or mine.has_taken or
+            mine.clone or mine.has_taken or lv.hidden or
             any(each.readers for each in self._snapshots.of(mine)))
 
     def _merge(self, names: Names, mine: LogicalVolume,

@@ -64,6 +64,8 @@ class Step(enum.Enum):
     UNEXPORTED = 'unexported'
     #: A volume that hydrates, or is cloned, has a snapshot more.
     FROZEN = 'frozen'
+    #: A complete copy on another node is the snapshot.
+    FOLLOWED = 'followed'
     #: The placeholder is gone from the database.
     GONE = 'gone'
     #: The logical volume has its new size.
@@ -110,6 +112,10 @@ COPY = (
     (PEER, Step.BEGUN), (HOME, Step.EXPORTED), (PEER, Step.CONNECTED),
     (PEER, Step.ALLOCATED), (PEER, Step.FORMATTED), (PEER, Step.PASSIVE),
     (PEER, Step.OPENING), (PEER, Step.OPENED), (PEER, Step.HYDRATING))
+#: The copy of a snapshot that follows its volume is complete.
+FOLLOW = ((PEER, Step.LINEAR), (PEER, Step.COMPLETE), *_DISMANTLE, *_FORGET,
+          (PEER, Step.FOLLOWED), (PEER, Step.RELEASED),
+          (HOME, Step.UNEXPORTED), (HOME, Step.GONE))
 #: A snapshot is taken of a volume that hydrates.
 FREEZE = ((HOME, Step.FROZEN),)
 DELETE = ((HOME, Step.CUT_LOOSE), (HOME, Step.DELETED))
@@ -119,6 +125,7 @@ FLOWS = {'attach away': ATTACH_AWAY, 'live migration': MIGRATE,
          'old attachment goes': MOVE, 'roll back': ROLL_BACK,
          'completion': COMPLETE,
          'release with snapshots': KEEP, 'volume from a snapshot': COPY,
+         'snapshot that follows': FOLLOW,
          'deletion of a clone': DELETE_CLONE, 'deletion': DELETE,
          'extension': EXTEND, 'snapshot while it hydrates': FREEZE}
 

@@ -64,7 +64,8 @@ def look(context: cinder_context.RequestContext, client: rpcapi.PeerClient,
             '%(row)s is no volume, but stands for one side of a move of '
             'volume %(volume)s: show that.') % {
                 'row': row.id, 'volume': row.record.volume})
-    snapshots = snapshot_rows.of_volume(context, volume_id, row.backend)
+    snapshots = snapshot_rows.backends_of_volume(context, volume_id,
+                                                 row.backend)
     hosts = {row.backend, *(each.backend for each in rows.values()),
              *(there for _id, _status, there in snapshots)}
     answers = gathering.ask(context, client, sorted(filter(None, hosts)),

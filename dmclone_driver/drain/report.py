@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 EMPTY, LEFT, SNAPSHOTS_LEFT = 0, 1, 3
 
 _SNAPSHOT = Obstacle(
-    _('snapshots stay on the node where they were taken'),
-    _('delete it, or back it up, if the node does not come back'))
+    _('snapshots stay on their node'),
+    _('have it follow its volume (dmclone-move --with-snapshots), or delete '
+      'it'))
 _ARRIVES = Obstacle(_('it is being moved here'),
                     _('run this command again when that has ended'))
 

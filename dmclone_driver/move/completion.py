@@ -7,6 +7,7 @@ from oslo_utils import excutils
 
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import events
+from dmclone_driver.move import jobs
 from dmclone_driver.move.messages import Troubles
 from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move import placeholders
@@ -144,7 +145,10 @@ class Completion:
         self._teardown.remove_devices(names, placeholder,
                                       names_module.GATE, names_module.SOURCE)
         self._teardown.forget_metadata(names)
-        if placeholder is not None:
+        if records.follower(context, names.name_id) is not None:
+            # Its source is released once it is the snapshot.
+            self._jobs.add(jobs.SETTLE_FOLLOWER, names)
+        elif placeholder is not None:
             self._requests.release(context, placeholder)
             self._tell(placeholder)
         cloned = lv.tagged(logical_volumes.CLONED_TAG)

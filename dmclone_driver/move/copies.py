@@ -59,25 +59,42 @@ class Copies:
                 self._begin(context, volume, placeholder_id, snapshot_id,
                             host)
                 try:
-                    self._build(context, volume, names, size, origin_id)
+                    self.build(context, volume, names, size, origin_id)
                 except Exception as error:
                     with excutils.save_and_reraise_exception():
-                        LOG.error('Volume %(volume)s is not created from '
-                                  'snapshot %(snapshot)s: %(error)s',
-                                  {'volume': volume.id, 'error': error,
-                                   'snapshot': snapshot_id})
-                        self._undo(context, names)
                         for kind in (events.Kind.ERROR, events.Kind.ABORT):
                             events.tell(events.Event(
                                 kind, volume.id, placeholder_id, host,
                                 volume.host, snapshot_id,
                                 exception.text_of(error)))
-            try:
-                self._destination.activate(context, placeholder_id,
-                                           sealed=True)
-            except Exception:
-                LOG.exception('Volume %s is not open yet; that is tried '
-                              'again.', volume.id)
+            self.open(context, volume, names)
+
+    def build(self, context: cinder_context.RequestContext,
+              volume: objects.Volume, names: Names, size: str | None = None,
+              origin_id: str | None = None) -> None:
+        """Build the clone of a volume that has begun; undo that if it fails.
+
+        Callers hold the volume's lock.
+
+        :param size: of the volume; None if it is the snapshot's
+        :param origin_id: as in :meth:`create`
+        """
+        try:
+            self._build(context, volume, names, size, origin_id)
+        except Exception as error:
+            with excutils.save_and_reraise_exception():
+                LOG.error('%(names)s is not created from a snapshot: '
+                          '%(error)s', {'names': names, 'error': error})
+                self._undo(context, names)
+
+    def open(self, context: cinder_context.RequestContext,
+             volume: objects.Volume, names: Names) -> None:
+        """Open a volume's clone, and start its hydration."""
+        try:
+            self._destination.activate(context, names.name_id, sealed=True)
+        except Exception:
+            LOG.exception('Volume %s is not open yet; that is tried again.',
+                          volume.id)
 
     def _begin(self, context: cinder_context.RequestContext,
                volume: objects.Volume, placeholder_id: str,
@@ -100,7 +117,7 @@ class Copies:
                   'id': placeholder_id})
 
     def _build(self, context: cinder_context.RequestContext,
-               volume: objects.Volume, names: Names, size: str,
+               volume: objects.Volume, names: Names, size: str | None,
                origin_id: str | None) -> None:
         placeholder = records.placeholder(context, names.name_id)
         if placeholder is None:

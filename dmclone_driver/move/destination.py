@@ -156,17 +156,18 @@ class Destination:
         self._build_passive(names, lv, path, region, disk)
 
     def build_copy(self, names: Names, placeholder: Placeholder,
-                   size: str) -> None:
+                   size: str | None) -> None:
         """Build a passive clone of a snapshot, which may be smaller.
 
         :param placeholder: of the exported source
-        :param size: of the new volume, as LVM's commands take it
+        :param size: of the new volume, as LVM's commands take it; None if it
+            is the snapshot's
         """
         location, auth = self._location(placeholder)
         disk = self._backend.initiator.connect(location, auth)
         steps.reached(Step.CONNECTED, names.name_id)
         source = Bytes(block.size(disk) - _MARGINS)
-        lv = self._create_logical_volume(names, size)
+        lv = self._create_logical_volume(names, size or '%db' % source)
         if lv.size < source:
             raise self._other_size(lv, source)
         if lv.size != source:

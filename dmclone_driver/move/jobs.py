@@ -29,6 +29,9 @@ RETRY_FIRST, RETRY_LAST = 1, 300
 # flushes at a gate, reads of a source that is not connected.
 RETRY_WAITING = 10
 
+#: The kind of jobs of :mod:`followers`, which other parts add.
+SETTLE_FOLLOWER = 'settle follower'
+
 
 class Pauses:
     """When to try again what failed."""

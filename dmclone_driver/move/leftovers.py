@@ -218,6 +218,10 @@ class Leftovers:
             yield Leftover(
                 _('logical volume %(group)s/%(name)s') % {
                     'group': data.group, 'name': data.name},
+                _('it is snapshot %s, which has followed its volume here, and '
+                  'the database does not know it; run dmclone-move '
+                  '--with-snapshots to this node again') % data.followed
+                if data.followed else
                 _('it may hold the only copy of data; if the data is not '
                   'needed, clear it and remove it with lvremove'))
         metadata = logical_volumes.find_anywhere(names.metadata)

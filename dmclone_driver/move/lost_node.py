@@ -67,7 +67,9 @@ class LostNode:
                                (State.ABORTED, self._aborted),
                                (State.SWITCHED, self._switched),
                                (State.LOST, self._lost),
-                               (State.RELEASED, self._released)):
+                               (State.RELEASED, self._released),
+                               (State.FOLLOWING, self._follower),
+                               (State.FOLLOWED, self._follower)):
             for row in there:
                 if row.state == state:
                     yield from actions(context, row, do_it)
@@ -306,6 +308,19 @@ class LostNode:
         """Delete the row of a lost source whose volume is deleted."""
         if records.get(context, placeholder.volume_id) is None:
             yield from self._released(context, placeholder, do_it)
+
+    def _follower(self, context: cinder_context.RequestContext,
+                  placeholder: Placeholder, do_it: bool
+                  ) -> collections.abc.Iterator[plan.Action]:
+        """Delete the row of a follower on the lost node."""
+        text = (_('remove the row: snapshot %(snapshot)s has not followed '
+                  'its volume to %(host)s yet, and stays where it is')
+                if placeholder.state == State.FOLLOWING else
+                _('remove the row: snapshot %(snapshot)s was on %(host)s'))
+        yield self._action(
+            do_it, _('follower %s') % placeholder.id,
+            text % {'snapshot': placeholder.snapshot_id, 'host': self.host},
+            lambda: self._requests.forget_source(context, placeholder))
 
     def _switched(self, context: cinder_context.RequestContext,
                   placeholder: Placeholder, do_it: bool

@@ -2,7 +2,9 @@
 """Placeholders as values: the row that stands for a source or destination.
 
 Until the switchover a placeholder stands for the destination of a move, and
-afterwards for the source. See :mod:`records` for the transactions.
+afterwards for the source. That of a follower stands for the copy of a snapshot
+on another node, where the snapshot is from then on. See :mod:`records` for the
+transactions.
 """
 
 # Cinder's objects do not exist before they are registered.
@@ -35,10 +37,16 @@ class State(enum.StrEnum):
     RELEASED = 'released'
     #: The source's node is lost, but the volume still needs the source.
     LOST = 'lost'
+    #: A snapshot is copied to this follower.
+    FOLLOWING = 'following'
+    #: The follower is the snapshot.
+    FOLLOWED = 'followed'
 
 
 #: The states in which a placeholder stands for a source.
 OF_SOURCES = (State.SWITCHED, State.RELEASED, State.LOST)
+#: The states in which a placeholder stands for a follower.
+OF_FOLLOWERS = (State.FOLLOWING, State.FOLLOWED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +54,8 @@ class Record:
     """The data that a placeholder keeps about its move."""
 
     state: State
-    #: Id of the user's volume.
+    #: Id of the user's volume; of a follower, and of its source, that of the
+    #: follower's placeholder.
     volume: str
     #: iSCSI name of the node that imports the source; empty if it is the
     #: node of the source.
@@ -164,7 +173,7 @@ class Placeholder:
 
     @property
     def snapshot_id(self) -> str | None:
-        """Id of the snapshot that is the source, None for a former home."""
+        """Id of the snapshot that is the source or the follower, or None."""
         return self.row.snapshot_id
 
     @property

@@ -329,13 +329,9 @@ def begin_copy(session: orm.Session, volume: objects.Volume,
     row, = transactions.lock(session, volume.id)
     if row is None:
         raise _gone(volume.id, placeholder_id, _('it was deleted'))
-    session.add(models.Volume(
-        id=placeholder_id, _name_id=source_id, snapshot_id=snapshot_id,
-        host=there.host, provider_id=there.host,
-        service_uuid=there.service_uuid,
-        availability_zone=there.availability_zone,
-        **_placeholder_fields(row, placeholders.Record(
-            State.SWITCHED, row.id, initiator, node))))
+    _add(session, there, row, placeholders.Record(
+        State.SWITCHED, row.id, initiator, node), id=placeholder_id,
+        _name_id=source_id, snapshot_id=snapshot_id)
     row._name_id = placeholder_id
     row.provider_id = row.host
     # Cinder copies the row of a volume that it clones for an image, with the
@@ -346,6 +342,89 @@ def begin_copy(session: orm.Session, volume: objects.Volume,
     transactions.after_commit(session, events.tell, events.Event(
         events.Kind.START, row.id, placeholder_id, there.host, row.host,
         snapshot_id))
+
+
+def _add(session: orm.Session, there: peers.Peer, volume: models.Volume,
+         found: placeholders.Record, **fields: str | None) -> None:
+    """Add a placeholder on a backend, for a volume."""
+    session.add(models.Volume(
+        host=there.host, provider_id=there.host,
+        service_uuid=there.service_uuid,
+        availability_zone=there.availability_zone,
+        **_placeholder_fields(volume, found), **fields))
+
+
+@transactions.transaction(Step.BEGUN)
+def begin_follower(session: orm.Session, snapshot: objects.Snapshot,
+                   follower_id: str, placeholder_id: str, source_id: str,
+                   here: peers.Peer, there: peers.Peer,
+                   initiator: str) -> bool:
+    """Record that a snapshot is copied to another node, where it will stay.
+
+    The follower has a row like a volume from the snapshot, but it is a
+    placeholder, which no command of Cinder's changes.
+
+    :param snapshot: freshly read
+    :param follower_id: id of the follower's row
+    :param placeholder_id: id of the source's placeholder
+    :param source_id: name id of the source
+    :param here: the backend of the follower
+    :param there: the backend that has the snapshot
+    :param initiator: iSCSI name of the follower's node
+    :returns: False if it is copied to that node already
+    :raises: SnapshotStays if it is copied to another one, or has changed
+    """
+    volume, = transactions.lock(session, snapshot.volume_id)
+    for row in session.query(models.Volume).filter_by(
+            deleted=False, snapshot_id=snapshot.id):
+        if placeholders.state_of(row) == State.FOLLOWING:
+            if row.provider_id == here.host:
+                return False
+            raise exception.SnapshotStays(
+                snapshot=snapshot.id, host=here.host,
+                reason=_('it is being copied to %s; wait for that to end')
+                % row.provider_id)
+    if volume is None or not snapshot_rows.is_as_read(session, snapshot):
+        raise exception.SnapshotStays(
+            snapshot=snapshot.id, host=here.host,
+            reason=_('another request has just changed it; try again'))
+    node = here.node
+    _add(session, here, volume, placeholders.Record(
+        State.FOLLOWING, follower_id, '', node), id=follower_id,
+        _name_id=placeholder_id, snapshot_id=snapshot.id)
+    _add(session, there, volume, placeholders.Record(
+        State.SWITCHED, follower_id, initiator, node), id=placeholder_id,
+        _name_id=source_id, snapshot_id=snapshot.id)
+    return True
+
+
+@transactions.transaction(Step.FOLLOWED)
+def follow(session: orm.Session, follower_id: str) -> bool:
+    """Make a complete follower the snapshot.
+
+    :returns: False if the snapshot's deletion has begun
+    """
+    row, = transactions.lock(session, follower_id)
+    if row is None or placeholders.state_of(row) != State.FOLLOWING:
+        return placeholders.state_of(row) == State.FOLLOWED
+    if not snapshot_rows.arrive(session, row.snapshot_id, row.provider_id):
+        return False
+    _set_state(row, State.FOLLOWED)
+    return True
+
+
+def follower(context: cinder_context.RequestContext,
+             name_id: str) -> objects.Volume | None:
+    """Return the row of a follower, None for other logical volumes.
+
+    :raises: ReadLagsBehind
+    """
+    found = placeholder(context, name_id)
+    # A query for its name would not say whether the read lags behind.
+    row = (owner_row(context, name_id) if found is None else
+           get(context, found.volume_id))
+    return (row if row is not None and
+            placeholders.state_of(row) in placeholders.OF_FOLLOWERS else None)
 
 
 def _placeholder_fields(volume: models.Volume,

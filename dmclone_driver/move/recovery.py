@@ -23,6 +23,7 @@ from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.completion import Completion
 from dmclone_driver.move.destination import Destination
 from dmclone_driver.move.home import Home
+from dmclone_driver.move import jobs
 from dmclone_driver.move import messages
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move import placeholders
@@ -103,6 +104,8 @@ class Recovery:
                 if device.live}
         for row in rows:
             try:
+                if placeholders.state_of(row) in placeholders.OF_FOLLOWERS:
+                    self._jobs.add(jobs.SETTLE_FOLLOWER, Names(row.name_id))
                 self._recover(context, row, volumes.get(row.name), live)
             except Exception:
                 self.failed[row.id] = row
@@ -181,7 +184,7 @@ class Recovery:
             if (not local.exists() and
                     self._backend.metadata.find(names) is None):
                 self._without_metadata.add(row.id)
-        elif lv.deleted:
+        elif lv.deleted or _is_unfinished_follower(row, lv):
             pass
         elif lv.tagged(logical_volumes.METADATA_TAG) is not None:
             self._recover_clone(context, row, names, lv)
@@ -195,7 +198,8 @@ class Recovery:
             self._snapshots.take_again(lv)
             if names.of(HANDLE) not in live:
                 local.ensure_linear(
-                    lv, read_only=lv.sealed or _is_source(row))
+                    lv, read_only=lv.sealed or _is_source(row) or
+                    placeholders.state_of(row) in placeholders.OF_FOLLOWERS)
             if lv.tagged(logical_volumes.COMPLETE_TAG) is not None:
                 self._completion.unfinished.add(names)
         if records.prepared_move(row):
@@ -349,9 +353,12 @@ class Recovery:
                 self._requests.remember(other, peer_requests.Request.RELEASE)
             elif other.state == State.ABORTED:
                 self._requests.remember(other, peer_requests.Request.DELETE)
-            elif other.id == volume.name_id and preflight.is_complete(
-                    volume, other, self._backend.logical_volume(
-                        Names(other.id))):
+            elif other.id == volume.name_id and not (
+                    # A follower does that itself.
+                    placeholders.is_placeholder(volume)) and (
+                    preflight.is_complete(
+                        volume, other, self._backend.logical_volume(
+                            Names(other.id)))):
                 # The row is back since the database was restored.
                 self._requests.release(context, other)
 
@@ -509,6 +516,13 @@ def _has_old_export(row: objects.Volume) -> bool:
                 row.migration_status in records.MAY_MIGRATE and
                 not records.prepared_move(row) and
                 not placeholders.is_placeholder(row))
+
+
+def _is_unfinished_follower(row: objects.Volume,
+                            lv: logical_volumes.LogicalVolume) -> bool:
+    """Whether a follower's creation was interrupted before it was a clone."""
+    return placeholders.state_of(row) == State.FOLLOWING and not (
+        lv.clone or lv.opened)
 
 
 def _prepared_here(row: objects.Volume) -> bool:

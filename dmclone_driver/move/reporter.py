@@ -237,7 +237,8 @@ def _arriving(rows: _Rows, name_id: str, host: str) -> Move:
               if state in (State.PREPARED, State.ABORTED) else row)
     return dataclasses.replace(
         found, volume=row.record.volume, snapshot=row.snapshot or '',
-        source=source.backend if source else '', state=_STATES[state],
+        source=source.backend if source else '',
+        state=_STATES.get(state, MoveState.UNKNOWN),
         waits=_WITHOUT_CLONE.get(state, Wait.NOTHING))
 
 

@@ -28,6 +28,7 @@ from dmclone_driver.node import names
 
 if TYPE_CHECKING:
     from dmclone_driver.move.destination import Destination
+    from dmclone_driver.move.followers import Followers
     from dmclone_driver.move.image_cache import ImageCache
     from dmclone_driver.move.jobs import Jobs
     from dmclone_driver.move.relocation import Relocation
@@ -40,7 +41,7 @@ CONF = cfg.CONF
 
 TOPIC = 'dmclone_driver'
 #: What this backend serves. 1.1 has export_clone and move, too; 1.2 identify;
-#: 1.3 report.
+#: 1.3 report and take_along.
 VERSION = '1.3'
 # What peers with any version of this driver serve.
 _OLDEST = '1.0'
@@ -212,6 +213,13 @@ class PeerClient:
                           CONF.rpc_response_timeout, version='1.1',
                           volume_id=volume_id, node=node)
 
+    def take_along(self, context: cinder_context.RequestContext,
+                   backend_host: str, snapshot_id: str) -> None:
+        """Have a backend copy a snapshot to itself; see Followers."""
+        self._call(context, backend_host, 'take_along',
+                   CONF.rpc_response_timeout, version='1.3',
+                   snapshot_id=snapshot_id)
+
 
 def _is_too_old(error: messaging.MessagingException) -> bool:
     """Whether a peer does not serve the version of a call.
@@ -229,14 +237,15 @@ class PeerEndpoint:
 
     def __init__(self, destination: Destination, source: Source,
                  image_cache: ImageCache, jobs: Jobs,
-                 relocation: Relocation, reporter: Reporter,
-                 version: str) -> None:
+                 relocation: Relocation, followers: Followers,
+                 reporter: Reporter, version: str) -> None:
         self._destination = destination
         self._source = source
         self._image_cache = image_cache
         self._jobs = jobs
         self._relocation = relocation
         self._reporter = reporter
+        self._followers = followers
         self._version = version
 
     def describe(self,
@@ -295,6 +304,10 @@ class PeerEndpoint:
     def move(self, context: cinder_context.RequestContext, volume_id: str,
              node: str) -> dict[str, Any]:
         return _answer(self._relocation.move, context, volume_id, node)
+
+    def take_along(self, context: cinder_context.RequestContext,
+                   snapshot_id: str) -> None:
+        _answer(self._followers.take_along, context, snapshot_id)
 
 
 def _answer(function: collections.abc.Callable[..., Any], *args: Any,

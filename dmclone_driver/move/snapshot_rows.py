@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of snapshots: which backend has each, and what it has to delete.
 
-A snapshot stays on its node when its volume moves. ``provider_id`` is the
+A snapshot stays on its node when its volume moves, unless an operator has it
+follow (see :mod:`followers`). ``provider_id`` is the
 host, with its pool, that has the snapshot's logical volume; without it that is
 the host of the volume. It begins with :data:`TO_DELETE` once the user has
 deleted the snapshot, until its logical volume is deleted, too. Only a row that
@@ -15,6 +16,7 @@ from __future__ import annotations
 import collections.abc
 
 from cinder import context as cinder_context
+from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.volume import volume_utils
 import sqlalchemy
@@ -50,11 +52,89 @@ def stay(session: orm.Session, volume_id: str, host: str) -> None:
         row.provider_id = host
 
 
+def get(context: cinder_context.RequestContext,
+        snapshot_id: str) -> objects.Snapshot | None:
+    """Return a snapshot, or None if it is deleted or unknown."""
+    try:
+        return objects.Snapshot.get_by_id(context.elevated(), snapshot_id)
+    except cinder_exception.SnapshotNotFound:
+        return None
+
+
+def of_volume(context: cinder_context.RequestContext,
+              volume_id: str) -> list[objects.Snapshot]:
+    """Return the snapshots of a volume."""
+    return list(objects.SnapshotList.get_all_for_volume(context.elevated(),
+                                                        volume_id))
+
+
+def _lock(session: orm.Session, snapshot_id: str) -> models.Snapshot | None:
+    """Return the row of a snapshot, deleted or not, locked, or None."""
+    return session.query(models.Snapshot).filter_by(
+        id=snapshot_id).with_for_update().first()
+
+
+def is_as_read(session: orm.Session, snapshot: objects.Snapshot) -> bool:
+    """Lock a snapshot; whether it is available where it was when read."""
+    row = _lock(session, snapshot.id)
+    return row is not None and not row.deleted and (
+        row.status, row.provider_id) == ('available', snapshot.provider_id)
+
+
+def arrive(session: orm.Session, snapshot_id: str, host: str) -> bool:
+    """Make a backend the home of a snapshot that was copied there.
+
+    :param host: ``node@backend#pool``
+    :returns: False if it is being deleted, so that its old home may have been
+        told, or a volume there reverted to it
+    """
+    row = _lock(session, snapshot_id)
+    if row is None or row.deleted or (
+            row.status in ('deleting', 'restoring') or
+            (row.provider_id or '').startswith(TO_DELETE)):
+        return False
+    row.provider_id = host
+    return True
+
+
 @transactions.transaction()
-def delete_later(session: orm.Session, snapshot: objects.Snapshot) -> None:
-    """Have the snapshot's node delete it once the user has deleted it."""
+def restore(session: orm.Session, snapshot_id: str, host: str) -> bool:
+    """Record the home of a snapshot that the database has forgotten.
+
+    :returns: as :func:`arrive`
+    """
+    return arrive(session, snapshot_id, host)
+
+
+@transactions.transaction()
+def is_deleted(session: orm.Session, snapshot_id: str) -> bool:
+    """Whether Cinder has marked a snapshot as deleted."""
+    row = _lock(session, snapshot_id)
+    return row is not None and bool(row.deleted)
+
+
+@transactions.transaction()
+def read_host(session: orm.Session, snapshot: objects.Snapshot) -> str:
+    """Read again which host has a snapshot; see :func:`host_of`.
+
+    Cinder may have read it before it has followed its volume. Its object is
+    not changed: Cinder would save that later, over a newer host.
+    """
+    row = _lock(session, snapshot.id)
+    if row is None or row.provider_id is None:
+        return host_of(snapshot)
+    return row.provider_id.removeprefix(TO_DELETE)
+
+
+@transactions.transaction()
+def delete_later(session: orm.Session, snapshot: objects.Snapshot,
+                 host: str) -> None:
+    """Have the snapshot's node delete it once the user has deleted it.
+
+    :param host: that has it, by :func:`read_host`
+    """
     session.query(models.Snapshot).filter_by(id=snapshot.id).update(
-        {'provider_id': TO_DELETE + host_of(snapshot)})
+        {'provider_id': TO_DELETE + host})
 
 
 @transactions.transaction()
@@ -103,9 +183,10 @@ def there(context: cinder_context.RequestContext, host: str
             if volume_utils.extract_host(each.volume.host) != host]
 
 
-def of_volume(context: cinder_context.RequestContext, volume_id: str,
-              host: str) -> list[tuple[str, str, str]]:
-    """Return the snapshots of a volume, with one query.
+def backends_of_volume(context: cinder_context.RequestContext,
+                       volume_id: str, host: str
+                       ) -> list[tuple[str, str, str]]:
+    """Return where the snapshots of a volume are, with one query.
 
     :param host: of the volume, which has those without a host of their own
     :returns: list of (id, status, ``node@backend`` that has it)

@@ -3,7 +3,8 @@
 
 A snapshot stays on the node where it was taken, and so does its origin: the
 logical volume that a moved volume no longer needs is kept, without devices
-and row, until its last snapshot is deleted.
+and row, until its last snapshot is deleted. One that has followed its volume
+is a whole copy: see :mod:`followers`.
 
 LVM takes a snapshot of a complete volume. While a volume hydrates, and for a
 clone of a volume, device-mapper does: see :mod:`node.snapshot_devices`. Only
@@ -21,13 +22,17 @@ from __future__ import annotations
 
 from cinder import context as cinder_context
 from cinder import objects
+from cinder.volume import volume_utils
 from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_utils import excutils
 
 from dmclone_driver import exception
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import jobs
+from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.move import snapshot_rows
 from dmclone_driver.node import deletion
@@ -53,6 +58,14 @@ CONF = cfg.CONF
 _HEADER = Bytes(4096)
 
 
+def _id_of(lv: LogicalVolume) -> str | None:
+    """Return the id of the snapshot that a logical volume is, or None."""
+    taken = lv.not_taken or lv.taken
+    return taken.snapshot_id if taken else (
+        lv.followed or volume_utils.extract_id_from_snapshot_name(
+            lv.name.removeprefix('_')))
+
+
 class Snapshots:
     """The snapshots of one backend; each is locked by its id."""
 
@@ -60,13 +73,17 @@ class Snapshots:
         self._backend = backend
         #: Names of origins that may have lost their last snapshot.
         self.origins = backend.jobs.kind('tidy origin', self.tidy_origins)
+        #: Ids of hidden snapshots whose deletion has failed.
+        self.hidden = backend.jobs.kind('delete hidden snapshot',
+                                        self.delete_hidden)
 
     def find(self, snapshot_id: str) -> LogicalVolume | None:
         """Return the logical volume of a snapshot, None if not here."""
+        group = self._backend.group.vg_name
         return logical_volumes.find(
             names_module.of_snapshot(CONF.snapshot_name_template
-                                     % snapshot_id),
-            self._backend.group.vg_name)
+                                     % snapshot_id), group
+        ) or logical_volumes.find_followed(snapshot_id, group)
 
     def of(self, lv: LogicalVolume,
            deleted: bool = False) -> list[LogicalVolume]:
@@ -81,6 +98,9 @@ class Snapshots:
 
     def path(self, lv: LogicalVolume) -> str:
         """Return the path of the device that shows a snapshot's content."""
+        names = lv.followed and names_module.of_logical_volume(lv.name)
+        if names:
+            return names.path()
         return snapshot_devices.path(lv.taken) if lv.taken else lv.path
 
     # Creation
@@ -131,7 +151,8 @@ class Snapshots:
     def delete_unread(self, snapshot_id: str, hidden: bool = False) -> None:
         """Delete a snapshot that is not needed, unless a volume reads it.
 
-        A failure is only logged: a start of the service deletes it.
+        A failure is only logged: a job, or a start of the service, deletes a
+        hidden one.
 
         :param hidden: whether only a hidden one is not needed
         """
@@ -140,10 +161,20 @@ class Snapshots:
             if lv is not None and not lv.readers and (
                     lv.hidden or not hidden):
                 self._delete(snapshot_id)
+            self.hidden.discard(snapshot_id)
         except Exception:
-            LOG.exception('Deleting the useless snapshot %s failed; the '
-                          'next start of the service, or its user, deletes '
-                          'it.', snapshot_id)
+            if not hidden:
+                LOG.exception('Deleting the useless snapshot %s failed; its '
+                              'user can delete it.', snapshot_id)
+                return
+            LOG.exception('Deleting the hidden snapshot %s failed; it is '
+                          'tried again.', snapshot_id)
+            self.hidden.add(snapshot_id)
+
+    def delete_hidden(self, context: cinder_context.RequestContext) -> None:
+        """Delete the hidden snapshots whose deletion has failed before."""
+        for snapshot_id in list(self.hidden):
+            self.delete_unread(snapshot_id, hidden=True)
 
     def delete_unfinished(self, volumes: list[LogicalVolume]) -> None:
         """Delete the snapshots that a killed service has not finished.
@@ -151,10 +182,10 @@ class Snapshots:
         :param volumes: those that the service has found as it started
         """
         for lv in volumes:
-            taken = lv.not_taken or lv.taken
-            if taken:
+            snapshot_id = _id_of(lv)
+            if snapshot_id:
                 try:
-                    self._delete(taken.snapshot_id)
+                    self._delete(snapshot_id)
                 except Exception:
                     LOG.exception('Removing the unfinished snapshot %s '
                                   'failed; the next start of the service '
@@ -217,7 +248,7 @@ class Snapshots:
         :raises: SnapshotUnavailable
         """
         lv = self.find(snapshot_id)
-        if lv is None or lv.snapshot_of is None or lv.deleted:
+        if lv is None or lv.deleted or not (lv.snapshot_of or lv.followed):
             raise exception.SnapshotUnavailable(
                 snapshot=snapshot_id, host=self._backend.host,
                 volume=volume_id)
@@ -231,7 +262,10 @@ class Snapshots:
         :raises: OriginNotRebuilt
         """
         logical_volumes.activate(lv)
-        if lv.taken:
+        followed = lv.followed and names_module.of_logical_volume(lv.name)
+        if followed:
+            LocalVolume(followed).ensure_linear(lv, read_only=True)
+        elif lv.taken:
             names = Names(lv.taken.name_id)
             origin = self._backend.logical_volume(names)
             assert origin is not None
@@ -249,14 +283,21 @@ class Snapshots:
                 placeholder: Placeholder, snapshot_id: str) -> None:
         """End serving a snapshot to a volume that is complete or deleted.
 
-        Callers hold the volume's lock.
+        If the snapshot has followed its volume, no user has the one here any
+        longer. The row of the follower proves that, not the host of the
+        snapshot: the database may have been restored. Callers hold the
+        volume's lock.
         """
         names = Names(placeholder.name_id)
+        follower = records.follower(context, placeholder.id)
         with self._backend.lock(snapshot_id):
             self._backend.target.unexport(names.target)
             LocalVolume(names).remove(EXPORT, HANDLE)
             lv = self.find(snapshot_id)
             if lv is not None and names.name_id in lv.readers:
+                if (follower is not None and placeholders.state_of(follower)
+                        == State.FOLLOWED):
+                    logical_volumes.tag(lv, logical_volumes.HIDDEN_TAG)
                 logical_volumes.untag(
                     lv, logical_volumes.READER_TAG + names.name_id)
         steps.reached(Step.UNEXPORTED, names.name_id)
@@ -274,15 +315,16 @@ class Snapshots:
         On another node, or while a volume reads it, the deletion follows: see
         :meth:`delete_later_ones`.
         """
-        if snapshot_rows.backend_of(snapshot) == self._backend.host and (
+        host = snapshot_rows.read_host(context, snapshot)
+        if volume_utils.extract_host(host) == self._backend.host and (
                 self._delete(snapshot.id)):
             return
-        snapshot_rows.delete_later(context, snapshot)
+        snapshot_rows.delete_later(context, snapshot, host)
         LOG.info('Snapshot %(snapshot)s of volume %(volume)s is deleted; '
                  '%(host)s frees its space when it runs and no volume reads '
                  'the snapshot.',
                  {'snapshot': snapshot.id, 'volume': snapshot.volume_id,
-                  'host': snapshot_rows.backend_of(snapshot)})
+                  'host': host})
 
     def delete_later_ones(self,
                           context: cinder_context.RequestContext) -> None:
@@ -318,6 +360,10 @@ class Snapshots:
             finally:
                 # LVM may have deleted it in spite of an error.
                 self.origin_may_go(lv.snapshot_of)
+                if lv.followed:
+                    self._backend.jobs.add(
+                        jobs.SETTLE_FOLLOWER, names_module.of_logical_volume(
+                            lv.name))
         LOG.info('Deleted snapshot %s.', snapshot_id)
         return True
 

@@ -9,6 +9,7 @@ from oslo_utils import units
 
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import ORIGIN
@@ -51,7 +52,7 @@ def delete_snapshot(lv: logical_volumes.LogicalVolume, group: lvm.LVM,
                     configuration: cinder_configuration.Configuration) -> None:
     """Clear the blocks that a snapshot has saved, then delete it.
 
-    It may be unfinished. Can be repeated.
+    It may be unfinished, or a whole copy. Can be repeated.
 
     :param lv: the snapshot's logical volume
     :param group: Cinder's LVM object of its volume group
@@ -61,6 +62,15 @@ def delete_snapshot(lv: logical_volumes.LogicalVolume, group: lvm.LVM,
     if not lv.deleted:
         # It loses content, or misses what is written from now on.
         logical_volumes.tag(lv, logical_volumes.DELETED_TAG)
+    if lv.followed:
+        names = names_module.of_logical_volume(lv.name)
+        # It was created as the destination of a move is.
+        assert names is not None
+        # After a start its handle refuses writes; the data is cleared through
+        # a new one.
+        LocalVolume(names).remove(HANDLE)
+        delete_volume(names, group, configuration)
+        return
     if taken:
         snapshot_devices.remove(taken)
     _clear(lv, lv.path if taken else lv.saved_blocks, configuration)

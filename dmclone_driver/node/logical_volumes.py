@@ -41,8 +41,11 @@ ORIGIN_TAG = 'dmclone.origin'
 TAKEN_TAG = 'dmclone.taken='
 #: On it, instead, until the snapshot is taken.
 NOT_TAKEN_TAG = 'dmclone.not_taken='
-#: On a snapshot that only a clone of its volume needs.
+#: On a snapshot that no user has: only clones need it.
 HIDDEN_TAG = 'dmclone.hidden'
+#: On a complete copy of a snapshot of another node, with the snapshot's id: it
+#: is the snapshot from now on.
+FOLLOWED_TAG = 'dmclone.followed='
 
 # What LVM's snapshots save at a time, as lvcreate takes it.
 _CHUNK = '64k'
@@ -167,8 +170,13 @@ class LogicalVolume:
 
     @property
     def hidden(self) -> bool:
-        """Whether it is a snapshot that only a clone of its volume needs."""
+        """Whether it is a snapshot that no user has: only clones need it."""
         return HIDDEN_TAG in self.tags
+
+    @property
+    def followed(self) -> str | None:
+        """The id of the snapshot of which it is a whole copy, or None."""
+        return self.tagged(FOLLOWED_TAG)
 
     @property
     def taken(self) -> Taken | None:
@@ -241,6 +249,15 @@ def find_read_as(name_id: str, group: str) -> LogicalVolume | None:
     :raises: LVMError
     """
     return next((lv for lv in find_all(group) if name_id in lv.readers),
+                None)
+
+
+def find_followed(snapshot_id: str, group: str) -> LogicalVolume | None:
+    """Return the logical volume that is a snapshot as a whole, or None.
+
+    :raises: LVMError
+    """
+    return next((lv for lv in find_all(group) if lv.followed == snapshot_id),
                 None)
 
 

@@ -13,6 +13,7 @@ _CASES = (cases.AttachAway, cases.Completion, cases.LiveMigration,
           cases.DeletionOfClone, cases.Extension, cases.MigrationAtRest,
           snapshot_cases.ReleaseWithSnapshots,
           snapshot_cases.VolumeFromSnapshot,
+          snapshot_cases.SnapshotThatFollows,
           snapshot_cases.SnapshotWhileItHydrates)
 
 #: Which flows a run has, as a regular expression.
@@ -22,6 +23,7 @@ CHOSEN = os.environ.get('DMCLONE_CRASH_FLOWS', '')
 #: its login would wait on the slow network for the volumes that hydrate.
 COPIES = {**{case.FLOW: steps.FLOWS[case.FLOW] for case in (
     snapshot_cases.VolumeFromSnapshot, snapshot_cases.ReleaseWithSnapshots,
+    snapshot_cases.SnapshotThatFollows,
     snapshot_cases.SnapshotWhileItHydrates)},
     cases.MigrationAtRest.FLOW: steps.ATTACH_AWAY}
 #: {flow: its steps}, of all others. They have a run of their own: with the

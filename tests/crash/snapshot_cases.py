@@ -9,6 +9,7 @@ from lab import errors
 from lab import wait
 from tests.crash import cases
 from tests.crash import stops
+from tests.scenarios.lib import commands
 
 
 class SnapshotCase(cases.Case):
@@ -151,6 +152,32 @@ class VolumeFromSnapshot(SnapshotCase):
         test.assertEqual(original, test.parts_of(self.copy_id))
         test.assertEqual(original, self.parts_of_snapshot(test))
         self.user.delete_volume(self.copy_id)
+        self.delete_snapshot()
+
+
+class SnapshotThatFollows(SnapshotCase):
+    """A snapshot on the home follows its volume, which is on the peer."""
+
+    FLOW = 'snapshot that follows'
+
+    def before(self):
+        self.take_snapshot()
+        self.move()
+
+    def act(self):
+        self._move()
+
+    def afterwards(self):
+        """Repeat the command until there is nothing left to copy."""
+        code, out, err = self._move()
+        assert (code, out) == (0, ''), out + err
+
+    def _move(self):
+        return commands.run(self.peer, 'move', '--with-snapshots', '--do-it',
+                            self.volume_id, self.peer.name)
+
+    def check(self, test, original):
+        test.assertEqual(original, self.parts_of_snapshot(test))
         self.delete_snapshot()
 
 

@@ -118,7 +118,8 @@ class Cloud(fake_cloud.Cloud):
         # oslo.messaging registers the option, and is not started here.
         patch('dmclone_driver.move.deadline.CONF',
               new=types.SimpleNamespace(rpc_response_timeout=60))
-        for module in ('driver', 'move.copies', 'move.home'):
+        for module in ('driver', 'move.copies', 'move.followers',
+                       'move.home'):
             patch('dmclone_driver.%s.uuid' % module,
                   new=types.SimpleNamespace(uuid4=self.new_id))
         patch('cinder.volume.volume_utils.copy_volume', new=self.copy_volume)
@@ -280,7 +281,7 @@ class Cloud(fake_cloud.Cloud):
         found = node.lvm.volumes.get(
             '/dev/%s/_snapshot-%s' % (fake_cloud.GROUP, snapshot_id))
         if found is None:
-            return None
+            return self._followed_content(node, snapshot_id, when)
         if 'disk' in found and not any(tag.startswith(
                 logical_volumes.TAKEN_TAG) for tag in found['tags']):
             return found['disk'].now
@@ -292,6 +293,14 @@ class Cloud(fake_cloud.Cloud):
             for block, value in region.items():
                 blocks[block] = value
         return blocks
+
+    def _followed_content(self, node, snapshot_id, when):
+        """Return the blocks of a snapshot that is a whole copy, or None."""
+        for path, volume in node.lvm.volumes.items():
+            if logical_volumes.FOLLOWED_TAG + snapshot_id in volume['tags']:
+                return self.content_of(path.rpartition('/volume-')[2], node,
+                                       when, self._below)
+        return None
 
     def early_switches(self):
         """Return linear handles whose metadata is not safely complete."""

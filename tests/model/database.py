@@ -77,6 +77,7 @@ class Snapshot:
 
     provider_id = None
     deleted = False
+    status = 'available'
     #: What it was taken of, if its creation has succeeded.
     content = None
     #: Whether a revert to it was interrupted.
@@ -105,8 +106,9 @@ class Context:
 class Session:
     """The rows that one transaction sees and changes."""
 
-    def __init__(self, rows):
+    def __init__(self, rows, snapshots):
         self._rows = rows
+        self.snapshots = snapshots
         self.changed = {}
         #: The hosts that snapshots get.
         self.hosts = {}
@@ -138,6 +140,8 @@ class Database:
         self.attachments = {}
         #: The snapshots, also deleted ones: {id: Snapshot}.
         self.snapshots = {}
+        #: Ids of snapshots that are deleted on their nodes, too.
+        self.gone = set()
         self.services = []
         #: {node: older tables that it reads, since its database lags}
         self.lagging = {}
@@ -164,11 +168,21 @@ class Database:
             'move.transactions.lock': lambda session, *ids: [
                 session.get(row_id) for row_id in ids],
             'move.snapshot_rows.stay': self._stay,
-            'move.snapshot_rows.delete_later': lambda context, snapshot:
-                self._step('delete later', self._delete_later, snapshot),
+            'move.snapshot_rows.delete_later': lambda context, snapshot, host:
+                self._step('delete later', self._delete_later, snapshot, host),
             'move.snapshot_rows.to_delete': self._to_delete,
             'move.snapshot_rows.deleted': lambda context, snapshot_id:
-                self._step('deleted', self.snapshots.pop, snapshot_id, None),
+                self._step('deleted', self.forget, snapshot_id),
+            'move.snapshot_rows.get': lambda context, snapshot_id:
+                self.snapshots.get(snapshot_id),
+            'move.snapshot_rows.is_as_read': lambda session, snapshot:
+                snapshot.status == 'available' and not snapshot.deleted,
+            'move.snapshot_rows.arrive': self._arrive,
+            'move.snapshot_rows.is_deleted': lambda context, snapshot_id:
+                snapshot_id in self.gone or
+                self.snapshots[snapshot_id].deleted,
+            'move.snapshot_rows.read_host': lambda context, snapshot:
+                snapshot_rows.host_of(snapshot),
             'move.peers.objects': types.SimpleNamespace(
                 ServiceList=types.SimpleNamespace(
                     get_all_by_binary=lambda context, name: self.services)),
@@ -224,9 +238,24 @@ class Database:
                 session.hosts[snapshot] = host
 
     @staticmethod
-    def _delete_later(snapshot):
-        snapshot.provider_id = snapshot_rows.TO_DELETE + (
-            snapshot_rows.host_of(snapshot))
+    def _arrive(session, snapshot_id, host):
+        """Part of a transaction, as :meth:`_stay` is."""
+        snapshot = session.snapshots.get(snapshot_id)
+        if snapshot is None or snapshot.deleted or (
+                snapshot.status == 'deleting' or
+                snapshot.provider_id.startswith(snapshot_rows.TO_DELETE)):
+            return False
+        session.hosts[snapshot] = host
+        return True
+
+    def forget(self, snapshot_id):
+        """Forget a deleted snapshot whose logical volume is gone."""
+        self.snapshots.pop(snapshot_id, None)
+        self.gone.add(snapshot_id)
+
+    @staticmethod
+    def _delete_later(snapshot, host):
+        snapshot.provider_id = snapshot_rows.TO_DELETE + host
 
     def _to_delete(self, context, host):
         return [snapshot.id for snapshot in self.snapshots.values()
@@ -236,7 +265,7 @@ class Database:
     @contextlib.contextmanager
     def transaction(self, context):
         """Run a transaction of the driver atomically."""
-        session = context.session = Session(self.rows)
+        session = context.session = Session(self.rows, self.snapshots)
         yield
         if session.changed:
             self._step('transaction', self._store, session.changed,

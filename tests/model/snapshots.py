@@ -10,6 +10,8 @@ import contextlib
 
 from cinder import exception as cinder_exception
 
+from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.move import snapshot_rows
 from tests.model import history
@@ -123,7 +125,7 @@ class History(history.History):
         if home.down:
             return
         # From now on its user does not need it.
-        snapshot.content = None
+        snapshot.content, snapshot.status = None, 'deleting'
         with self.fault(fault):
             snapshot.volume = row
             with self.cloud.on(home):
@@ -131,7 +133,7 @@ class History(history.History):
             snapshot.deleted = True
             if not (snapshot.provider_id or '').startswith(
                     snapshot_rows.TO_DELETE):
-                del self.cloud.database.snapshots[snapshot.id]
+                self.cloud.database.forget(snapshot.id)
 
     def _look_at_rows(self):
         return super()._look_at_rows() + [
@@ -269,6 +271,13 @@ class History(history.History):
                 home.server.endpoint.move(self.cloud.context, each.volume_id,
                                           node.name)
 
+    def take_along(self, snapshot, node, fault=None):
+        """Have a snapshot follow to a node, as dmclone-move does."""
+        if not node.down and node.server:
+            with self.fault(fault), self.cloud.on(node):
+                node.server.endpoint.take_along(self.cloud.context,
+                                                snapshot.id)
+
     # The end
 
     def end_others(self):
@@ -293,9 +302,18 @@ class History(history.History):
                 self.look_at_stats(node)
                 self.look(node)
 
+    def _is_deleting(self, snapshot_id):
+        snapshot = self.cloud.database.snapshots.get(snapshot_id)
+        return snapshot is not None and snapshot.status == 'deleting'
+
     def _check_convergence(self):
         unusable = {each.volume_id for each in self.copies
                     if not each.usable}
+        # Those of followed snapshots, or of snapshots that are being deleted.
+        unusable |= {row.id for row in self.cloud.placeholders() if
+                     placeholders.state_of(row) == State.FOLLOWED or
+                     placeholders.state_of(row) == State.FOLLOWING and
+                     self._is_deleting(row.snapshot_id)}
         for row in self.cloud.placeholders():
             if records.guarding_id(row) not in unusable:
                 raise Violation('volume %s is not complete' %

@@ -252,6 +252,12 @@ class SnapshotRules(Rules):
         self.history.relocate(self.of(which, self.idle()), self.node(number),
                               fault)
 
+    @stateful.precondition(lambda self: self.history.snapshots)
+    @stateful.rule(which=WHICH_ONE, number=NODES, fault=FAULTS)
+    def take_along(self, which, number, fault):
+        self.history.take_along(self.of(which, self.history.snapshots),
+                                self.node(number), fault)
+
     @stateful.precondition(lambda self: self.used())
     @stateful.rule(which=WHICH_ONE, number=NODES, fault=FAULTS)
     def attach_copy(self, which, number, fault):

@@ -15,6 +15,7 @@ from hypothesis import stateful
 from dmclone_driver import driver
 from dmclone_driver.move import attachments
 from dmclone_driver.move import destination
+from dmclone_driver.move import followers
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
@@ -40,6 +41,7 @@ _ensure_linear = LocalVolume.ensure_linear
 _recover = recovery.Recovery._recover
 _rebuild = destination.Destination.rebuild
 _find = lvm.LogicalVolumeMetadata.find
+_settle = followers.Followers._settle
 
 
 def _linear_after_a_failed_commit(volume, lv):
@@ -142,6 +144,17 @@ def _serve_without_tag(self, row):
             path, block.size(path))
 
 
+def _follow_early(self, context, names):
+    row = records.follower(context, names.name_id)
+    if row is None:
+        return True
+    lv = self._backend.logical_volume(names)
+    if placeholders.state_of(row) == State.FOLLOWED or lv is None or (
+            not lv.opened):
+        return _settle(self, context, names)
+    return self._follow(context, row, names, lv)
+
+
 class _Hasty(LocalVolume):
     """A volume that is never flushed."""
 
@@ -225,7 +238,7 @@ FAULTS_OF_SNAPSHOTS = {
          'has lost its content|a power cut would make'),
     'snapshot served without the tag for its reader':
         ('move.snapshots.Snapshots.serve', _serve_without_tag,
-         'is not on|is not complete|cannot be deleted'),
+         'is not on|is not complete|cannot be deleted|left over'),
     'snapshot deleted without a look at its readers':
         ('node.logical_volumes.LogicalVolume.readers', property(
             lambda lv: set()), 'is not on|is not complete|cannot be deleted'),
@@ -237,6 +250,12 @@ FAULTS_OF_SNAPSHOTS = {
         ('reverts.Reverts._can_merge',
          lambda self, mine, lv: lv.origin == mine.name and not mine.clone,
          'has lost its content|instead of|is not on'),
+    'follower taken for the snapshot before it is complete':
+        ('move.followers.Followers._settle', _follow_early,
+         'is not on|has lost its content|has no source'),
+    'follower that is never finished':
+        ('move.records.follower', lambda context, name_id: None,
+         'is not complete|left over'),
     'revert that is not flushed':
         ('reverts.LocalVolume', _Hasty, 'a power cut'),
     'partly deleted volume taken for a complete one':
@@ -256,6 +275,7 @@ FIRST_SEEDS = {
     'source deleted whose snapshots stay': 3,
     'source sealed but not flushed': 2,
     'revert that is not flushed': 4,
+    'follower taken for the snapshot before it is complete': 2,
 }
 
 

@@ -26,6 +26,7 @@ from dmclone_driver.move import plan
 from dmclone_driver.releases import db_api
 from tests.unit import base
 from tests.unit.fakes import cloud
+from tests.unit.fakes import storage
 
 
 class ProgramTestCase(base.PlainTestCase):
@@ -224,6 +225,59 @@ class CommandTestCase(base.CloudTestCase):
         self.snapshot()
         self.assertEqual((0, []),
                          self.call(reconcile, 'dmclone', '--left-behind'))
+
+    def test_move_with_snapshots(self):
+        ids = [self.snapshot().id for _number in range(2)]
+        options = [self.volume.id, 'node2', '--with-snapshots']
+        first = ('the snapshots need 2 GiB on %s, which has 99.00 GiB left'
+                 % self.b.host)
+        lines = ['volume %s: move it to %s' % (self.volume.id, self.b.host)]
+        lines += ['snapshot {0}: begin to copy it from {1} to {2}, where it '
+                  'takes 1 GiB; it is deleted on {1} when it is complete'
+                  .format(each, self.a.host, self.b.host)
+                  for each in sorted(ids)]
+        self.b.lvm.add('volumes', 'volume-' + str(uuid.uuid4()), storage.GIB)
+        code, (total, *found) = self.call(move, *options)
+        self.assertEqual((1, first, ['to do: ' + line for line in lines]),
+                         (code, total, [found[0], *sorted(found[1:])]))
+        self.assertEqual(([], self.a.pool), (self.cloud.placeholders(),
+                                             self.row().host))
+        code, (total, *found) = self.call(move, *options, '--do-it')
+        self.assertEqual((0, first, ['done: ' + line for line in lines]),
+                         (code, total, [found[0], *sorted(found[1:])]))
+        code, found = self.call(move, *options)
+        self.assertEqual((0, ['snapshot %s is being copied to %s' % (
+            each, self.b.host) for each in sorted(ids)]),
+            (code, sorted(found)))
+        self.cloud.watch(4)
+        self.assertEqual((0, []), self.call(move, *options, '--do-it'))
+
+    def test_move_with_a_snapshot_that_stays(self):
+        snapshot = self.snapshot()
+        snapshot.status = 'error'
+        snapshot.save()
+        code, found = self.call(move, self.volume.id, 'node2',
+                                '--with-snapshots', '--do-it')
+        self.assertEqual(1, code)
+        self.assertTrue(found[-1].startswith('not done: snapshot'), found)
+        self.assertIn('its status is error', found[-1])
+        self.assertEqual(self.b.pool, self.row().host)
+
+    def test_move_with_snapshots_to_a_node_that_is_down(self):
+        self.snapshot()
+        self.b.server = None
+        code, lines = self.call(move, self.volume.id, 'node2',
+                                '--with-snapshots', '--do-it')
+        self.assertIn('did not answer', code)
+        self.assertEqual(([], self.a.pool), (lines, self.row().host))
+
+    def test_move_with_snapshots_that_is_refused(self):
+        self.snapshot()
+        self.cloud.attach(self.volume, self.a)
+        code, lines = self.call(move, self.volume.id, 'node2',
+                                '--with-snapshots', '--do-it')
+        self.assertIn('it is attached', code)
+        self.assertEqual([], self.cloud.placeholders())
 
     def test_move_that_is_refused(self):
         code, lines = self.call(move, self.volume.id, 'node1')

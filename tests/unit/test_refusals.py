@@ -192,6 +192,9 @@ ROWS = (
     ('unmanage_snapshot', 'snapshot_left_behind',
      exception.SnapshotElsewhere,
      'it is on node1', 'Create a volume from it'),
+    ('unmanage_snapshot', 'snapshot_that_has_followed',
+     exception.SnapshotFollowed,
+     'a copy of all data', 'Create a volume from it'),
 
     ('clone', 'source_waits', exception.RequestsWait,
      'requests wait', 'Try again'),
@@ -302,6 +305,7 @@ OTHERS = {
     'PeerTooOld': 'the reason in SnapshotNotServed, or of a command',
     'PeerUnreachable': 'the reason in MoveRefused, or SnapshotNotServed',
     'ReadLagsBehind': 'needs several database servers: see test_home',
+    'SnapshotStays': "of an operator's command: see test_followers",
     'UnexpectedTable': 'a fault: somebody has changed a device',
 }
 
@@ -589,6 +593,12 @@ class Situations(test_snapshots.SnapshotsTestCase):
         self.move()
         self.cloud.detach(self.volume, self.b)
         self.node = self.b
+
+    def snapshot_that_has_followed(self):
+        self.snapshot_left_behind()
+        with self.cloud.on(self.b):
+            self.b.driver._followers.take_along(self.context, self.taken.id)
+        self.cloud.watch(4)
 
     def snapshot_node_down(self):
         self.snapshot_left_behind()

@@ -4,6 +4,7 @@ import pathlib
 
 from cinder.tests.unit import utils
 
+from dmclone_driver.move import rpcapi
 from dmclone_driver import steps
 from tests.unit import base
 
@@ -91,6 +92,16 @@ class FlowsTestCase(base.CloudTestCase):
         with self.cloud.on(self.b):
             self.b.driver.create_volume_from_snapshot(volume, snapshot)
         self.assertEqual(steps.COPY, tuple(self.seen))
+
+    def test_snapshot_that_follows(self):
+        snapshot = self.snapshot()
+        with self.cloud.on(self.a):
+            snapshot.update(self.a.driver.create_snapshot(snapshot))
+        snapshot.save()
+        with self.cloud.on(self.b):
+            rpcapi.PeerClient().take_along(self.cloud.context, self.b.host,
+                                           snapshot.id)
+        self.assertSteps(steps.COPY, steps.FOLLOW)
 
     def test_volume_is_deleted(self):
         self.delete(self.volume)

@@ -9,6 +9,7 @@ from lab.common import user as user_module
 from lab.common import volumes
 from lab import lab as lab_module
 from lab import wait
+from tests.scenarios.lib import commands
 from tests.scenarios.lib import marks
 
 
@@ -34,11 +35,8 @@ class E2ETest(marks.Marked, volumes.Volumes, unittest.TestCase):
         :param timeout: in seconds
         :returns: (exit code, lines of stdout, stderr)
         """
-        code, out, err = node.try_run(
-            '. /lab/node.env; PYTHONPATH=$CHECKOUT PYTHONWARNINGS=ignore '
-            'PYTHONDONTWRITEBYTECODE=1 PATH=$VENV/bin:$PATH python -m '
-            'dmclone_driver.cmd.%s --config-file /etc/cinder/cinder.conf '
-            '%s' % (name, ' '.join(arguments)), timeout=timeout)
+        code, out, err = commands.run(node, name, *arguments,
+                                      timeout=timeout)
         self.assertNotIn('Traceback', err)
         return code, out.splitlines(), err
 

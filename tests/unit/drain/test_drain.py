@@ -298,8 +298,8 @@ class AtRestTestCase(DrainTestCase):
             snapshot.update(self.a.driver.create_snapshot(snapshot))
         snapshot.save()
         line = ('stays: snapshot %s of volume %s (1 GiB): snapshots stay on '
-                'the node where they were taken; delete it, or back it up, '
-                'if the node does not come back' % (
+                'their node; have it follow its volume (dmclone-move '
+                '--with-snapshots), or delete it' % (
                     snapshot.id, self.volume.id))
         code, lines, _error = self.drain('--plan')
         self.assertEqual((3, line), (code, lines[-1]))

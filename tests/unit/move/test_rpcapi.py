@@ -42,11 +42,12 @@ class RpcApiTestCase(base.DatabaseTestCase):
         super().setUp()
         self.destination, self.source, self.relocation = (Part(), Part(),
                                                           Part())
-        self.image_cache, self.reporter = Part(), mock.Mock()
+        self.image_cache, self.followers = Part(), Part()
+        self.reporter = mock.Mock()
         self.server = rpcapi.serve(HOST, rpcapi.PeerEndpoint(
             self.destination, self.source, self.image_cache,
             mock.Mock(**{'left.return_value': {'recover': ['x']}}),
-            self.relocation, self.reporter, '0.1.0'))
+            self.relocation, self.followers, self.reporter, '0.1.0'))
         self.addCleanup(self.server.stop)
         self.client = rpcapi.PeerClient()
         self.context = cinder_context.RequestContext('the-user', 'project')
@@ -70,6 +71,11 @@ class RpcApiTestCase(base.DatabaseTestCase):
                                       HOST)
         for part in (HOST, 'identify', 'update it'):
             self.assertIn(part, error.msg)
+
+    def test_peer_that_takes_no_snapshot_along(self):
+        with mock.patch.object(rpcapi.PeerEndpoint.target, 'version', '1.2'):
+            self.assertRaises(exception.PeerTooOld, self.client.take_along,
+                              self.context, HOST, 'snapshot')
 
     def test_older_version_in_the_form_of_a_message(self):
         """The class of the error is not always known to the caller."""
@@ -117,6 +123,7 @@ class RpcApiTestCase(base.DatabaseTestCase):
         for part, method, name, more in (
                 ('destination', 'activate', 'activate', (False,)),
                 ('source', 'export_again', 'export_source', ()),
+                ('followers', 'take_along', 'take_along', ()),
                 ('source', 'release_soon', 'release_source', ())):
             setattr(getattr(self, part), method,
                     lambda context, *args, name=name, **kwargs:
@@ -125,6 +132,7 @@ class RpcApiTestCase(base.DatabaseTestCase):
                 self.context, HOST, 'p', *more))
         self.assertEqual([('activate', ('p',), {'sealed': False}),
                           ('export_source', ('p',), {}),
+                          ('take_along', ('p',), {}),
                           ('release_source', ('p',), {})], done)
 
     def fail(self, error):
