@@ -143,6 +143,85 @@ class SnapshotsTest(Snapshots):
         self.delete_snapshot()
         self.nothing_left_behind()
 
+    def move_with_snapshot(self, *options):
+        """Run dmclone-move --with-snapshots; returns its lines."""
+        code, lines, err = self.command(
+            self.new, 'move', '--with-snapshots', *options, self.volume_id,
+            self.new.name)
+        self.assertEqual(
+            0 if '--do-it' in options or not lines else 1, code, err)
+        return lines
+
+    def follows(self):
+        """Wait until the snapshot has followed to the new node."""
+        wait.until(lambda: self.new.name + '@' in self.lab.sql(
+            "SELECT provider_id FROM snapshots WHERE id = '%s'"
+            % self.snapshot_id)[0][0], 'the snapshot to follow', 240)
+
+    def volume_of_snapshot(self):
+        """Compare a volume from the snapshot with what the volume had."""
+        copy = self.user.create_volume(snapshot_id=self.snapshot_id)
+        with self.attached(copy['id'], self.new) as path:
+            self.assertEqual(self.before, self.checksum(self.new, path))
+            self.hydrated(copy['id'], timeout=240)
+        self.user.delete_volume(copy['id'])
+
+    @slow
+    def test_follows_its_volume(self):
+        """The old node is empty then, and the snapshot of use on the new."""
+        lines = self.move_with_snapshot()
+        for part, line in zip(('the snapshots need 1 GiB', self.volume_id,
+                               self.snapshot_id), lines, strict=True):
+            self.assertIn(part, line)
+        self.assertEqual(self.old, self.home(self.volume_id))
+        self.move_with_snapshot('--do-it')
+        self.assertEqual(self.new, self.home(self.volume_id))
+        with self.attached(self.volume_id, self.new) as path:
+            self.write(self.new, path, 3, 'later')
+            self.hydrated(self.volume_id)
+            self.follows()
+            self.nothing_left_behind()
+            self.assertEqual([], self.move_with_snapshot())
+            self.volume_of_snapshot()
+        self.revert()
+        with self.attached(self.volume_id, self.new) as path:
+            self.assertEqual(self.before, self.checksum(self.new, path))
+        self.delete_snapshot()
+        wait.until(lambda: len(leftovers.volumes(self.new)) == 1,
+                   'the snapshot to be deleted', TO_DELETE)
+
+    @slow
+    def test_both_nodes_go_off_as_it_follows(self):
+        """The copy goes on, and the snapshot follows in the end."""
+        with self.slow_network(self.new):
+            self.move_with_snapshot('--do-it')
+            for node in (self.new, self.old):
+                node.cut_power()
+                node.power_on()
+                node.wait_ready()
+            self.assertIn('is being copied', self.move_with_snapshot(
+                '--do-it')[0])
+        self.follows()
+        self.nothing_left_behind()
+        self.volume_of_snapshot()
+        self.delete_snapshot()
+        wait.until(lambda: len(leftovers.volumes(self.new)) == 1,
+                   'the snapshot to be deleted', TO_DELETE)
+
+    @slow
+    def test_deleted_as_it_follows(self):
+        with self.slow_network(self.new):
+            self.move_with_snapshot('--do-it')
+            # Its row, and that of its source.
+            rows = ("SELECT id FROM volumes WHERE deleted = 0 AND "
+                    "snapshot_id = '%s'" % self.snapshot_id)
+            self.assertEqual(2, len(self.lab.sql(rows)))
+            self.delete_snapshot()
+            wait.until(lambda: not self.lab.sql(rows),
+                       'the copy to be given up', TO_DELETE)
+        self.hydrated(self.volume_id, timeout=240)
+        self.nothing_left_behind()
+
     @slow
     def test_node_of_the_snapshot_is_off(self):
         with self.attached(self.volume_id, self.new):
