@@ -281,13 +281,14 @@ class EventsTestCase(PrivsepTestCase):
         self.addCleanup(os.close, self.writer)
         self.patch('dmclone_driver.privsep.events._control', new=self.reader)
         self.armed = []
-        self.patch('fcntl.ioctl', new=self._ioctl)
+        self.patch('dmclone_driver.node.devicemapper.ioctl._ioctl',
+                   new=self._ioctl)
         # The daemon is a separate process without eventlet.
         self.patch('dmclone_driver.privsep.events.select',
                    new=patcher.original('select'))
 
-    def _ioctl(self, fd, request, argument):
-        self.armed.append((fd, request, len(argument)))
+    def _ioctl(self, fd, request, buffer):
+        self.armed.append((fd, request, len(buffer)))
 
     def test_event(self):
         os.write(self.writer, b'x')
