@@ -47,7 +47,8 @@ class Completion:
         """Turn a complete clone into a linear handle; release its source."""
         volume_id = self._volume_id(context, names)
         with self._backend.lock(volume_id):
-            status = dmsetup.clones().get(names.of(names_module.CLONE))
+            clone = names.of(names_module.CLONE)
+            status = dmsetup.clones(clone).get(clone)
             if status is None or not status.complete:
                 return
             lv = self._backend.logical_volume(names)
@@ -107,8 +108,8 @@ class Completion:
                        lv: logical_volumes.LogicalVolume) -> bool:
         """Whether a clone's devices and metadata are removed already."""
         return not (lv.clone or
-                    dmsetup.device(names.of(GATE)) or
-                    dmsetup.device(names.of(names_module.SOURCE)) or
+                    dmsetup.devices(names.of(GATE),
+                                    names.of(names_module.SOURCE)) or
                     self._backend.metadata.find(names))
 
     def finish_again(self, context: cinder_context.RequestContext) -> None:

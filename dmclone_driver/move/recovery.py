@@ -242,7 +242,7 @@ class Recovery:
             self._set_error(context, row)
             raise
         self._clear_error(context, row)
-        clone = dmsetup.clones().get(names.of(CLONE))
+        clone = dmsetup.clones(names.of(CLONE)).get(names.of(CLONE))
         if clone is None:
             # Interrupted between the linear handle and the tag for it.
             LocalVolume(names).require_linear()

@@ -27,6 +27,7 @@ from oslo_utils import units
 
 from dmclone_driver import exception
 from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper.status import Device
 from dmclone_driver.node.devicemapper import swap
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devicemapper import table
@@ -119,6 +120,10 @@ class LocalVolume:
     def exists(self) -> bool:
         """Return whether a volume has its handle on this node."""
         return self._is_live(HANDLE)
+
+    def _present(self, *roles: str) -> dict[str, Device]:
+        """Return the volume's devices of some roles by name, at once."""
+        return dmsetup.devices(*map(self.names.of, roles))
 
     def _is_live(self, role: str) -> bool:
         device = dmsetup.device(self.names.of(role))
@@ -264,7 +269,8 @@ class LocalVolume:
 
         :raises: UnexpectedTable
         """
-        status = dmsetup.clones().get(self.names.of(HANDLE))
+        handle = self.names.of(HANDLE)
+        status = dmsetup.clones(handle).get(handle)
         self._require(None if status is None else str(status), swap.LINEAR)
 
     def _require(self, found: str | None, expected: tuple[str, ...]) -> None:
@@ -304,8 +310,8 @@ class LocalVolume:
         :param passive: keep the gate closed
         """
         length = table.sectors(lv.cloned)
-        present = {name: device for name, device in dmsetup.devices().items()
-                   if device.live}
+        present = {name: device for name, device in self._present(
+            HANDLE, CLONE, SOURCE, GATE).items() if device.live}
         if self.names.of(GATE) not in present:
             dmsetup.create(self.names.of(GATE), self.names.uuid(GATE),
                            table.Linear(length, lv.path), suspended=passive)
@@ -522,12 +528,13 @@ class LocalVolume:
 
     def is_sick(self) -> bool:
         """Return whether a volume is a clone whose metadata has failed."""
-        status = dmsetup.clones().get(self.names.of(CLONE))
+        clone = self.names.of(CLONE)
+        status = dmsetup.clones(clone).get(clone)
         return status is not None and not status.healthy
 
     def is_open(self) -> bool:
         """Return whether the handle is open, other than by its own export."""
-        present = dmsetup.devices()
+        present = self._present(HANDLE, EXPORT)
         handle = present.get(self.names.of(HANDLE))
         exported = self.names.of(EXPORT) in present
         return handle is not None and handle.open_count > exported
@@ -582,7 +589,7 @@ class LocalVolume:
 
         :raises: ProcessExecutionError if one is in use
         """
-        present = dmsetup.devices()
+        present = self._present(*roles)
         for role in roles:
             device = present.get(self.names.of(role))
             if device is not None:

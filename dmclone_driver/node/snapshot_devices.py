@@ -83,7 +83,9 @@ def build(names: Names, segments: collections.abc.Sequence[table.Segment],
     :param names: of the volume's logical volume
     :param segments: the table that its handle would have without snapshots
     """
-    present = dmsetup.devices()
+    present = dmsetup.devices(names.of(ORIGIN), *(
+        Names(lv.taken.snapshot_id).of(SNAPSHOT) for lv in snapshots
+        if lv.taken))
     if names.of(ORIGIN) not in present:
         dmsetup.create(names.of(ORIGIN), names.uuid(ORIGIN), *segments)
     for lv in snapshots:

@@ -42,8 +42,8 @@ class Steps(steps_module.Steps):
 
 # What a step that only reads begins with, after the node's name.
 _READS = re.compile(
-    r'\w+: (dmsetup (info|status|targets) |lvs |vgs|pvs |sysfs |size |'
-    r'logical_block_size |flush_buffers |group look)')
+    r'\w+: (dm look|dm status|dmsetup (status|targets) |lvs |vgs|pvs |sysfs |'
+    r'size |logical_block_size |flush_buffers |group look)')
 
 
 class Lost(Exception):

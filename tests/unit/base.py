@@ -18,8 +18,8 @@ from tests.unit.fakes import kernel
 from tests.unit.fakes import steps
 from tests.unit.fakes import storage
 
-READS = re.compile(r': (dmsetup (info|status|targets)|lvs|size|sysfs|'
-                   r'logical_block_size|vgs)')
+READS = re.compile(r': (dm (look|status)|dmsetup (status|targets)|lvs|size|'
+                   r'sysfs|logical_block_size|vgs)')
 
 
 class PlainTestCase(testtools.TestCase):
@@ -47,13 +47,9 @@ class MachineTestCase(PlainTestCase):
             'volumes': 100 * storage.GIB, 'fast': storage.GIB})
         self.kernel = kernel.Kernel(self.lvm, self.steps, 'node')
         self.lvm.kernel = self.kernel
-        self.patch('dmclone_driver.privsep.command.dmsetup',
-                   new=self.kernel.run_all)
-        for name in ('swap', 'resume_left'):
-            self.patch('dmclone_driver.privsep.swaps.' + name,
+        for path, name in cloud.KERNEL.items():
+            self.patch('dmclone_driver.privsep.' + path,
                        new=getattr(self.kernel, name))
-        self.patch('dmclone_driver.privsep.command.hold',
-                   new=self.kernel.hold)
         for name, fake in cloud.SYSFS.items():
             self.patch('dmclone_driver.node.devicemapper.sysfs.' + name,
                        new=self.kernel.sysfs(fake))

@@ -3,6 +3,7 @@
 
 import functools
 import inspect
+import operator
 
 from cinder.brick.local_dev import lvm
 import testtools
@@ -11,9 +12,9 @@ import tooz.locking
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node import initiator
 from dmclone_driver.node.targets import base
+from dmclone_driver import privsep
 from dmclone_driver.privsep import block
 from dmclone_driver.privsep import command
-from dmclone_driver.privsep import swaps
 from tests.unit.fakes import cloud
 from tests.unit.fakes import coordination
 from tests.unit.fakes import kernel
@@ -28,10 +29,8 @@ CLASSES = (
 )
 
 FUNCTIONS = (
-    (kernel.Kernel.run_all, command.dmsetup),
-    (kernel.Kernel.hold, command.hold),
-    (kernel.Kernel.swap, swaps.swap),
-    (kernel.Kernel.resume_left, swaps.resume_left),
+    *((getattr(kernel.Kernel, fake), operator.attrgetter(name)(privsep))
+      for name, fake in cloud.KERNEL.items()),
     (storage.Lvm.lvm, command.lvm),
     *((getattr(kernel.Kernel, name), getattr(block, name))
       for name in cloud.BLOCK),

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only module that runs dmsetup, apart from :mod:`swap`."""
-
-import re
+"""Devices of the device-mapper: look at them, create and change them."""
 
 from oslo_concurrency import processutils
 from oslo_log import log as logging
@@ -10,12 +8,10 @@ from dmclone_driver.node.devicemapper import status
 from dmclone_driver.node.devicemapper import swap as swap_module
 from dmclone_driver.node.devicemapper import table
 from dmclone_driver.privsep import command
+from dmclone_driver.privsep import device_mapper
 from dmclone_driver.privsep import swaps
 
 LOG = logging.getLogger(__name__)
-
-# How often to query all devices if one disappears during the query.
-ATTEMPTS = 10
 
 
 def _run(*arguments: str, segments: tuple[table.Segment, ...] = ()) -> str:
@@ -27,67 +23,30 @@ def _command(*arguments: str,
     return list(arguments), table.text(*segments) if segments else None
 
 
-def _run_for_all(*arguments: str) -> str:
-    """Run a command of dmsetup that lists all devices and queries each.
+def devices(*names: str) -> dict[str, status.Device]:
+    """Query all devices of the host at once, or those with some names.
 
-    If a device disappears in between, dmsetup prints the others and fails
-    (its _process_all). The command is then repeated.
+    :returns: dict of :class:`status.Device` by name; without those that are
+        gone
     """
-    for _attempt in range(ATTEMPTS - 1):
-        try:
-            return _run(*arguments)
-        except processutils.ProcessExecutionError as error:
-            if not _is_gone(error):
-                raise
-    return _run(*arguments)
-
-
-def _is_gone(error: processutils.ProcessExecutionError) -> bool:
-    return 'does not exist' in error.stderr or 'not found' in error.stderr
-
-
-def devices() -> dict[str, status.Device]:
-    """Query all devices of the host at once.
-
-    :returns: dict of :class:`status.Device` by name
-    """
-    out = _run_for_all('info', '-c', '--noheadings', '--separator', '|',
-                       '-o', status.Device.COLUMNS)
-    found = [status.device(line.strip()) for line in out.splitlines()
-             if '|' in line]
-    return {device.name: device for device in found}
+    return {found['name']: status.Device(**found)
+            for found in device_mapper.devices(*names)}
 
 
 def device(name: str) -> status.Device | None:
     """Return the :class:`status.Device` of a name, or None."""
-    try:
-        out = _run('info', '-c', '--noheadings', '--separator', '|',
-                   '-o', status.Device.COLUMNS, name)
-    except processutils.ProcessExecutionError as error:
-        if _is_gone(error):
-            return None
-        raise
-    return status.device(out.strip())
+    return devices(name).get(name)
 
 
-def devices_below(name: str) -> list[str]:
-    """Return the paths of the disks that a device lies on."""
-    out = _run('deps', '-o', 'blkdevname', name)
-    return ['/dev/' + disk for disk in re.findall(r'\((.+?)\)', out)]
+def clones(*names: str) -> dict[str, status.CloneStatus]:
+    """Query all clones at once, or some, without a metadata commit.
 
-
-def clones() -> dict[str, status.CloneStatus]:
-    """Query all clones of the host at once, without a metadata commit.
-
-    :returns: dict of :class:`status.CloneStatus` by name
+    :returns: dict of :class:`status.CloneStatus` by name; without devices
+        that are gone, or something else
     """
-    out = _run_for_all('status', '--noflush', '--target', 'clone')
-    found = {}
-    for line in out.splitlines():
-        name, separator, text = line.partition(': ')
-        if separator:
-            found[name] = status.clone(text)
-    return found
+    return {name: status.clone(text)
+            for name, text in device_mapper.statuses(*names).items()
+            if swap_module.kinds(text) == 'clone'}
 
 
 def clone(name: str) -> status.CloneStatus | None:
@@ -95,17 +54,20 @@ def clone(name: str) -> status.CloneStatus | None:
 
     :raises: ValueError if it is not a clone
     """
-    try:
-        return status.clone(_run('status', '--noflush', name).strip())
-    except processutils.ProcessExecutionError as error:
-        if _is_gone(error):
-            return None
-        raise
+    text = device_mapper.statuses(name).get(name)
+    return None if text is None else status.clone(text)
 
 
 def state(name: str) -> str:
-    """Return the state of a device, see :func:`swap.state`."""
-    return swap_module.state(_run('status', '--noflush', name))
+    """Return the state of a device, see :func:`swap.state`.
+
+    :raises: ProcessExecutionError if it is gone
+    """
+    try:
+        return swap_module.state(device_mapper.statuses(name)[name])
+    except KeyError:
+        raise processutils.ProcessExecutionError(
+            stderr='Device %s not found' % name)
 
 
 def target_versions() -> set[str]:

@@ -8,7 +8,7 @@ from dmclone_driver.node.quantities import Sectors
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A line of ``dmsetup info -c``."""
+    """What the kernel says about a device, see :func:`ioctl.info`."""
 
     name: str
     uuid: str
@@ -18,19 +18,6 @@ class Device:
     live: bool = True
     #: Its table refuses writes.
     read_only: bool = False
-
-    #: The columns that :func:`device` expects, in this order.
-    COLUMNS = 'name,uuid,open,attr'
-
-
-def device(line: str) -> Device:
-    """Parse a line of ``dmsetup info -c --noheadings --separator |``."""
-    name, uuid, open_count, attributes = line.split('|')
-    # The attributes are those of dmsetup(8): live table, inactive table,
-    # suspended, read-write.
-    return Device(name=name, uuid=uuid, open_count=int(open_count),
-                  suspended=attributes[2] == 's', live=attributes[0] == 'L',
-                  read_only=attributes[3] == 'r')
 
 
 @dataclasses.dataclass(frozen=True)

@@ -43,12 +43,17 @@ PROGRAM = ('import sys; sys.path.append(sys.argv[1]); '
            'from dmclone_driver.node.devicemapper import swap; swap.main()')
 
 
+def kinds(text: str) -> str:
+    """Return the kinds of a device's targets, parsed from its status."""
+    return ' '.join(line.split()[2] for line in text.splitlines())
+
+
 def state(text: str) -> str:
     """Return the state of a device, parsed from its status."""
-    kinds = ' '.join(line.split()[2] for line in text.splitlines())
-    if kinds == 'clone' and status.clone(text).complete:
+    found = kinds(text)
+    if found == 'clone' and status.clone(text).complete:
         return 'complete clone'
-    return kinds
+    return found
 
 
 def perform(run: collections.abc.Callable[..., str], name: str, table: str,

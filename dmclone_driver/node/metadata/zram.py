@@ -5,6 +5,7 @@ from oslo_concurrency import processutils
 from oslo_utils import excutils
 
 from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node.metadata import volatile
 from dmclone_driver.node.quantities import Bytes
@@ -38,6 +39,6 @@ class ZramMetadata(volatile.VolatileMetadata):
     def remove_disk(self) -> None:
         """Remove the mapping, then the disk below it."""
         if dmsetup.device(MAPPING):
-            disk, = dmsetup.devices_below(MAPPING)
+            disk, = sysfs.disks_below(MAPPING)
             dmsetup.remove(MAPPING)
-            ram_disks.remove_zram(disk)
+            ram_disks.remove_zram('/dev/' + disk)

@@ -40,6 +40,11 @@ GROUP = 'volumes'
 GIB = storage.GIB
 BLOCK = ('size', 'logical_block_size', 'flush_buffers', 'set_read_only',
          'zero_start', 'forbid_discard', 'flush_disk')
+#: {function of privsep: its replacement in the simulated kernel}
+KERNEL = {'command.dmsetup': 'run_all', 'command.hold': 'hold',
+          'device_mapper.devices': 'look',
+          'device_mapper.statuses': 'statuses',
+          'swaps.resume_left': 'resume_left', 'swaps.swap': 'swap'}
 #: {function of devicemapper.sysfs: its replacement in the simulated kernel}
 SYSFS = {'devices': 'names', 'disks_below': 'disks_below',
          'in_flight': 'in_flight', 'is_suspended': 'is_suspended',
@@ -110,13 +115,9 @@ class Cloud:
                 getattr(self.here, part), name)(*args, **kwargs)
 
         patch = self.test.patch
-        patch('dmclone_driver.privsep.command.dmsetup',
-              new=dispatch('kernel', 'run_all'))
-        for name in ('swap', 'resume_left'):
-            patch('dmclone_driver.privsep.swaps.' + name,
+        for path, name in KERNEL.items():
+            patch('dmclone_driver.privsep.' + path,
                   new=dispatch('kernel', name))
-        patch('dmclone_driver.privsep.command.hold',
-              new=dispatch('kernel', 'hold'))
         patch('dmclone_driver.privsep.command.lvm',
               new=dispatch('lvm', 'lvm'))
         for name, fake in SYSFS.items():

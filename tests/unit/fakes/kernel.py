@@ -153,6 +153,28 @@ class Kernel:
 
     # Replacements of functions that the driver calls
 
+    def look(self, *names):
+        """Replace privsep.device_mapper.devices."""
+        return self._dm('look', names, lambda: [
+            self._info(name) for name in self._some(names)])
+
+    def statuses(self, *names):
+        """Replace privsep.device_mapper.statuses."""
+        return self._dm('status', names, lambda: {
+            name: self._status_of(self.devices[name])
+            for name in self._some(names)})
+
+    def _dm(self, verb, words, action):
+        """Do ioctls of the device-mapper as one step."""
+        return self.steps.run(
+            ' '.join(['%s: dm %s' % (self.node, verb), *map(str, words)]),
+            error('injected'), action)
+
+    def _some(self, names):
+        """Return those of some names that exist, or all."""
+        return [name for name in names or sorted(self.devices)
+                if name in self.devices]
+
     def run_all(self, *commands):
         """Replace privsep.command.dmsetup."""
         for arguments, table in commands:
@@ -347,45 +369,32 @@ class Kernel:
         if not (self.get(path) or path in self.disks or self.lvm.at(path)):
             raise OSError(errno.ENOENT, 'no device %s' % path)
 
-    def _line(self, name):
-        device = self._named(name)
-        return '%s|%s|%d|%s%s%s%s\n' % (
-            name, device.uuid, self.users(MAPPER + name),
-            'L' if device.table else '-', 'I' if device.loaded else '-',
-            's' if device.suspended else '-', 'r' if device.read_only else 'w')
-
-    def _info(self, arguments, table):
-        if arguments[:6] != ['-c', '--noheadings', '--separator', '|', '-o',
-                             'name,uuid,open,attr']:
-            raise AssertionError('unexpected: %s' % arguments)
-        if len(arguments) > 6:
-            return self._line(arguments[6])
-        return ''.join(map(self._line, sorted(self.devices))) or (
-            'No devices found\n')
+    def _info(self, name):
+        device = self.devices[name]
+        return {'name': name, 'uuid': device.uuid,
+                'open_count': self.users(MAPPER + name),
+                'suspended': device.suspended, 'live': bool(device.table),
+                'read_only': device.read_only}
 
     def _status(self, arguments, table):
         if arguments[0] != '--noflush':
             raise AssertionError('status switches over: %s' % arguments)
-        if arguments[1:] == ['--target', 'clone']:
-            return ''.join('%s: %s' % (name, self._status_of(device))
-                           for name, device in sorted(self.devices.items())
-                           if device.own) or 'No devices found\n'
         return self._status_of(self._named(arguments[1]))
 
     @staticmethod
     def _status_of(device):
-        clone, segment = device.own, device.table[0]
+        clone = device.own
         if not clone:
             return ''.join('%d %d %s \n' % (part.start, part.length,
                                             part.kind)
                            for part in device.table)
         if clone.mode == 'Fail':
-            return '0 %d clone Fail\n' % segment.length
+            return '0 %d clone Fail\n' % device.table[0].length
         features = ['no_discard_passdown']
         if not clone.hydration:
             features.insert(0, 'no_hydration')
         return '0 %d clone 8 20/1024 %d %d/%d %d %d %s 4 %s %s\n' % (
-            segment.length, clone.region, clone.bitmap['hydrated'],
+            device.table[0].length, clone.region, clone.bitmap['hydrated'],
             clone.total, clone.waiting, len(features), ' '.join(features),
             'hydration_threshold 64 hydration_batch_size %d' % clone.batch,
             clone.mode)

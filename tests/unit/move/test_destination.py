@@ -387,7 +387,7 @@ class DeleteTestCase(DestinationTestCase):
         self.device().opened = self.device().clone.waiting = 1
 
         def end_of_look():
-            if 'status --noflush dm' in self.cloud.steps.log[-1]:
+            if 'dm status dm' in self.cloud.steps.log[-1]:
                 self.device().clone.waiting = 0
         self.cloud.steps.observe = end_of_look
         self.assertRaises(cinder_exception.VolumeDriverException,

@@ -69,16 +69,3 @@ class CloneTestCase(base.PlainTestCase):
     @ddt.data('', '0 16384 linear', '0 16384 linear 253:1 0', 'clone')
     def test_something_else(self, text):
         self.assertRaises(ValueError, status.clone, text)
-
-
-@ddt.ddt
-class DeviceTestCase(base.PlainTestCase):
-
-    @ddt.data(('L--w', False), ('Ls-w', False), ('L-sw', True),
-              ('LIsr', True), ('LI-r', False))
-    @ddt.unpack
-    def test_device(self, attributes, suspended):
-        self.assertEqual(
-            status.Device('dmclone-x', 'DMCLONE-s', 2, suspended,
-                          read_only=attributes.endswith('r')),
-            status.device('dmclone-x|DMCLONE-s|2|' + attributes))

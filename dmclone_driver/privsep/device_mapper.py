@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Look at devices of the device-mapper as root, without a process."""
+
+import collections.abc
+import contextlib
+import dataclasses
+import errno
+from typing import Any
+from typing import TypeVar
+
+from oslo_concurrency import processutils
+
+from dmclone_driver.node.devicemapper import ioctl
+from dmclone_driver import privsep
+
+Found = TypeVar('Found')
+
+
+@contextlib.contextmanager
+def failing() -> collections.abc.Iterator[None]:
+    """Have an ioctl fail as dmsetup would.
+
+    :raises: ProcessExecutionError, whose text names the device
+    """
+    try:
+        yield
+    except OSError as error:
+        raise processutils.ProcessExecutionError(
+            stdout='', stderr=error.strerror, exit_code=1, cmd='ioctl'
+        ) from error
+
+
+def _each(look: collections.abc.Callable[[str], Found],
+          names: tuple[str, ...]) -> collections.abc.Iterator[
+              tuple[str, Found]]:
+    """Look at some devices, or at all; leave out those that are gone."""
+    with failing():
+        for name in names or ioctl.names():
+            try:
+                yield name, look(name)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+
+
+@privsep.dmclone_context.entrypoint
+def devices(*names: str) -> list[dict[str, Any]]:
+    """Return the fields of a :class:`status.Device` for each device.
+
+    :param names: those to look at; none for all
+    :raises: ProcessExecutionError
+    """
+    return [dataclasses.asdict(found)
+            for _name, found in _each(ioctl.info, names)]
+
+
+@privsep.dmclone_context.entrypoint
+def statuses(*names: str) -> dict[str, str]:
+    """Return the status of each device by name, without a commit.
+
+    :param names: those to look at; none for all
+    :raises: ProcessExecutionError
+    """
+    return dict(_each(ioctl.status, names))
