@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Look at devices of the device-mapper as root, without a process."""
+"""Look at devices of the device-mapper as root, and change them.
+
+A look needs no process. A change is a list of operations in one call, so
+that the daemon does all of them although its client is killed in between.
+"""
 
 import collections.abc
 import contextlib
@@ -11,9 +15,14 @@ from typing import TypeVar
 from oslo_concurrency import processutils
 
 from dmclone_driver.node.devicemapper import ioctl
+from dmclone_driver.node.devicemapper import udev
 from dmclone_driver import privsep
+from dmclone_driver.privsep import command
 
 Found = TypeVar('Found')
+
+#: A verb and its arguments, see :func:`change`.
+Operation = list[Any]
 
 
 @contextlib.contextmanager
@@ -62,3 +71,27 @@ def statuses(*names: str) -> dict[str, str]:
     :raises: ProcessExecutionError
     """
     return dict(_each(ioctl.status, names))
+
+
+@privsep.dmclone_context.entrypoint
+def change(*operations: Operation) -> None:
+    """Do operations in order; return when udev has handled the events.
+
+    Each is a verb and its arguments: ``['suspend', name, flush]``,
+    ``['resume', name]``, ``['load', name, table, read_only]``,
+    ``['message', name, text]``, or ``['dmsetup', arguments, table]`` for what
+    only that program does.
+
+    :raises: ProcessExecutionError of the first that fails; those after it
+        are not done
+    """
+    with udev.Resumes() as resumes:
+        verbs: dict[str, collections.abc.Callable[..., Any]] = {
+            'suspend': ioctl.suspend, 'resume': resumes.resume,
+            'load': ioctl.load, 'message': ioctl.message}
+        for verb, *arguments in operations:
+            if verb == 'dmsetup':
+                command.dmsetup((arguments[0], arguments[1]))
+            else:
+                with failing():
+                    verbs[verb](*arguments)

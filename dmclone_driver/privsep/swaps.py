@@ -11,8 +11,9 @@ from oslo_concurrency import processutils
 
 import dmclone_driver
 from dmclone_driver.node.devicemapper import swap as process
+from dmclone_driver.node.devicemapper import udev
 from dmclone_driver import privsep
-from dmclone_driver.privsep import command
+from dmclone_driver.privsep import device_mapper
 
 _PACKAGES = os.path.dirname(os.path.dirname(dmclone_driver.__file__))
 
@@ -46,9 +47,10 @@ def _devices(request: dict[str, Any]) -> list[str]:
 
 
 def _resume(name: str, *suspended: str, wait: bool = True) -> None:
-    with process.alone(name, wait=wait):
+    with process.alone(name, wait=wait), udev.Resumes() as resumes, (
+            device_mapper.failing()):
         for device in suspended:
-            command.dmsetup((['resume', device], None))
+            resumes.resume(device)
 
 
 @privsep.dmclone_context.entrypoint

@@ -6,12 +6,14 @@ volume is rebuilt from the durable content of the disks at several moments, and
 has to contain all acknowledged writes.
 """
 
+import functools
 import random
 import threading
 from unittest import mock
 
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import swap
+from dmclone_driver.node.devicemapper import udev
 from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
@@ -20,7 +22,6 @@ from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import SOURCE
-from dmclone_driver.privsep import command
 from dmclone_driver.privsep import swaps
 from lab.common import clones
 from tests.functional import base
@@ -126,17 +127,31 @@ class LostCachesTest(base.FunctionalTest):
             cuts.join()
         LocalVolume(self.names).remove(HANDLE, CLONE, GATE, SOURCE)
 
+    def mark(self, disks):
+        """Take a look at the disks between two steps of the switch."""
+        self.switch.append(self.look(disks))
+
     def become_linear(self, disks, lv, chance):
         """Make the clone linear, with a mark after each step."""
-        def run(arguments, table=None, limit=None):
-            out = command.dmsetup((arguments, table))
-            if arguments[0] != 'status':
-                self.switch.append(self.look(disks))
-            return out
+        mark = functools.partial(self.mark, disks)
+
+        class Kernel(swap.Kernel):
+            def suspend(self, *args):
+                super().suspend(*args)
+                mark()
+
+            def load(self, *args):
+                super().load(*args)
+                mark()
+
+            def resume(self, *args):
+                super().resume(*args)
+                mark()
 
         def perform(request):
             del request['lock']
-            return swap.perform(run, **request)
+            with udev.Resumes() as resumes:
+                return swap.perform(Kernel(resumes), **request)
 
         guest = threading.Thread(target=self.write, args=(chance, 3))
         with mock.patch.object(swaps, 'swap', perform):

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A swap of tables is completed, or undone, if processes are killed.
 
-The caller is a process with a privileged daemon, like the service. Its dmsetup
-is the real one, but can be stopped before or after a verb.
+The caller is a process with a privileged daemon, like the service. The ioctls
+of the swap are the real ones, but it can be stopped before or after each.
 """
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -31,20 +30,47 @@ from tests.functional import base
 
 WRITTEN = b'W' * 4096
 
-DMSETUP = """\
-#!/bin/sh
-stop() {
-    [ "$1" = "$(cat %(folder)s/stop)" ] || return 0
-    rm %(folder)s/stop
-    echo $$ > %(folder)s/new && mv %(folder)s/new %(folder)s/stopped
-    while [ ! -e %(folder)s/go ]; do sleep 0.1; done
-}
-stop "before $1" 2> /dev/null
-%(real)s "$@" || exit
-stop "after $1" 2> /dev/null
+#: Run by the swap's process at its start.
+IOCTLS = """\
+import os
+import time
+from dmclone_driver.node.devicemapper import ioctl
+
+
+def path(name):
+    return os.path.join(%r, name)
+
+
+def stop(point):
+    try:
+        with open(path('stop')) as stream:
+            if stream.read() != point:
+                return
+    except FileNotFoundError:
+        return
+    os.remove(path('stop'))
+    with open(path('new'), 'w') as stream:
+        stream.write(str(os.getpid()))
+    os.rename(path('new'), path('stopped'))
+    while not os.path.exists(path('go')):
+        time.sleep(0.1)
+
+
+def stopping(verb, function):
+    def act(*arguments):
+        stop('before ' + verb)
+        found = function(*arguments)
+        stop('after ' + verb)
+        return found
+    return act
+
+
+for verb in ('suspend', 'load', 'resume'):
+    setattr(ioctl, verb, stopping(verb, getattr(ioctl, verb)))
 """
 
 CALLER = """\
+from dmclone_driver.node.devicemapper import swap
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import Names
@@ -52,6 +78,8 @@ from dmclone_driver import privsep
 from oslo_config import cfg
 from oslo_privsep import priv_context
 import sys
+swap.PROGRAM = swap.PROGRAM.replace(
+    'from ', 'exec(open(%r).read()); from ' % sys.argv[4], 1)
 cfg.CONF([], project='test')
 privsep.dmclone_context.start(priv_context.Method.FORK)
 getattr(LocalVolume(Names(sys.argv[2])), sys.argv[1])(
@@ -73,11 +101,8 @@ class KilledTest(base.FunctionalTest):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
-        script = os.path.join(self.folder, 'dmsetup')
-        with open(script, 'w') as stream:
-            stream.write(DMSETUP % {
-                'folder': self.folder, 'real': shutil.which('dmsetup')})
-        os.chmod(script, 0o755)
+        with open(self.path('ioctls'), 'w') as stream:
+            stream.write(IOCTLS % self.folder)
         self.names, self.lv = self.linear_volume()
         clones.run('lvextend', '--size', '%db' % (2 * self.lv.size),
                    '%s/%s' % (self.lv.group, self.lv.name))
@@ -86,19 +111,17 @@ class KilledTest(base.FunctionalTest):
         return os.path.join(self.folder, name)
 
     def begin(self, what, stop):
-        """Run a method of LocalVolume in a process, until dmsetup stops."""
+        """Run a method of LocalVolume in a process, until its swap stops."""
         with open(self.path('stop'), 'w') as stream:
             stream.write(stop)
         caller = subprocess.Popen(
             [sys.executable, '-c', CALLER, what, self.names.name_id,
-             clones.GROUP], env=dict(os.environ, PATH='%s:%s' % (
-                 self.folder, os.environ['PATH'])))
+             clones.GROUP, self.path('ioctls')])
         self.addCleanup(caller.wait)
         self.addCleanup(caller.kill)
         clones.wait_until(lambda: os.path.exists(self.path('stopped')), 'stop')
         with open(self.path('stopped')) as stream:
-            self.dmsetup = int(stream.read())
-        self.process = parent(self.dmsetup)
+            self.process = int(stream.read())
         self.daemon = parent(self.process)
         self.caller = parent(self.daemon)
         self.assertEqual(caller.pid, self.caller)
@@ -163,8 +186,7 @@ class KilledTest(base.FunctionalTest):
 
     def test_all_are_asked_to_end(self):
         self.begin('grow', 'after suspend')
-        self.kill(signal.SIGTERM, self.caller, self.daemon, self.process,
-                  self.dmsetup)
+        self.kill(signal.SIGTERM, self.caller, self.daemon, self.process)
         self.go_on()
         self.assertTrue(self.grown())
 
@@ -181,7 +203,7 @@ class KilledTest(base.FunctionalTest):
             with self.subTest(stop):
                 self.begin('grow', stop)
                 self.kill(signal.SIGKILL, self.caller, self.daemon,
-                          self.process, self.dmsetup)
+                          self.process)
                 clones.wait_until(self.nobody_swaps, 'end')
                 self.assertTrue(self.writer.waits())
                 devices.resume_left()

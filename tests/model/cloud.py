@@ -42,7 +42,7 @@ class Steps(steps_module.Steps):
 
 # What a step that only reads begins with, after the node's name.
 _READS = re.compile(
-    r'\w+: (dm look|dm status|dmsetup (status|targets) |lvs |vgs|pvs |sysfs |'
+    r'\w+: (dm look|dm status|dmsetup targets|lvs |vgs|pvs |sysfs |'
     r'size |logical_block_size |flush_buffers |group look)')
 
 

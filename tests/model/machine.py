@@ -336,13 +336,12 @@ class Kernel(kernel.Kernel):
 
     # Overrides of the kernel without content
 
-    def never_ends(self, arguments):
+    def never_ends(self, name):
         """Return whether a suspend would wait, also for a remote source."""
-        device = self._named(arguments[-1])
-        return super().never_ends(arguments) or (
-            arguments[0] == 'suspend' and bool(
-                device.clone and device.clone.writes or
-                device.parked and not device.suspended))
+        device = self._named(name)
+        return super().never_ends(name) or bool(
+            device.clone and device.clone.writes or
+            device.parked and not device.suspended)
 
     def zero_start(self, path, length):
         super().zero_start(path, length)
@@ -385,12 +384,11 @@ class Kernel(kernel.Kernel):
             device.own = Clone(device.own.bitmap, segments[0])
             device.own.batch = batch
 
-    def _load(self, arguments, table):
-        device = self._named(arguments[0])
+    def _load(self, name, table, read_only=False):
+        device = self._named(name)
         if device.clone and not device.suspended:
-            self.violations.append('%s: loaded over a live clone' %
-                                   arguments[0])
-        super()._load(arguments, table)
+            self.violations.append('%s: loaded over a live clone' % name)
+        super()._load(name, table, read_only)
 
     def _drain(self, name, device):
         super()._drain(name, device)
@@ -399,9 +397,8 @@ class Kernel(kernel.Kernel):
             with contextlib.suppress(OSError, Wait):
                 self.commit(device.own)
 
-    @staticmethod
-    def _status_of(device):
-        clone = device.own
+    def _status_of(self, name):
+        clone = self._named(name).own
         if clone and len(clone.bitmap.now) == REGIONS:
             clone.bitmap['hydrated'] = clone.total
-        return kernel.Kernel._status_of(device)
+        return super()._status_of(name)

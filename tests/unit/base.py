@@ -18,8 +18,8 @@ from tests.unit.fakes import kernel
 from tests.unit.fakes import steps
 from tests.unit.fakes import storage
 
-READS = re.compile(r': (dm (look|status)|dmsetup (status|targets)|lvs|size|'
-                   r'sysfs|logical_block_size|vgs)')
+READS = re.compile(r': (dm (look|status)|dmsetup targets|lvs|size|sysfs|'
+                   r'logical_block_size|vgs)')
 
 
 class PlainTestCase(testtools.TestCase):

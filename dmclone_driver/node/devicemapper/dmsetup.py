@@ -2,7 +2,6 @@
 """Devices of the device-mapper: look at them, create and change them."""
 
 from oslo_concurrency import processutils
-from oslo_log import log as logging
 
 from dmclone_driver.node.devicemapper import status
 from dmclone_driver.node.devicemapper import swap as swap_module
@@ -10,17 +9,6 @@ from dmclone_driver.node.devicemapper import table
 from dmclone_driver.privsep import command
 from dmclone_driver.privsep import device_mapper
 from dmclone_driver.privsep import swaps
-
-LOG = logging.getLogger(__name__)
-
-
-def _run(*arguments: str, segments: tuple[table.Segment, ...] = ()) -> str:
-    return command.dmsetup(_command(*arguments, segments=segments))
-
-
-def _command(*arguments: str,
-             segments: tuple[table.Segment, ...] = ()) -> command.Call:
-    return list(arguments), table.text(*segments) if segments else None
 
 
 def devices(*names: str) -> dict[str, status.Device]:
@@ -72,7 +60,9 @@ def state(name: str) -> str:
 
 def target_versions() -> set[str]:
     """Return the names of the targets that the kernel has loaded."""
-    return {line.split()[0] for line in _run('targets').splitlines() if line}
+    # Not an ioctl: the start needs to know that the program is there.
+    out = command.dmsetup((['targets'], None))
+    return {line.split()[0] for line in out.splitlines() if line}
 
 
 def create(name: str, uuid: str, *segments: table.Segment,
@@ -84,26 +74,24 @@ def create(name: str, uuid: str, *segments: table.Segment,
     dmsetup creates it, loads its table, and resumes it. A device without a
     table, left by a dmsetup that was killed in between, is replaced.
     """
-    commands = [_command('create', name, '--uuid', uuid, *_mode(read_only),
-                         segments=segments)]
+    text = table.text(*segments)
+    arguments = ['create', name, '--uuid', uuid]
+    operations: list[device_mapper.Operation] = [
+        ['dmsetup', [*arguments, *(['--readonly'] if read_only else [])],
+         text]]
     if later:
-        commands = [_command('create', name, '--uuid', uuid, '--notable'),
-                    _command('load', name, *_mode(read_only),
-                             segments=segments)]
+        operations = [['dmsetup', [*arguments, '--notable'], None],
+                      ['load', name, text, read_only]]
     if suspended:
-        commands.append(_command('suspend', name))
+        operations.append(['suspend', name, True])
     try:
-        command.dmsetup(*commands)
+        device_mapper.change(*operations)
     except processutils.ProcessExecutionError:
         present = device(name)
         if present is None or present.live:
             raise
         remove(name)
-        command.dmsetup(*commands)
-
-
-def _mode(read_only: bool) -> list[str]:
-    return ['--readonly'] if read_only else []
+        device_mapper.change(*operations)
 
 
 def load_and_resume(name: str, *segments: table.Segment) -> None:
@@ -112,22 +100,18 @@ def load_and_resume(name: str, *segments: table.Segment) -> None:
     A clone's table must never be loaded over a device that is still live:
     it would start from older metadata than the live clone's.
     """
-    command.dmsetup(_command('load', name, segments=segments),
-                    _command('resume', name))
+    device_mapper.change(['load', name, table.text(*segments), False],
+                         ['resume', name])
 
 
 def suspend(name: str, flush: bool = True) -> None:
     """Suspend a device; with ``flush`` finish pending requests first."""
-    _run('suspend', *_suspend_options(flush), name)
-
-
-def _suspend_options(flush: bool) -> list[str]:
-    return [] if flush else ['--noflush', '--nolockfs']
+    device_mapper.change(['suspend', name, flush])
 
 
 def resume(name: str) -> None:
     """Resume a device with the table loaded last."""
-    _run('resume', name)
+    device_mapper.change(['resume', name])
 
 
 def swap(name: str, *segments: table.Segment,
@@ -152,9 +136,8 @@ def swap(name: str, *segments: table.Segment,
     """
     return swaps.swap({
         'name': name, 'table': table.text(*segments), 'expected': expected,
-        'clone': clone,
-        'load': _mode(read_only), 'suspend': _suspend_options(flush),
-        'hold': hold, 'limit': limit, 'begin': begin, 'lock': lock or name})
+        'clone': clone, 'read_only': read_only, 'flush': flush, 'hold': hold,
+        'limit': limit, 'begin': begin, 'lock': lock or name})
 
 
 def resume_left(name: str, *suspended: str) -> bool:
@@ -175,7 +158,7 @@ def hold(name: str) -> None:
 
 def message(name: str, text: str) -> None:
     """Send a message to the first target of a device."""
-    _run('message', name, '0', *text.split())
+    device_mapper.change(['message', name, text])
 
 
 def remove(name: str, suspended: bool = False) -> None:
@@ -184,5 +167,6 @@ def remove(name: str, suspended: bool = False) -> None:
     :param suspended: whether it has to be resumed first
     :raises: ProcessExecutionError if it is open
     """
-    commands = [_command('resume', name)] if suspended else []
-    command.dmsetup(*commands, _command('remove', '--retry', name))
+    operations = [['resume', name]] if suspended else []
+    device_mapper.change(
+        *operations, ['dmsetup', ['remove', '--retry', name], None])

@@ -14,14 +14,14 @@ standard library.
 import collections.abc
 import contextlib
 import fcntl
-import functools
 import json
 import os
 import signal
-import subprocess
 import sys
 
+from dmclone_driver.node.devicemapper import ioctl
 from dmclone_driver.node.devicemapper import status
+from dmclone_driver.node.devicemapper import udev
 
 # The states that a swap may expect of a device, see state().
 #: The handle of a clone that was extended has two segments.
@@ -36,6 +36,10 @@ WAITS = 'requests wait'
 
 #: The folder with a lock file for each device that is being swapped.
 LOCKS = '/run/dmclone-swap'
+
+# Seconds between the signals that end a suspend. The first one is lost if it
+# comes before the kernel has begun to wait.
+_AGAIN = 0.1
 
 #: Runs :func:`main`. Its arguments are the folder that this package is in
 #: and the device, which is only there to be seen in a process list.
@@ -56,10 +60,52 @@ def state(text: str) -> str:
     return found
 
 
-def perform(run: collections.abc.Callable[..., str], name: str, table: str,
+class Waits(Exception):
+    """Requests under way have not ended in time; nothing is suspended."""
+
+
+class Kernel:
+    """What a swap does with devices."""
+
+    def __init__(self, resumes: udev.Resumes) -> None:
+        self._resumes = resumes
+
+    def status(self, name: str) -> str:
+        """Return the status of a device, see :func:`ioctl.status`."""
+        return ioctl.status(name)
+
+    def suspend(self, name: str, flush: bool, limit: float | None) -> None:
+        """Suspend a device.
+
+        The kernel ends a suspend whose caller gets a signal while it waits.
+
+        :param limit: seconds to wait for requests under way; None for ever
+        :raises: Waits
+        """
+        if limit is None:
+            ioctl.suspend(name, flush)
+            return
+        signal.signal(signal.SIGALRM, lambda *_arguments: None)
+        signal.setitimer(signal.ITIMER_REAL, limit, _AGAIN)
+        try:
+            ioctl.suspend(name, flush)
+        except InterruptedError as error:
+            raise Waits from error
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def load(self, name: str, table: str, read_only: bool) -> None:
+        """Load a table, see :func:`ioctl.load`."""
+        ioctl.load(name, table, read_only)
+
+    def resume(self, name: str) -> None:
+        """Resume a device, with the table loaded last."""
+        self._resumes.resume(name)
+
+
+def perform(kernel: Kernel, name: str, table: str,
             expected: collections.abc.Sequence[str] | None,
-            load: collections.abc.Sequence[str] = (),
-            suspend: collections.abc.Sequence[str] = (),
+            read_only: bool = False, flush: bool = True,
             hold: bool = False, clone: str | None = None,
             limit: float | None = None,
             begin: collections.abc.Sequence[str] = ()) -> str | None:
@@ -68,11 +114,9 @@ def perform(run: collections.abc.Callable[..., str], name: str, table: str,
     The device is checked before the suspend, too, so that requests to an
     unexpected device do not have to wait.
 
-    :param run: function that runs dmsetup with arguments, a table and a limit
-        in seconds; raises TimeoutExpired
     :param expected: states, see :func:`state`; None for any
-    :param load: options of ``dmsetup load``
-    :param suspend: options of ``dmsetup suspend``
+    :param read_only: whether the table refuses writes
+    :param flush: finish pending requests before it is suspended
     :param hold: leave it suspended unless it has the new table
     :param clone: the clone below it, which is suspended after it, so that its
         metadata is committed, and checked in its place
@@ -85,7 +129,7 @@ def perform(run: collections.abc.Callable[..., str], name: str, table: str,
     def unexpected() -> str | None:
         if expected is None:
             return None
-        found = run(['status', '--noflush', clone or name])
+        found = kernel.status(clone or name)
         return None if state(found) in expected else found
 
     found = unexpected()
@@ -93,38 +137,37 @@ def perform(run: collections.abc.Callable[..., str], name: str, table: str,
         return found
     loaded = False
     try:
-        run(['suspend', *suspend, name], None, limit)
+        kernel.suspend(name, flush, limit)
         if clone:
-            run(['suspend', clone], None, limit)
+            kernel.suspend(clone, True, limit)
         # The status cannot change while it is suspended. A metadata commit
         # that failed during the suspend is visible only here.
         found = unexpected()
         if found is None:
-            run(['load', name, *load], table)
+            kernel.load(name, table, read_only)
             loaded = True
             for other in begin:
-                run(['resume', other], None)
-    except subprocess.TimeoutExpired:
-        # The kernel ends a suspend whose caller is killed. If it was too
-        # late for that, the device is resumed.
+                kernel.resume(other)
+    except Waits:
         found = WAITS
     finally:
         try:
             if loaded or not hold:
-                run(['resume', name])
+                kernel.resume(name)
         finally:
             if clone:
-                run(['resume', clone])
+                kernel.resume(clone)
     return found
 
 
 @contextlib.contextmanager
 def alone(name: str, folder: str | None = None,
-          wait: bool = True) -> collections.abc.Iterator[int]:
+          wait: bool = True) -> collections.abc.Iterator[None]:
     """Hold the lock for swapping or resuming a device.
 
+    A killed process holds it until the kernel has ended its last ioctl.
+
     :param wait: wait until the lock is free
-    :returns: descriptor: copies of it hold the lock until they are closed
     :raises: BlockingIOError if the lock is not free
     """
     folder = folder or LOCKS
@@ -139,7 +182,7 @@ def alone(name: str, folder: str | None = None,
                 # The previous holder has removed the file.
                 continue
             try:
-                yield fd
+                yield
             finally:
                 os.unlink(path)
             return
@@ -147,25 +190,17 @@ def alone(name: str, folder: str | None = None,
             os.close(fd)
 
 
-def _dmsetup(lock: int, arguments: list[str], table: str | None = None,
-             limit: float | None = None) -> str:
-    # If this process is killed, dmsetup holds the lock until it ends.
-    return subprocess.run(
-        ['dmsetup', *arguments], input=table, check=True, pass_fds=[lock],
-        timeout=limit, capture_output=True, text=True).stdout
-
-
 def main() -> None:
     """Perform the swap described on standard input; print its result."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # dmsetup inherits the ignored signals.
         signal.signal(number, signal.SIG_IGN)
     request = json.load(sys.stdin)
     try:
-        with alone(request.pop('lock'), request.pop('locks')) as lock:
-            found = perform(functools.partial(_dmsetup, lock), **request)
-    except subprocess.CalledProcessError as error:
-        sys.exit('%s: %s' % (' '.join(error.cmd), error.stderr))
+        with alone(request.pop('lock'), request.pop('locks')), (
+                udev.Resumes()) as resumes:
+            found = perform(Kernel(resumes), **request)
+    except OSError as error:
+        sys.exit(error.strerror or str(error))
     # The caller may have been killed.
     with contextlib.suppress(BrokenPipeError):
         json.dump(found, sys.stdout)

@@ -8,7 +8,6 @@ does not end. Actions that would hang or destroy data are recorded in
 """
 
 import errno
-import subprocess
 
 from oslo_concurrency import processutils
 
@@ -96,7 +95,7 @@ class Device:
 
 
 class SwapProcess:
-    """The process that runs dmsetup for a swap; it outlives its caller.
+    """The process of a swap, which outlives its caller.
 
     A power cut ends it, too.
     """
@@ -107,15 +106,26 @@ class SwapProcess:
         #: The exception that has killed the caller.
         self.killed = None
 
-    def run(self, arguments, table=None, limit=None):
-        """Run one command."""
-        if limit and self._kernel.never_ends(arguments):
-            raise subprocess.TimeoutExpired('dmsetup', limit)
+    def status(self, name):
+        return self._do('status_of', name)
+
+    def suspend(self, name, flush, limit):
+        if limit and self._kernel.never_ends(name):
+            raise swap.Waits
+        self._do('suspend', name, flush)
+
+    def load(self, name, table, read_only):
+        self._do('load', name, table, read_only)
+
+    def resume(self, name):
+        self._do('resume', name)
+
+    def _do(self, verb, *arguments):
         if isinstance(self.killed, steps_module.PowerCut):
             raise self.killed
         begun, self._begun = self._begun, True
         try:
-            return self._kernel.dmsetup(arguments, table)
+            return self._kernel.ioctl(verb, *arguments)
         except steps_module.Killed as killed:
             if not (begun or self._kernel.steps.after):
                 # The caller was killed before it started this process.
@@ -123,8 +133,7 @@ class SwapProcess:
             self.killed = killed
         if isinstance(self.killed, steps_module.PowerCut):
             raise self.killed
-        verb, *rest = arguments
-        return getattr(self._kernel, '_' + verb)(rest, table)
+        return getattr(self._kernel, '_' + verb)(*arguments)
 
 
 class Kernel:
@@ -158,11 +167,24 @@ class Kernel:
         return self._dm('look', names, lambda: [
             self._info(name) for name in self._some(names)])
 
+    def change(self, *operations):
+        """Replace privsep.device_mapper.change."""
+        for verb, *arguments in operations:
+            if verb == 'dmsetup':
+                self.dmsetup(*arguments)
+            else:
+                self.ioctl(verb, *arguments)
+
     def statuses(self, *names):
         """Replace privsep.device_mapper.statuses."""
         return self._dm('status', names, lambda: {
-            name: self._status_of(self.devices[name])
-            for name in self._some(names)})
+            name: self._status_of(name) for name in self._some(names)})
+
+    def ioctl(self, verb, name, *arguments):
+        """Do one ioctl, with the arguments of its function in ioctl.py."""
+        return self._dm(verb, [name, *(
+            arguments if verb == 'message' else ())], lambda: getattr(
+                self, '_' + verb)(name, *arguments))
 
     def _dm(self, verb, words, action):
         """Do ioctls of the device-mapper as one step."""
@@ -194,7 +216,7 @@ class Kernel:
         request = dict(request)
         del request['lock']
         try:
-            found = swap.perform(process.run, **request)
+            found = swap.perform(process, **request)
         except processutils.ProcessExecutionError:
             if not request['hold']:
                 self.resume_left(request['name'], [
@@ -208,7 +230,7 @@ class Kernel:
     def resume_left(self, name, suspended):
         """Replace privsep.swaps.resume_left; no swap is running."""
         for device in suspended:
-            self.dmsetup(['resume', device])
+            self.ioctl('resume', device)
         return True
 
     def sysfs(self, name):
@@ -358,7 +380,7 @@ class Kernel:
         """Remove all devices; logical volumes remain."""
         self.devices, self.disks, self.stuck = {}, {}, {}
 
-    # The verbs of dmsetup
+    # The ioctls, and the verbs of dmsetup
 
     def _named(self, name):
         if name not in self.devices:
@@ -376,13 +398,8 @@ class Kernel:
                 'suspended': device.suspended, 'live': bool(device.table),
                 'read_only': device.read_only}
 
-    def _status(self, arguments, table):
-        if arguments[0] != '--noflush':
-            raise AssertionError('status switches over: %s' % arguments)
-        return self._status_of(self._named(arguments[1]))
-
-    @staticmethod
-    def _status_of(device):
+    def _status_of(self, name):
+        device = self._named(name)
         clone = device.own
         if not clone:
             return ''.join('%d %d %s \n' % (part.start, part.length,
@@ -434,12 +451,11 @@ class Kernel:
     def _use(self, device, table):
         self._switch(device, self._parse(table, device))
 
-    def _load(self, arguments, table):
-        name, *mode = arguments
+    def _load(self, name, table, read_only=False):
         device = self._named(name)
         if not device.table:
-            device.read_only = mode == ['--readonly']
-        if device.read_only != (mode == ['--readonly']):
+            device.read_only = read_only
+        if device.read_only != read_only:
             self.violations.append('%s changes its mode' % name)
         device.loaded = self._parse(table, device)
 
@@ -452,16 +468,16 @@ class Kernel:
             device.own = Clone(bitmap, segments[0])
             device.own.batch = int(segments[0].words[-1])
 
-    def _suspend(self, arguments, table):
-        device = self._named(arguments[-1])
-        if '--noflush' not in arguments:
-            self._drain(arguments[-1], device)
+    def _suspend(self, name, flush=True):
+        device = self._named(name)
+        if flush:
+            self._drain(name, device)
         device.suspended = True
 
-    def never_ends(self, arguments):
-        """Return whether a command would wait for ever."""
-        clone = self._named(arguments[-1]).clone
-        if arguments[0] != 'suspend' or not clone:
+    def never_ends(self, name):
+        """Return whether a suspend would wait for ever."""
+        clone = self._named(name).clone
+        if not clone:
             return False
         gate, source = map(self.get, clone.paths[1:])
         return clone.waiting and (gate.suspended or source.suspended)
@@ -479,8 +495,8 @@ class Kernel:
         if clone.waiting and source.suspended:
             self.violations.append('%s waits for its source' % name)
 
-    def _resume(self, arguments, table):
-        device = self._named(arguments[0])
+    def _resume(self, name):
+        device = self._named(name)
         if device.loaded:
             self._switch(device, device.loaded)
         device.suspended = False
@@ -501,8 +517,8 @@ class Kernel:
                     device.own.bitmap['hydrated'] + device.own.waiting)
                 device.own.waiting = 0
 
-    def _message(self, arguments, table):
-        name, sector, verb, *values = arguments
+    def _message(self, name, text):
+        verb, *values = text.split()
         clone = self._named(name).own
         if not clone:
             raise error('Invalid argument')

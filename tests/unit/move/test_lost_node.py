@@ -270,8 +270,8 @@ class SourceTestCase(LostNodeTestCase):
 
     def test_lost_before_the_gate_was_open(self):
         with self.cloud.on(self.b):
-            self.b.kernel.dmsetup(['suspend', '--noflush', '--nolockfs',
-                                   self.path[12:] + '-gate'])
+            self.b.kernel.change(['suspend', self.path[12:] + '-gate',
+                                  False])
         self.a.die()
         self.forgotten()
         self.assertFalse(self.b.kernel.get(self.path + '-gate').suspended)

@@ -70,7 +70,6 @@ class LinearTestCase(DevicesTestCase):
 
     def test_grow_that_fails_lets_go(self):
         LocalVolume(self.names).ensure_linear(self.lv)
-        # The first step finds no clone, which is a failure of dmsetup.
         for number in range(6):
             for after in (False, True)[:number + 1]:
                 self.steps.start(number, after=after)
@@ -345,8 +344,8 @@ class ResumeLeftTestCase(DevicesTestCase):
     def test_table_that_was_loaded(self):
         """A loaded table is used: it was loaded after the check."""
         LocalVolume(self.names).open_gate()
-        self.kernel.dmsetup(['load', self.names.of(HANDLE)],
-                            '0 64 linear %s 0' % self.lv.path)
+        self.kernel.change(['load', self.names.of(HANDLE),
+                            '0 64 linear %s 0' % self.lv.path, False])
         devices.resume_left()
         self.assertEqual('linear', self.device().kinds)
 

@@ -77,3 +77,44 @@ class LookTestCase(DaemonTestCase):
         error = self.assertRaises(processutils.ProcessExecutionError,
                                   device_mapper.devices)
         self.assertEqual('none', error.stderr)
+
+
+class ChangeTestCase(DaemonTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.devices = {'one': None}
+        for name in ('suspend', 'load', 'message'):
+            self.ioctl(name)
+        # Whether there is an event for udev.
+        self.ioctl('resume', lambda name: False)
+        self.patch('dmclone_driver.privsep.command.dmsetup',
+                   new=lambda call: self.done.append(('dmsetup', *call)))
+
+    def test_order(self):
+        device_mapper.change(
+            ['dmsetup', ['create', 'one'], '0 8 zero\n'],
+            ['suspend', 'one', True], ['load', 'one', '0 8 error\n', True],
+            ['resume', 'one'], ['message', 'one', 'a b'])
+        cookie = self.done[3][2]
+        self.assertEqual([
+            ('dmsetup', ['create', 'one'], '0 8 zero\n'),
+            ('suspend', 'one', True), ('load', 'one', '0 8 error\n', True),
+            ('resume', 'one', cookie), ('message', 'one', 'a b')], self.done)
+
+    def test_failure(self):
+        """What follows it is not done."""
+        error = self.assertRaises(
+            processutils.ProcessExecutionError, device_mapper.change,
+            ['suspend', 'one', True], ['suspend', 'gone', True],
+            ['resume', 'one'])
+        self.assertIn('suspend ioctl on gone failed: No such device',
+                      error.stderr)
+        self.assertEqual([('suspend', 'one', True)], self.done)
+
+    def test_no_dmsetup(self):
+        """That is not the failure of a device."""
+        self.patch('dmclone_driver.privsep.command.dmsetup',
+                   side_effect=FileNotFoundError(2, 'none', 'dmsetup'))
+        self.assertRaises(FileNotFoundError, device_mapper.change,
+                          ['dmsetup', ['remove', 'one'], None])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Swaps with real processes, some of which are killed.
 
-Their dmsetup is a script that logs its arguments, and can be stopped at a
-verb.
+Their ioctls are functions that log what they are called with, and can be
+stopped at a verb.
 """
 
 import json
@@ -26,37 +26,88 @@ LINEAR = '0 64 linear \n'
 TABLE = '0 128 linear a 0\n'
 FINISHED = ['status', 'suspend', 'status', 'load ' + TABLE.strip(), 'resume']
 
-DMSETUP = """\
-#!/bin/sh
-cd "$DMSETUP" || exit
-case $1 in
-    status) cat status ;;
-    load) table=$(cat) ;;
-esac
-if [ "$1" = "$(cat stop)" ]; then
-    rm -f stop
-    echo $$ $PPID > stopped
-    read answer < go
-fi
-[ "$1" = "$(cat fail)" ] && { echo no such thing >&2; exit 3; }
-echo "$1${table:+ $table}" >> done
+#: Replaces the ioctls in each of the processes.
+IOCTLS = """\
+import ctypes
+import errno
+import os
+from dmclone_driver.node.devicemapper import ioctl
+
+FOLDER = %r
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def text(name):
+    with open(os.path.join(FOLDER, name)) as stream:
+        return stream.read().strip()
+
+
+def stop():
+    open(os.path.join(FOLDER, 'stop'), 'w').close()
+    with open(os.path.join(FOLDER, 'stopped'), 'w') as stream:
+        stream.write('%%d %%d' %% (os.getpid(), os.getppid()))
+    # Python's own functions go on after a signal, the kernel's do not.
+    go = os.open(os.path.join(FOLDER, 'go'), os.O_RDWR)
+    if libc.read(go, ctypes.create_string_buffer(1), 1) < 0:
+        raise OSError(ctypes.get_errno(), 'interrupted')
+
+
+def do(verb, *words):
+    if verb == text('stop'):
+        stop()
+    if verb == text('fail'):
+        raise OSError(errno.ENXIO, verb + ' ioctl failed: no such thing')
+    with open(os.path.join(FOLDER, 'done'), 'a') as stream:
+        stream.write(' '.join([verb, *words]) + '\\n')
+
+
+def status(name):
+    do('status')
+    return text('status')
+
+
+def suspend(name, flush):
+    do('suspend')
+
+
+def load(name, table, read_only):
+    do('load', table.strip())
+
+
+def resume(name, cookie):
+    do('resume')
+
+
+VERBS = (status, suspend, load, resume)
+"""
+
+#: Makes the ioctls of a process these.
+INSTALL = """\
+for function in VERBS:
+    setattr(ioctl, function.__name__, function)
 """
 
 #: Acts as the service and its privileged daemon.
 CALLER = """\
+import sys
+exec(open(sys.argv[3]).read())
 from dmclone_driver.node.devicemapper import swap
 from dmclone_driver import privsep
 from dmclone_driver.privsep import swaps
 import json
 import signal
-import sys
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     # Whatever the tests have inherited.
     signal.signal(number, signal.SIG_DFL)
 swap.LOCKS = sys.argv[1]
+swap.PROGRAM = sys.argv[4]
 privsep.dmclone_context.set_client_mode(False)
 swaps.swap(json.loads(sys.argv[2]))
 """
+
+#: Is swap.PROGRAM with these ioctls.
+PROGRAM = swap.PROGRAM.replace(
+    'from ', 'exec(open(%r).read()); from ', 1)
 
 
 class SwapsTestCase(base.PlainTestCase):
@@ -69,15 +120,19 @@ class SwapsTestCase(base.PlainTestCase):
         self.locks = os.path.join(self.folder, 'locks')
         self.patch('dmclone_driver.node.devicemapper.swap.LOCKS',
                    new=self.locks)
-        self.tell('dmsetup', DMSETUP)
-        os.chmod(self.path('dmsetup'), 0o755)
+        self.tell('ioctls', IOCTLS % self.folder + INSTALL)
+        self.program = PROGRAM % self.path('ioctls')
+        self.patch('dmclone_driver.node.devicemapper.swap.PROGRAM',
+                   new=self.program)
+        # Those of this process.
+        replacements = {}
+        exec(IOCTLS % self.folder, replacements)
+        for function in replacements['VERBS']:
+            self.patch('dmclone_driver.node.devicemapper.ioctl.' +
+                       function.__name__, new=function)
         self.tell('status', LINEAR)
         self.tell('fail')
         self.tell('stop')
-        for name, value in (('PATH', '%s:%s' % (self.folder,
-                                                os.environ['PATH'])),
-                            ('DMSETUP', self.folder)):
-            self.useFixture(fixtures.EnvironmentVariable(name, value))
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -87,15 +142,14 @@ class SwapsTestCase(base.PlainTestCase):
             stream.write(text)
 
     def done(self):
-        """Return the commands of dmsetup in order."""
+        """Return what was done, in order."""
         with open(self.path('done')) as stream:
             return stream.read().splitlines()
 
     def request(self, hold=False, clone=None):
         return {'name': 'x', 'lock': 'x', 'table': TABLE,
                 'expected': swap.LINEAR,
-                'clone': clone, 'load': [], 'suspend': [], 'hold': hold,
-                'limit': 9}
+                'clone': clone, 'hold': hold, 'limit': 9}
 
 
 class SwapTestCase(SwapsTestCase):
@@ -121,15 +175,15 @@ class SwapTestCase(SwapsTestCase):
 
     def test_not_as_expected(self):
         self.tell('status', '0 64 error \n')
-        self.assertEqual('0 64 error \n', swaps.swap(self.request()))
+        self.assertEqual('0 64 error', swaps.swap(self.request()))
         self.assertEqual(['status'], self.done())
 
-    def test_dmsetup_fails(self):
+    def test_ioctl_fails(self):
         self.tell('fail', 'load')
         error = self.assertRaises(processutils.ProcessExecutionError,
                                   swaps.swap, self.request())
-        self.assertIn('no such thing', error.stderr)
-        self.assertIn('dmsetup load', error.stderr)
+        self.assertEqual('load ioctl failed: no such thing',
+                         error.stderr.strip())
         # The last resume is the parent's, which does not know the reason.
         self.assertEqual(['status', 'suspend', 'status', 'resume', 'resume'],
                          self.done())
@@ -147,13 +201,14 @@ class SwapTestCase(SwapsTestCase):
 
     def test_resume_left_fails(self):
         self.tell('fail', 'resume')
-        self.assertRaises(processutils.ProcessExecutionError,
-                          swaps.resume_left, 'x', ['x'])
+        error = self.assertRaises(processutils.ProcessExecutionError,
+                                  swaps.resume_left, 'x', ['x'])
+        self.assertIn('resume ioctl failed', error.stderr)
 
 
 @ddt.ddt
 class KilledTestCase(SwapsTestCase):
-    """Processes are killed while dmsetup is stopped at a verb."""
+    """Processes are killed while an ioctl is stopped at a verb."""
 
     def setUp(self):
         super().setUp()
@@ -172,18 +227,19 @@ class KilledTestCase(SwapsTestCase):
         os.write(self.go, b'\n')
 
     def swap_until(self, verb, hold=False):
-        """Begin a swap, which stops at a verb of dmsetup."""
+        """Begin a swap, which stops at a verb."""
         self.tell('stop', verb)
         self.caller = subprocess.Popen(
             [sys.executable, '-c', CALLER, self.locks,
-             json.dumps(self.request(hold))],
+             json.dumps(self.request(hold)), self.path('ioctls'),
+             self.program],
             stderr=subprocess.PIPE, text=True)
         self.addCleanup(self.caller.stderr.close)
         self.addCleanup(self.caller.wait)
         self.addCleanup(self.caller.kill)
         self.assertReady(self.stopped)
-        self.dmsetup, self.process = map(int, os.read(self.stopped,
-                                                      99).split())
+        self.process, parent = map(int, os.read(self.stopped, 99).split())
+        self.assertEqual(self.caller.pid, parent)
 
     def assertReady(self, fd):
         self.assertEqual([fd], select.select([fd], [], [], 60)[0])
@@ -224,7 +280,7 @@ class KilledTestCase(SwapsTestCase):
     def test_all_are_asked_to_end(self, number):
         """The swap is completed, although all processes get a signal."""
         self.swap_until('suspend')
-        for pid in (self.process, self.dmsetup, self.caller.pid):
+        for pid in (self.process, self.caller.pid):
             os.kill(pid, number)
         self.caller.wait(60)
         self.let_go()
@@ -233,27 +289,24 @@ class KilledTestCase(SwapsTestCase):
 
     def test_session_of_its_own(self):
         self.swap_until('suspend')
-        self.assertEqual(self.process, os.getsid(self.dmsetup))
+        self.assertEqual(self.process, os.getsid(self.process))
         self.let_go()
         self.assertEqual(0, self.caller.wait(60))
 
-    @ddt.data(('suspend', 2), ('load', 4))
+    @ddt.data(('suspend', 1), ('load', 3))
     @ddt.unpack
     def test_process_is_killed(self, verb, steps):
-        """Its parent resumes the device after the last dmsetup's end."""
+        """Its parent resumes the device."""
         self.swap_until(verb)
         self.kill(self.process)
-        self.assertFalse(swaps.resume_left('x', ['x']))
-        self.let_go()
         self.assertIn('Exit code: -9', self.caller_error())
         self.assertEqual(FINISHED[:steps] + ['resume'], self.done())
 
     def test_process_is_killed_and_the_device_held(self):
         self.swap_until('suspend', hold=True)
         self.kill(self.process)
-        self.let_go()
         self.caller_error()
-        self.assertEqual(['status', 'suspend'], self.done())
+        self.assertEqual(['status'], self.done())
 
     def caller_error(self):
         error = self.caller.stderr.read()
@@ -265,7 +318,6 @@ class KilledTestCase(SwapsTestCase):
         self.swap_until('load')
         self.caller.kill()
         self.kill(self.process)
-        self.kill(self.dmsetup)
         self.assertTrue(swaps.resume_left('x', ['x']))
         self.assertEqual(['status', 'suspend', 'status', 'resume'],
                          self.done())

@@ -84,38 +84,19 @@ class ChangeTestCase(base.PlainTestCase):
 
     def setUp(self):
         super().setUp()
-        self.answer = ''
-        self.run = []
-        self.calls = 0
-        self.patch('dmclone_driver.privsep.command.dmsetup', new=self._run)
-
-    def _run(self, *commands):
-        self.calls += 1
-        for arguments, text in commands:
-            self.run.append(' '.join(arguments))
-            self.text = text
-        return self.answer
-
-    def test_device_without_a_table(self):
-        """A device whose creator was killed is removed and created again."""
-        busy = processutils.ProcessExecutionError(
-            stderr='Device or resource busy')
-        for live in (False, True):
-            self.patch('dmclone_driver.privsep.device_mapper.devices',
-                       return_value=[info('one', live=live)])
-            run = self.patch('dmclone_driver.privsep.command.dmsetup',
-                             side_effect=[busy, '', ''])
-            if live:
-                self.assertRaises(processutils.ProcessExecutionError,
-                                  dmsetup.create, 'one', 'U1', table.Zero(8))
-            else:
-                dmsetup.create('one', 'U1', table.Zero(8))
-                self.assertEqual(['create', 'remove', 'create'], [
-                    call.args[0][0][0] for call in run.call_args_list])
+        #: What was asked for, a list for each call.
+        self.calls = []
+        self.patch('dmclone_driver.privsep.device_mapper.change',
+                   new=lambda *operations: self.calls.append(
+                       list(operations)))
 
     def test_target_versions(self):
-        self.answer = 'clone            v1.0.0\nlinear           v1.4.0\n'
+        """dmsetup is run: the start finds out whether there is one."""
+        run = self.patch(
+            'dmclone_driver.privsep.command.dmsetup',
+            return_value='clone            v1.0.0\nlinear           v1.4.0\n')
         self.assertEqual({'clone', 'linear'}, dmsetup.target_versions())
+        run.assert_called_once_with((['targets'], None))
 
     def test_swap(self):
         swap = self.patch('dmclone_driver.privsep.swaps.swap',
@@ -124,45 +105,77 @@ class ChangeTestCase(base.PlainTestCase):
             'one', table.Zero(8), table.Error(1), expected=('linear',)))
         swap.assert_called_once_with({
             'name': 'one', 'table': '0 8 zero\n8 1 error\n',
-            'expected': ('linear',), 'clone': None, 'load': [],
-            'suspend': [], 'hold': False, 'limit': None, 'begin': (),
+            'expected': ('linear',), 'clone': None, 'read_only': False,
+            'flush': True, 'hold': False, 'limit': None, 'begin': (),
             'lock': 'one'})
         dmsetup.swap('one', table.Zero(8), read_only=True, flush=False,
                      hold=True)
         swap.assert_called_with({
             'name': 'one', 'table': '0 8 zero\n', 'expected': None,
-            'clone': None,
-            'load': ['--readonly'], 'suspend': ['--noflush', '--nolockfs'],
+            'clone': None, 'read_only': True, 'flush': False,
             'hold': True, 'limit': None, 'begin': (), 'lock': 'one'})
 
+    def create(self, **options):
+        dmsetup.create('one', 'U1', table.Zero(8), table.Error(1), **options)
+        operations, = self.calls
+        return operations
+
     def test_create(self):
-        dmsetup.create('one', 'U1', table.Zero(8), table.Error(1))
-        self.assertEqual(['create one --uuid U1'], self.run)
-        self.assertEqual('0 8 zero\n8 1 error\n', self.text)
+        self.assertEqual([['dmsetup', ['create', 'one', '--uuid', 'U1'],
+                           '0 8 zero\n8 1 error\n']], self.create())
 
     def test_create_read_only(self):
-        dmsetup.create('one', 'U1', table.Zero(8), read_only=True)
-        self.assertEqual(['create one --uuid U1 --readonly'], self.run)
+        self.assertEqual(
+            [['dmsetup', ['create', 'one', '--uuid', 'U1', '--readonly'],
+              '0 8 zero\n8 1 error\n']], self.create(read_only=True))
 
     def test_create_suspended(self):
-        dmsetup.create('one', 'U1', table.Zero(8), suspended=True)
-        self.assertEqual((1, ['create one --uuid U1', 'suspend one']),
-                         (self.calls, self.run))
+        """In one call, so that it is suspended whatever happens here."""
+        self.assertEqual([['dmsetup', ['create', 'one', '--uuid', 'U1'],
+                           '0 8 zero\n8 1 error\n'],
+                          ['suspend', 'one', True]],
+                         self.create(suspended=True))
+
+    def test_create_that_takes_effect_later(self):
+        self.assertEqual(
+            [['dmsetup', ['create', 'one', '--uuid', 'U1', '--notable'], None],
+             ['load', 'one', '0 8 zero\n8 1 error\n', True]],
+            self.create(read_only=True, later=True))
+
+    def test_device_without_a_table(self):
+        """A device whose creator was killed is removed and created again."""
+        busy = processutils.ProcessExecutionError(
+            stderr='Device or resource busy')
+        for live in (False, True):
+            self.patch('dmclone_driver.privsep.device_mapper.devices',
+                       return_value=[info('one', live=live)])
+            run = self.patch('dmclone_driver.privsep.device_mapper.change',
+                             side_effect=[busy, None, None])
+            if live:
+                self.assertRaises(processutils.ProcessExecutionError,
+                                  dmsetup.create, 'one', 'U1', table.Zero(8))
+            else:
+                dmsetup.create('one', 'U1', table.Zero(8))
+                self.assertEqual(['create', 'remove', 'create'], [
+                    call.args[0][1][0] for call in run.call_args_list])
 
     def test_table_of_a_device(self):
         dmsetup.suspend('one')
         dmsetup.load_and_resume('one', table.Zero(8))
-        self.assertEqual((2, ['suspend one', 'load one', 'resume one']),
-                         (self.calls, self.run))
+        self.assertEqual([[['suspend', 'one', True]],
+                          [['load', 'one', '0 8 zero\n', False],
+                           ['resume', 'one']]], self.calls)
 
     def test_suspend_without_waiting(self):
         dmsetup.suspend('one', flush=False)
-        self.assertEqual(['suspend --noflush --nolockfs one'], self.run)
+        self.assertEqual([[['suspend', 'one', False]]], self.calls)
 
     def test_message_and_remove(self):
-        dmsetup.message('one', 'enable_hydration')
+        dmsetup.message('one', 'hydration_batch_size 1')
         dmsetup.remove('one')
         dmsetup.remove('two', suspended=True)
-        self.assertEqual(
-            (3, ['message one 0 enable_hydration', 'remove --retry one',
-                 'resume two', 'remove --retry two']), (self.calls, self.run))
+        self.assertEqual([
+            [['message', 'one', 'hydration_batch_size 1']],
+            [['dmsetup', ['remove', '--retry', 'one'], None]],
+            [['resume', 'two'],
+             ['dmsetup', ['remove', '--retry', 'two'], None]]], self.calls)

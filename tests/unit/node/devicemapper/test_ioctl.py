@@ -4,6 +4,7 @@
 import ctypes
 import errno
 import os
+import sys
 
 import ddt
 import fixtures
@@ -17,11 +18,11 @@ KIB_16 = 16 * 1024
 
 
 def u32(number):
-    return number.to_bytes(4, 'little')
+    return number.to_bytes(4, sys.byteorder)
 
 
 def u64(number):
-    return number.to_bytes(8, 'little')
+    return number.to_bytes(8, sys.byteorder)
 
 
 def header(data_size, version=(4, 0, 0), targets=0, open_count=0, flags=0,
@@ -90,7 +91,7 @@ class ControlTestCase(base.PlainTestCase):
         expected = b''.join(buffer)
         self.assertEqual(expected, raw[:len(expected)])
         self.assertEqual(b'', raw[len(expected):].strip(b'\0'))
-        self.assertEqual(int.from_bytes(raw[12:16], 'little'), len(raw))
+        self.assertEqual(int.from_bytes(raw[12:16], sys.byteorder), len(raw))
 
 
 @ddt.ddt

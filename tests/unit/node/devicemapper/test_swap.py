@@ -2,8 +2,11 @@
 """The commands of a swap and their order."""
 
 import contextlib
+import ctypes
 import os
-import subprocess
+import select
+import signal
+import struct
 
 import ddt
 import fixtures
@@ -30,29 +33,48 @@ class StateTestCase(base.PlainTestCase):
             self.assertEqual(expected, swap.state(text))
 
 
-@ddt.ddt
-class PerformTestCase(base.PlainTestCase):
+class Kernel:
+    """Logs what is done, and answers looks in order."""
 
-    def setUp(self):
-        super().setUp()
+    def __init__(self):
         #: The status of the device at each check.
         self.looks = []
         self.run = []
         self.fails = None
 
-    def _run(self, arguments, table=None, limit=None):
-        self.run.append(' '.join(arguments))
-        if arguments[0] == self.fails:
-            raise OSError(arguments[0])
-        if arguments[0] == 'suspend' and limit:
-            raise subprocess.TimeoutExpired('dmsetup', limit)
-        if arguments[0] == 'status':
-            return self.looks.pop(0)
-        self.table = table
+    def _do(self, *words):
+        self.run.append(' '.join(words))
+        if words[0] == self.fails:
+            raise OSError(words[0])
+
+    def status(self, name):
+        self._do('status', name)
+        return self.looks.pop(0)
+
+    def suspend(self, name, flush, limit):
+        self._do('suspend', name, *(() if flush else ('at once',)))
+        if limit:
+            raise swap.Waits
+
+    def load(self, name, table, read_only):
+        self._do('load', name, table.strip(), *(
+            ('read-only',) if read_only else ()))
+
+    def resume(self, name):
+        self._do('resume', name)
+
+
+@ddt.ddt
+class PerformTestCase(base.PlainTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.kernel = Kernel()
+        self.run = self.kernel.run
 
     def perform(self, expected, *looks, **options):
-        self.looks = list(looks)
-        return swap.perform(self._run, 'x', '0 64 linear a 0\n', expected,
+        self.kernel.looks = list(looks)
+        return swap.perform(self.kernel, 'x', '0 64 linear a 0\n', expected,
                             **options)
 
     def verbs(self):
@@ -64,8 +86,8 @@ class PerformTestCase(base.PlainTestCase):
     @ddt.unpack
     def test_as_expected(self, expected, text):
         self.assertIsNone(self.perform(expected, text, text))
-        self.assertEqual(['status --noflush x', 'suspend x',
-                          'status --noflush x', 'load x', 'resume x'],
+        self.assertEqual(['status x', 'suspend x',
+                          'status x', 'load x 0 64 linear a 0', 'resume x'],
                          self.run)
 
     @ddt.data((swap.LINEAR, COMPLETE), (swap.LINEAR, INCOMPLETE),
@@ -83,21 +105,28 @@ class PerformTestCase(base.PlainTestCase):
         self.assertEqual('status suspend status resume', self.verbs())
 
     def test_options(self):
-        self.assertIsNone(self.perform(None, load=['--readonly'],
-                                       suspend=['--noflush', '--nolockfs']))
-        self.assertEqual(['suspend --noflush --nolockfs x',
-                          'load x --readonly', 'resume x'], self.run)
+        self.assertIsNone(self.perform(None, read_only=True, flush=False))
+        self.assertEqual(['suspend x at once',
+                          'load x 0 64 linear a 0 read-only', 'resume x'],
+                         self.run)
+
+    def test_begin(self):
+        """They take effect while the requests to the device wait."""
+        self.assertIsNone(self.perform(swap.LINEAR, LINEAR, LINEAR,
+                                       begin=['a', 'b']))
+        self.assertEqual(['load x 0 64 linear a 0', 'resume a', 'resume b',
+                          'resume x'], self.run[3:])
 
     @ddt.data('suspend', 'load')
     def test_failure(self, verb):
-        self.fails = verb
+        self.kernel.fails = verb
         self.assertRaises(OSError, self.perform, swap.LINEAR, LINEAR, LINEAR)
         self.assertEqual('resume x', self.run[-1])
 
     @ddt.data('suspend', 'load')
     def test_failure_of_what_is_held(self, verb):
         """It is not resumed: its requests would fail on the old table."""
-        self.fails = verb
+        self.kernel.fails = verb
         self.assertRaises(OSError, self.perform, None, hold=True)
         self.assertEqual(verb, self.verbs().split()[-1])
 
@@ -105,8 +134,8 @@ class PerformTestCase(base.PlainTestCase):
         """It is suspended after the handle, and checked in its place."""
         self.assertIsNone(self.perform(swap.COMPLETE_CLONE, COMPLETE,
                                        COMPLETE, clone='y'))
-        self.assertEqual(['status --noflush y', 'suspend x', 'suspend y',
-                          'status --noflush y', 'load x', 'resume x',
+        self.assertEqual(['status y', 'suspend x', 'suspend y',
+                          'status y', 'load x 0 64 linear a 0', 'resume x',
                           'resume y'], self.run)
 
     def test_limit(self):
@@ -115,9 +144,53 @@ class PerformTestCase(base.PlainTestCase):
         self.assertEqual('status suspend resume', self.verbs())
 
     def test_first_look_fails(self):
-        self.fails = 'status'
+        self.kernel.fails = 'status'
         self.assertRaises(OSError, self.perform, swap.LINEAR)
         self.assertEqual('status', self.verbs())
+
+
+class SuspendTestCase(base.PlainTestCase):
+    """A suspend with a limit, whose ioctl waits like the kernel's."""
+
+    def setUp(self):
+        super().setUp()
+        self.kernel = swap.Kernel(None)
+        #: The number of signals that come before the kernel waits.
+        self.lost = 0
+        self.pipe, writer = os.pipe()
+        self.addCleanup(os.close, self.pipe)
+        self.addCleanup(os.close, writer)
+        self.addCleanup(signal.signal, signal.SIGALRM,
+                        signal.getsignal(signal.SIGALRM))
+        self.patch('dmclone_driver.node.devicemapper.ioctl.suspend',
+                   new=self.suspend)
+        self.suspends = 0
+        self.waits = True
+
+    def suspend(self, name, flush):
+        self.suspends += 1
+        for _signal in range(self.lost):
+            signal.pause()
+        if self.waits:
+            # Python's own functions go on after a signal.
+            libc = ctypes.CDLL(None, use_errno=True)
+            assert libc.poll(struct.pack('ihh', self.pipe, select.POLLIN, 0),
+                             1, 60000) < 0
+            raise OSError(ctypes.get_errno(), 'interrupted')
+
+    def test_requests_that_do_not_end(self):
+        for lost in (0, 1, 3):
+            self.lost = lost
+            self.assertRaises(swap.Waits, self.kernel.suspend, 'x', True,
+                              0.05)
+            self.assertEqual((0, 0), signal.getitimer(signal.ITIMER_REAL))
+
+    def test_requests_that_end(self):
+        self.waits = False
+        self.kernel.suspend('x', True, 60)
+        self.assertEqual((0, 0), signal.getitimer(signal.ITIMER_REAL))
+        self.kernel.suspend('x', True, None)
+        self.assertEqual(2, self.suspends)
 
 
 class AloneTestCase(base.PlainTestCase):
