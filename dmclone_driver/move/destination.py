@@ -10,10 +10,10 @@ from typing import Any
 
 from cinder import context as cinder_context
 from cinder import exception as cinder_exception
-from cinder.volume import volume_utils
 from oslo_log import log as logging
 from oslo_utils import excutils
 from oslo_utils import timeutils
+from oslo_utils import units
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
@@ -37,6 +37,7 @@ from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node.quantities import Sectors
+from dmclone_driver.node import volume_groups
 from dmclone_driver.privsep import block
 from dmclone_driver.releases import sched_utils
 from dmclone_driver import steps
@@ -97,9 +98,12 @@ class Destination:
 
     def _free_gb(self, reserved: int) -> float:
         """Return the free space as Cinder's scheduler computes it, in GiB."""
-        group, = volume_utils.get_all_volume_groups(
-            self._backend.group.vg_name)
-        total, free = float(group['size']), float(group['available'])
+        name = self._backend.group.vg_name
+        # Not Cinder's function, which starts a process for rootwrap, too.
+        group = volume_groups.find(name)
+        if group is None:
+            raise cinder_exception.VolumeGroupNotFound(vg_name=name)
+        total, free = (size / units.Gi for size in (group.size, group.free))
         return max(0, sched_utils.calculate_virtual_free_capacity(
             total, free, provisioned_capacity=total - free,
             thin_provisioning_support=False, max_over_subscription_ratio=1,
@@ -312,10 +316,7 @@ class Destination:
                 clone = LocalVolume(names).is_clone()
                 if clone and sysfs.is_suspended(names.of(GATE)):
                     owner = records.owner_row(context, placeholder_id)
-                    lv = self._backend.logical_volume(names)
-                    # A clone's gate lies on it.
-                    assert lv is not None
-                    self.open(names, lv, volume_id, writable=(
+                    self.open(names, volume_id, writable=(
                         owner is not None and
                         not placeholders.is_placeholder(owner)))
             if answers and clone:
@@ -330,18 +331,21 @@ class Destination:
             'move %s is not in the database that this node reads')
             % placeholder_id)
 
-    def open(self, names: Names, lv: logical_volumes.LogicalVolume,
-             volume_id: str, writable: bool = True) -> None:
+    def open(self, names: Names, volume_id: str, writable: bool = True,
+             tagged: bool = False) -> None:
         """Tag the logical volume as opened, then open its gate.
 
         The tag survives a loss of the database. It keeps the driver from
         deleting the logical volume as an unused destination.
 
-        :param lv: below the gate
         :param writable: False if the volume has moved to another node since
+        :param tagged: whether the tag is known to be there
         """
-        if not lv.opened:
-            logical_volumes.tag(lv, logical_volumes.OPENED_TAG + volume_id)
+        if not tagged:
+            # LVM has each tag once, so it need not be asked before.
+            logical_volumes.tag_by_name(
+                self._backend.group.vg_name, names.volume,
+                logical_volumes.OPENED_TAG + volume_id)
         steps.reached(Step.OPENING, names.name_id)
         LocalVolume(names).open_gate(writable)
         steps.reached(Step.OPENED, names.name_id)

@@ -254,7 +254,7 @@ class Recovery:
             # Before the first write the gate may never have been open: then
             # the watcher asks the old home to seal first.
             self._destination.open(
-                names, lv, records.guarding_id(row),
+                names, records.guarding_id(row), tagged=lv.opened,
                 writable=not (lv.sealed or _is_source(row)))
 
     def _set_error(self, context: cinder_context.RequestContext,

@@ -306,8 +306,17 @@ def chunk_size(lv: LogicalVolume) -> Bytes:
 
 def tag(lv: LogicalVolume, *tags: str) -> None:
     """Add tags to a logical volume."""
+    tag_by_name(lv.group, lv.name, *tags)
+
+
+def tag_by_name(group: str, name: str, *tags: str) -> None:
+    """Add tags to a logical volume; those that it has are no error.
+
+    :raises: LVMError
+    """
     lvm.run('lvchange', *(part for text in tags
-                          for part in ('--addtag', text)), lv.full_name)
+                          for part in ('--addtag', text)),
+            '%s/%s' % (group, name))
 
 
 def untag(lv: LogicalVolume, *tags: str) -> None:

@@ -14,6 +14,7 @@ from oslo_utils import units
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import lvm as lvm_commands
 from dmclone_driver.node.metadata import base
 from dmclone_driver.node.metadata import sizing
 from dmclone_driver.node.names import Names
@@ -67,9 +68,17 @@ class LogicalVolumeMetadata(base.MetadataStore):
             return found.path, Sectors(int(recorded))
         if not found:
             needed = sizing.metadata_size(sizing.regions(size, region))
-            self._refuse_without_room(names, needed)
-            logical_volumes.create(self.group_name, names.metadata,
-                                   Bytes(-(-needed // units.Mi) * units.Mi))
+            self._refuse_without_memory(names, needed)
+            try:
+                logical_volumes.create(
+                    self.group_name, names.metadata,
+                    Bytes(-(-needed // units.Mi) * units.Mi))
+            except lvm_commands.TimedOut:
+                raise
+            except lvm_commands.LVMError:
+                # Only then, since it is one more process.
+                self._refuse_without_room(names, needed)
+                raise
             found = logical_volumes.LogicalVolume(
                 self.group_name, names.metadata, needed, active=True)
         block.zero_start(found.path, SUPERBLOCK)
@@ -77,6 +86,12 @@ class LogicalVolumeMetadata(base.MetadataStore):
         logical_volumes.tag(found, '%s%d' % (
             logical_volumes.REGION_TAG, region))
         return found.path, region
+
+    def _refuse_without_memory(self, names: Names, needed: Bytes) -> None:
+        """Refuse metadata for which the node has no memory.
+
+        :raises: NoRoomForMetadata
+        """
 
     def _refuse_without_room(self, names: Names, needed: Bytes) -> None:
         """Refuse metadata without room, in MiB: LVM would report extents.

@@ -106,12 +106,7 @@ class VolatileMetadata(lvm.LogicalVolumeMetadata):
         if group is not None and not group.volumes:
             self._remove_pool()
 
-    def _refuse_without_room(self, names: Names, needed: Bytes) -> None:
-        """Refuse metadata if the group has no room or memory is short.
-
-        :raises: NoRoomForMetadata
-        """
-        super()._refuse_without_room(names, needed)
+    def _refuse_without_memory(self, names: Names, needed: Bytes) -> None:
         available = ram_disks.available_memory()
         if available < MARGIN * needed:
             raise exception.NoRoomForMetadata(

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many processes and queries the most frequent operations cost.
+
+A larger number needs a reason, a smaller one is written down here. The
+queries have some room: each release of Cinder makes its own of one call.
+"""
+
+import re
+
+from sqlalchemy import engine
+from sqlalchemy import event
+
+from tests.unit import base
+
+#: The steps that start a process, one each. That of a swap is not a step.
+PROCESS = re.compile(r'\w+: ((dmsetup|group|hold|[lpv][vg]\w+) .*|vgs)$')
+
+
+class CostsTestCase(base.CloudTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.queries = []
+        event.listen(engine.Engine, 'before_cursor_execute', self._query)
+        self.addCleanup(event.remove, engine.Engine, 'before_cursor_execute',
+                        self._query)
+
+    def _query(self, connection, cursor, statement, *args):
+        self.queries.append(statement)
+
+    def cost(self, act, *args):
+        """Do something, and count its processes and queries."""
+        self.queries.clear()
+        self.cloud.steps.start()
+        act(*args)
+
+    def processes(self):
+        return [step for step in self.cloud.steps.log if PROCESS.match(step)]
+
+    def assertCost(self, processes, queries):
+        """Compare the number of processes, and the most that is asked."""
+        self.assertEqual(processes, len(self.processes()), self.processes())
+        self.assertLessEqual(len(self.queries), queries)
+
+    @staticmethod
+    def restart(node):
+        node.start()
+        node.cloud.settle()
+
+    def test_attach(self):
+        """On both nodes, beside what os-brick and the target start."""
+        self.cost(self.cloud.attach, self.volume, self.b)
+        self.assertEqual([
+            # The request, and what the peer answers before the move.
+            'node1: lvs', 'node2: vgs',
+            # The export.
+            'node1: dmsetup',
+            # The logical volume, by Cinder, and the metadata.
+            'node2: lvs', 'node2: group', 'node2: lvs', 'node2: lvcreate',
+            'node2: lvchange', 'node2: lvchange',
+            # The gate, the source, the clone and the handle.
+            'node2: dmsetup', 'node2: dmsetup', 'node2: dmsetup',
+            'node2: dmsetup',
+            # The seal, the opening, and the question whether it is sealed.
+            'node1: lvs', 'node1: lvchange', 'node2: lvchange', 'node1: lvs',
+        ], [' '.join(step.split()[:2]) for step in self.processes()])
+        self.assertCost(17, 80)
+
+    def test_attach_at_home(self):
+        self.cost(self.cloud.attach, self.volume, self.a)
+        self.assertCost(1, 25)
+
+    def test_completion(self):
+        """With the deletion of the source; beside the process of the swap."""
+        self.cloud.attach(self.volume, self.b)
+        self.b.hydrate()
+        self.cost(self.cloud.watch, 3)
+        self.assertCost(19, 37)
+        self.assertIdle(self.b)
+
+    def test_look_at_rest(self):
+        """Whatever the number of volumes."""
+        for _ in range(5):
+            self.a.create()
+        for look in (self.a.look, self.a.look_at_sessions):
+            self.cost(look)
+            self.assertCost(0, 0)
+
+    def test_look_while_copies_are_made(self):
+        for _ in range(3):
+            self.cloud.attach(self.a.create(), self.b)
+        self.cost(self.b.look)
+        self.assertCost(0, 0)
+
+    def test_start(self):
+        """Whatever the number of volumes, too."""
+        for number in (0, 5):
+            for _ in range(number):
+                self.a.create()
+            self.cost(self.restart, self.a)
+            self.assertCost(7, 12)
