@@ -273,7 +273,7 @@ FIRST_SEEDS = {
     'home sealed under a guest as another attachment was deleted': 8,
     'home discarded that the database has forgotten': 13,
     'source deleted whose snapshots stay': 3,
-    'source sealed but not flushed': 2,
+    'source sealed but not flushed': 106,
     'revert that is not flushed': 4,
     'follower taken for the snapshot before it is complete': 2,
 }
