@@ -21,8 +21,8 @@ from tests.crash import stops
 #: The offset of the guest's block, in blocks of 4 KiB.
 GUEST_BLOCK = 2048
 # Seconds until Cinder counts as having given up: a request that waits behind
-# others looks the same.
-PATIENCE = 120
+# those of all other volumes, after a restart of the service, looks the same.
+PATIENCE = 200
 # In the background, since it may have to wait at a gate.
 WRITE = (
     '(yes {id} | head -c 4096 | dd of={path} bs=4096 seek={at} count=1 '
