@@ -97,13 +97,15 @@ class Survey:
 
     def picture(self) -> facts.Picture:
         """Return what the database and Nova show of the node."""
-        known = records.all_placeholders(self._context)
+        known = {each.id: each for each in
+                 records.all_placeholders(self._context)}
         volumes = tuple(
-            self._volume(row, {each.id: each for each in known})
+            self._volume(row, known)
             for row in records.on_host(self._context, self.host)
             if not placeholders.is_placeholder(row))
         servers, trouble = self._servers(volumes)
-        there = [each for each in known if each.backend == self.host]
+        there = [each for each in known.values()
+                 if each.backend == self.host]
         return facts.Picture(
             self.node, volumes, servers, trouble,
             tuple(each.volume_id for each in there
