@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events of moves and copies, told to whoever listens in this process.
+"""Events of moves and copies, and their listeners in this process.
 
 An event is told after the transaction, or the step, that it reports. It is
-told at most once: if the process ends in between, nobody hears of it.
+told at most once, and lost if the process ends in between.
 """
 
 import collections.abc

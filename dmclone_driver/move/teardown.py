@@ -110,11 +110,8 @@ class Teardown:
         """Clear and delete the logical volume after :meth:`cut_loose`."""
         names = Names(row.name_id)
         placeholder = records.placeholder(context, row.name_id)
-        # A source's handle refuses writes; the data is cleared through a new
-        # one.
-        LocalVolume(names).remove(HANDLE)
-        deletion.delete_volume(names, self._backend.group,
-                               self._backend.configuration)
+        deletion.delete_read_only(names, self._backend.group,
+                                  self._backend.configuration)
         steps.reached(Step.DELETED, names.name_id)
         if placeholder is not None:
             self._requests.release(context, placeholder)

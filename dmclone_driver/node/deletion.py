@@ -38,6 +38,17 @@ def delete_volume(names: Names, group: lvm.LVM,
     group.delete(lv.name)
 
 
+def delete_read_only(names: Names, group: lvm.LVM,
+                     configuration: cinder_configuration.Configuration
+                     ) -> None:
+    """Delete a logical volume whose handle refuses writes.
+
+    The data is cleared through a new handle; see :func:`delete_volume`.
+    """
+    LocalVolume(names).remove(HANDLE)
+    delete_volume(names, group, configuration)
+
+
 def _has_snapshots(lv: logical_volumes.LogicalVolume,
                    group: lvm.LVM) -> bool:
     """Whether a logical volume has snapshots, of LVM or above its clone.
@@ -66,10 +77,7 @@ def delete_snapshot(lv: logical_volumes.LogicalVolume, group: lvm.LVM,
         names = names_module.of_logical_volume(lv.name)
         # It was created as the destination of a move is.
         assert names is not None
-        # After a start its handle refuses writes; the data is cleared through
-        # a new one.
-        LocalVolume(names).remove(HANDLE)
-        delete_volume(names, group, configuration)
+        delete_read_only(names, group, configuration)
         return
     if taken:
         snapshot_devices.remove(taken)
