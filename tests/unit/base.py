@@ -9,6 +9,8 @@ import warnings
 from cinder import objects
 from cinder.tests.unit import test
 import fixtures
+from sqlalchemy import engine
+from sqlalchemy import event
 import testtools
 
 from dmclone_driver.node import logical_volumes
@@ -179,3 +181,17 @@ class CloudTestCase(DatabaseTestCase):
                 attachment.destroy()
             self.delete(volume)
             self.cloud.watch(2)
+
+
+class QueriesTestCase(CloudTestCase):
+    """A test that counts the statements for the database, in `queries`."""
+
+    def setUp(self):
+        super().setUp()
+        self.queries = []
+        event.listen(engine.Engine, 'before_cursor_execute', self._query)
+        self.addCleanup(event.remove, engine.Engine, 'before_cursor_execute',
+                        self._query)
+
+    def _query(self, connection, cursor, statement, *args):
+        self.queries.append(statement)

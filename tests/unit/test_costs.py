@@ -7,26 +7,13 @@ queries have some room: each release of Cinder makes its own of one call.
 
 import re
 
-from sqlalchemy import engine
-from sqlalchemy import event
-
 from tests.unit import base
 
 #: The steps that start a process, one each. That of a swap is not a step.
 PROCESS = re.compile(r'\w+: ((dmsetup|group|hold|[lpv][vg]\w+) .*|vgs)$')
 
 
-class CostsTestCase(base.CloudTestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.queries = []
-        event.listen(engine.Engine, 'before_cursor_execute', self._query)
-        self.addCleanup(event.remove, engine.Engine, 'before_cursor_execute',
-                        self._query)
-
-    def _query(self, connection, cursor, statement, *args):
-        self.queries.append(statement)
+class CostsTestCase(base.QueriesTestCase):
 
     def cost(self, act, *args):
         """Do something, and count its processes and queries."""

@@ -9,8 +9,6 @@ from cinder import context as cinder_context
 from cinder.tests.unit import utils as cinder_utils
 import ddt
 from oslo_db import exception as db_exception
-from sqlalchemy import engine
-from sqlalchemy import event
 
 from dmclone_driver import exception
 from dmclone_driver.move import hydration
@@ -32,18 +30,11 @@ from tests.unit.fakes import cloud
 GIB = cloud.GIB
 
 
-class ReporterTestCase(base.CloudTestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.queries = []
-        event.listen(engine.Engine, 'before_cursor_execute', self._query)
-        self.addCleanup(event.remove, engine.Engine, 'before_cursor_execute',
-                        self._query)
+class ReporterTestCase(base.QueriesTestCase):
 
     def _query(self, connection, cursor, statement, *args):
         if statement != 'BEGIN':
-            self.queries.append(statement)
+            super()._query(connection, cursor, statement, *args)
 
     def report(self, node):
         """Return a node's report as another process gets it.

@@ -4,8 +4,6 @@
 from unittest import mock
 
 import ddt
-from sqlalchemy import engine
-from sqlalchemy import event
 
 from dmclone_driver.move import arrival
 from dmclone_driver.move import destination
@@ -22,17 +20,7 @@ from tests.unit import base
 INTERVAL = 10
 
 
-class WatcherTestCase(base.CloudTestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.queries = []
-        event.listen(engine.Engine, 'before_cursor_execute', self._query)
-        self.addCleanup(event.remove, engine.Engine, 'before_cursor_execute',
-                        self._query)
-
-    def _query(self, connection, cursor, statement, *args):
-        self.queries.append(statement)
+class WatcherTestCase(base.QueriesTestCase):
 
     def look(self, node=None, seconds=0):
         """Run one check; returns its steps and its queries."""
