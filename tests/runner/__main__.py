@@ -21,7 +21,7 @@ first, which needs root and the registries of Debian and Python.
 %s
 Without a set, the sets marked with * run, in this order; with --all, all sets.
 If a set fails the next one runs all the same. The last line is "N passed, N
-failed[, N skipped]".
+failed[, N skipped]"; the lines before it name what failed.
 
 Environment:
   DMCLONE_LAB_CACHE   folder of the installed programs
@@ -105,6 +105,8 @@ def main(arguments):
                 this.give_up(each.name, 'tox could not be installed')
     finally:
         this.laboratory.leave()
+    for each in this.failures:
+        print('FAILED: ' + each)
     print(this.summary())
     return int(this.failed > 0)
 

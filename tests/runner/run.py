@@ -22,6 +22,8 @@ class Run:
 
     def __init__(self, tools=venv.TOOLS / 'bin'):
         self.passed = self.failed = self.skipped = 0
+        #: What failed, as "SET: TEST" or "SET: REASON".
+        self.failures = []
         self.tools = tools
         self.laboratory = laboratory.Laboratory()
 
@@ -62,6 +64,7 @@ class Run:
     def give_up(self, name, why):
         """Count a failure for a set that could not run, or ran no test."""
         programs.say('%s: %s' % (name, why))
+        self.failures.append('%s: %s' % (name, why))
         self.count(0, 1)
 
     def summary(self):
@@ -71,12 +74,13 @@ class Run:
 
     def take_counts(self, name, path, code):
         """Add the counts of tools/results, and check their plausibility."""
-        words = path.read_text().split() if path.exists() else []
-        if not words:
+        lines = path.read_text().splitlines() if path.exists() else []
+        if not lines:
             self.give_up(name, 'did not run (code %d)' % code)
             return
-        passed, failed, skipped = map(int, words)
+        passed, failed, skipped = map(int, lines[:3])
         self.count(passed, failed, skipped)
+        self.failures += ['%s: %s' % (name, each) for each in lines[3:]]
         programs.say('%s: %d passed, %d failed, %d skipped' % (
             name, passed, failed, skipped))
         if not passed + failed:

@@ -33,6 +33,8 @@ def _style(run, chosen):
                 passed, failed = map(int, counts.groups())
         tox.wait()
     run.count(passed, failed)
+    if failed:
+        run.failures.append('%s: %d checks' % (chosen.name, failed))
     if not passed + failed:
         run.give_up(chosen.name, 'did not run')
     elif tox.returncode and not failed:

@@ -132,9 +132,11 @@ class CountsTestCase(base.PlainTestCase):
     def test_failed_and_skipped(self):
         self.assertEqual('1 passed, 1 failed, 1 skipped', self.stream(
             ['success', 'fail', 'skip'], 'sys.exit(1)'))
+        self.assertEqual(['a set: fail'], self.counts.failures)
 
     def test_no_test_ran(self):
         self.assertEqual('0 passed, 1 failed', self.stream([]))
+        self.assertEqual(['a set: no test ran'], self.counts.failures)
 
     def test_code_though_no_test_failed(self):
         self.assertEqual('1 passed, 1 failed',
@@ -395,7 +397,7 @@ class LaboratoryTestCase(base.PlainTestCase):
 
 
 class MainTestCase(base.PlainTestCase):
-    """The last line and the exit code."""
+    """The last lines and the exit code."""
 
     def setUp(self):
         super().setUp()
@@ -424,6 +426,8 @@ class MainTestCase(base.PlainTestCase):
     def test_nothing_could_be_installed(self):
         self.install.return_value = False
         self.assertEqual((1, '0 passed, 2 failed'), self.main('unit', 'e2e'))
+        self.assertIn(mock.call('FAILED: e2e: tox could not be installed'),
+                      self.print.call_args_list)
 
     def test_unknown_set(self):
         code, text = self.main('none')
