@@ -312,6 +312,10 @@ class LocalVolume:
         length = table.sectors(lv.cloned)
         present = {name: device for name, device in self._present(
             HANDLE, CLONE, SOURCE, GATE).items() if device.live}
+        if self.names.of(GATE) in present and (
+                self.names.of(CLONE) not in present and
+                self._remove_unfinished_gate()):
+            del present[self.names.of(GATE)]
         if self.names.of(GATE) not in present:
             dmsetup.create(self.names.of(GATE), self.names.uuid(GATE),
                            table.Linear(length, lv.path), suspended=passive)
@@ -334,6 +338,17 @@ class LocalVolume:
         self.forbid_discards()
         if self.names.of(HANDLE) not in present:
             self._create_handle(lv, self._over_clone(lv))
+
+    def _remove_unfinished_gate(self) -> bool:
+        """Remove a gate whose creation was killed: it fails all requests.
+
+        :returns: whether there was one
+        """
+        gate = self.names.of(GATE)
+        if dmsetup.kinds(gate) != 'error':
+            return False
+        dmsetup.remove(gate, suspended=True)
+        return True
 
     def forbid_discards(self) -> None:
         """Have a clone refuse discards.

@@ -112,6 +112,37 @@ class LookTest(IoctlTest):
         self.assertTrue(sysfs.is_suspended(name))
         self.addCleanup(dmsetup.resume, name)
 
+    def test_lvm_does_not_read_it_before_it_is_linked(self):
+        """LVM finds it by the kernel's name, which no filter refuses.
+
+        Its read of a device that is suspended meanwhile would hang.
+        """
+        _names, lv = self.linear_volume()
+        name = 'dmclone-test-gate'
+        thread = threading.Thread(target=self.device, args=(
+            'gate', table.Linear(table.sectors(lv.size), lv.path)),
+            kwargs={'suspended': True})
+        clones.run('udevadm', 'control', '--stop-exec-queue')
+        try:
+            thread.start()
+            clones.wait_until(lambda: dmsetup.kinds(name), name)
+            disk = '/dev/' + clones.run(
+                'dmsetup', 'info', '-c', '--noheadings', '-o', 'blkdevname',
+                name).strip()
+            said = subprocess.run(
+                ['lvs', '-vvvv'], check=True, timeout=60, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
+            linked = os.path.exists('/dev/mapper/' + name)
+        finally:
+            clones.run('udevadm', 'control', '--start-exec-queue')
+            thread.join()
+        self.addCleanup(dmsetup.resume, name)
+        self.assertFalse(linked)
+        self.assertIn(disk + ': Skipping unusable device', said)
+        self.assertNotIn('Processing data from device %s ' % disk, said)
+        self.assertTrue(sysfs.is_suspended(name))
+        self.assertEqual('linear', dmsetup.kinds(name))
+
     def test_inactive_table(self):
         name = self.device('later', table.Zero(2048), later=True)
         found = ioctl.info(name)

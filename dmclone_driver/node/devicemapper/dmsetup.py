@@ -58,6 +58,12 @@ def state(name: str) -> str:
             stderr='Device %s not found' % name)
 
 
+def kinds(name: str) -> str | None:
+    """Return the kinds of a device's targets, None if it is gone."""
+    text = device_mapper.statuses(name).get(name)
+    return None if text is None else swap_module.kinds(text)
+
+
 def target_versions() -> set[str]:
     """Return the names of the targets that the kernel has loaded."""
     # Not an ioctl: the start needs to know that the program is there.
@@ -73,17 +79,28 @@ def create(name: str, uuid: str, *segments: table.Segment,
     With ``later`` its table is loaded, and takes effect when it is resumed.
     dmsetup creates it, loads its table, and resumes it. A device without a
     table, left by a dmsetup that was killed in between, is replaced.
+
+    A suspended device fails its requests until udev has linked its name. LVM
+    recognizes by their names the devices that it has to ignore. A command of
+    LVM that has found this one under the kernel's name alone, and that reads
+    it when it is suspended, would not end before it is resumed. LVM never
+    reads a device that fails all requests (device_is_usable in
+    lib/activate/dev_manager.c of LVM).
     """
     text = table.text(*segments)
+    failing = table.text(table.Error(table.length(*segments)))
     arguments = ['create', name, '--uuid', uuid]
     operations: list[device_mapper.Operation] = [
         ['dmsetup', [*arguments, *(['--readonly'] if read_only else [])],
-         text]]
+         failing if suspended else text]]
     if later:
         operations = [['dmsetup', [*arguments, '--notable'], None],
                       ['load', name, text, read_only]]
     if suspended:
         operations.append(['suspend', name, True])
+    if suspended and text != failing:
+        operations += [['load', name, text, read_only], ['resume', name],
+                       ['suspend', name, True]]
     try:
         device_mapper.change(*operations)
     except processutils.ProcessExecutionError:

@@ -366,7 +366,8 @@ class Kernel:
         gate, source = map(self.get, clone.paths[1:])
         if not clone.hydration:
             raise AssertionError('hydration of %s is off' % path)
-        if gate.suspended or source.suspended or source.kinds != 'linear':
+        if gate.suspended or source.suspended or (
+                gate.kinds, source.kinds) != ('linear', 'linear'):
             raise AssertionError('hydration of %s cannot run' % path)
         clone.bitmap['hydrated'] = clone.total
 

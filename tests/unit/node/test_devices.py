@@ -120,6 +120,7 @@ class LinearTestCase(DevicesTestCase):
         self.assertIsNone(self.device(CLONE))
 
 
+@ddt.ddt
 class CloneTestCase(DevicesTestCase):
 
     def test_passive(self):
@@ -165,17 +166,39 @@ class CloneTestCase(DevicesTestCase):
         self.assertEqual(before, self.kernel.devices)
         self.assertFalse(self.device(CLONE).discards)
 
-    def test_cut_off_anywhere_and_repeated(self):
-        for passive in (True, False):
-            for number in range(9):
-                self.kernel.devices.clear()
-                self.steps.start(number)
-                try:
-                    self.build(passive=passive)
-                except (processutils.ProcessExecutionError, OSError):
-                    self.build(passive=passive)
-                self.assertEqual(passive, self.device(GATE).suspended)
-                self.assertFalse(self.device(CLONE).discards)
+    @ddt.data(*itertools.product((True, False), repeat=3))
+    @ddt.unpack
+    def test_cut_off_anywhere_and_repeated(self, passive, after, killed):
+        for number in itertools.count():
+            self.kernel.devices.clear()
+            self.steps.start(number, after=after, killed=killed)
+            try:
+                self.build(passive=passive)
+                break
+            except (processutils.ProcessExecutionError, OSError,
+                    steps.Killed):
+                self.steps.start()
+                self.build(passive=passive)
+            self.assertEqual(passive, self.device(GATE).suspended)
+            self.assertEqual('linear', self.device(GATE).kinds)
+            self.assertFalse(self.device(CLONE).discards)
+        self.assertLess(9, number)
+
+    def test_gate_is_no_use_to_lvm_before_it_is_linked(self):
+        """LVM ignores devices that fail requests, and suspended ones."""
+        found = []
+
+        def look():
+            gate = self.device(GATE)
+            if gate:
+                found.append((gate.kinds, gate.suspended))
+
+        self.steps.observe = look
+        self.build()
+        self.assertEqual(('error', False), found[0])
+        # For a moment within one call, when udev has linked it.
+        self.assertEqual(1, found.count(('linear', False)))
+        self.assertEqual(('linear', True), found[-1])
 
     def test_not_passive(self):
         self.build(passive=False)

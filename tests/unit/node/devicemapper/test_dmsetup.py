@@ -130,11 +130,24 @@ class ChangeTestCase(base.PlainTestCase):
               '0 8 zero\n8 1 error\n']], self.create(read_only=True))
 
     def test_create_suspended(self):
-        """In one call, so that it is suspended whatever happens here."""
+        """In one call, so that it is suspended whatever happens here.
+
+        No LVM reads it before udev has linked its name.
+        """
         self.assertEqual([['dmsetup', ['create', 'one', '--uuid', 'U1'],
-                           '0 8 zero\n8 1 error\n'],
+                           '0 9 error\n'],
+                          ['suspend', 'one', True],
+                          ['load', 'one', '0 8 zero\n8 1 error\n', False],
+                          ['resume', 'one'],
                           ['suspend', 'one', True]],
                          self.create(suspended=True))
+
+    def test_create_suspended_without_requests(self):
+        dmsetup.create('one', 'U1', table.Error(8), read_only=True,
+                       suspended=True)
+        self.assertEqual(
+            [[['dmsetup', ['create', 'one', '--uuid', 'U1', '--readonly'],
+               '0 8 error\n'], ['suspend', 'one', True]]], self.calls)
 
     def test_create_that_takes_effect_later(self):
         self.assertEqual(
