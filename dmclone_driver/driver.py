@@ -226,7 +226,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             complete, troubles)
         recover = recovery.Recovery(
             self._backend, self._source, self._destination, self._home,
-            self._snapshots, self._requests, complete)
+            self._snapshots, self._requests, complete,
+            self._connections.end_export)
         self._reporter = reporter.Reporter(
             self._backend, watch.sightings, sessions, self.VERSION)
         context = cinder_context.get_admin_context()

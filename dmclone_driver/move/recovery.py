@@ -63,7 +63,14 @@ class Recovery:
     def __init__(self, backend: Backend, source: Source,
                  destination: Destination, home: Home, snapshots: Snapshots,
                  requests: peer_requests.PeerRequests,
-                 completion: Completion) -> None:
+                 completion: Completion,
+                 end_export: collections.abc.Callable[
+                     [cinder_context.RequestContext, objects.Volume], None]
+                 ) -> None:
+        """Keep what recovers.
+
+        :param end_export: removes the target of Cinder's target driver
+        """
         self._backend = backend
         self._source = source
         self._destination = destination
@@ -71,6 +78,7 @@ class Recovery:
         self._snapshots = snapshots
         self._requests = requests
         self._completion = completion
+        self._end_export = end_export
         self._jobs = backend.jobs
         #: Rows whose recovery or cleanup is not done yet, {row id: row}.
         self.failed = self._jobs.kind('recover', self.retry)
@@ -317,13 +325,14 @@ class Recovery:
         try:
             now = {row.id: row for row in records.on_host(
                 context, self._backend.host)}
+            # Their attachments are read here.
+            return [row for row in self._rows
+                    if row.id in self.failed or self._has_work(row) or
+                    self._has_work(now.get(row.id))]
         except Exception:
             LOG.exception('Reading all volumes failed; they are read one by '
                           'one.')
             return self._rows
-        return [row for row in self._rows
-                if row.id in self.failed or self._has_work(row) or
-                self._has_work(now.get(row.id))]
 
     def _has_work(self, row: objects.Volume | None) -> bool:
         return row is not None and bool(
@@ -474,8 +483,10 @@ class Recovery:
             self._source.export(context, row,
                                 Placeholder(row).initiator)
         elif _has_old_export(row):
-            self._source.unexport(names)
-            records.set_export(context, row, None, None)
+            lv = self._backend.logical_volume(names)
+            if lv is None or not lv.sealed:
+                # Otherwise the database was restored, and the row is old.
+                self._end_export(context, row)
 
     def _remove_obsolete(self, context: cinder_context.RequestContext,
                          row: objects.Volume) -> None:

@@ -23,10 +23,11 @@ class AdoptionTestCase(base.CloudTestCase):
         row.provider_id = None
         row.save()
         self.a.stop()
+        self.remote = test_driver.Remote()
 
     def adopt(self):
         self.a.start()
-        self.a.driver._connections._target_driver = test_driver.Remote()
+        self.a.driver._connections._target_driver = self.remote
         self.cloud.settle()
 
     def handle(self, node):
@@ -60,8 +61,10 @@ class AdoptionTestCase(base.CloudTestCase):
     def was_attached(self):
         """Leave what Cinder leaves of an attachment over iSCSI."""
         row = self.row()
-        row.provider_location = test_driver.Remote.location(row)
-        row.provider_auth = 'CHAP user secret'
+        export = self.remote.create_export(self.context, row,
+                                           self.names.path())
+        row.provider_location = export['location']
+        row.provider_auth = export['auth']
         row.save()
 
     def test_was_attached(self):
@@ -69,6 +72,7 @@ class AdoptionTestCase(base.CloudTestCase):
         self.adopt()
         self.assertIsNone(self.row().provider_location)
         self.assertIsNone(self.row().provider_auth)
+        self.assertIsNone(self.remote.path)
         self.cloud.attach(self.volume, self.b)
         self.cloud.watch(3)
         self.assertIdle(self.b)
@@ -77,6 +81,7 @@ class AdoptionTestCase(base.CloudTestCase):
         self.was_attached()
         self.adopt()
         self.assertIsNotNone(self.row().provider_location)
+        self.assertIsNotNone(self.remote.path)
         error = self.assertRaises(exception.MoveRefused, self.cloud.attach,
                                   self.volume, self.b)
         self.assertIn('it is in use over iSCSI', error.msg)

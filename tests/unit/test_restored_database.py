@@ -19,6 +19,7 @@ from dmclone_driver.node.names import Names
 from dmclone_driver.releases import db_api
 from dmclone_driver.releases import models
 from tests.unit import base
+from tests.unit import test_driver
 
 FIELDS = records.EXCHANGED + ('replication_driver_data', 'status',
                               'migration_status')
@@ -90,6 +91,30 @@ class RestoredTestCase(base.CloudTestCase):
         self.assertIsNone(self.opened())
         self.restart('b')
         self.assertEqual(self.volume.id, self.opened())
+
+    def test_old_export_of_a_volume_that_has_moved(self):
+        """Its source is not taken for what an old attachment has left."""
+        row = self.row()
+        row.provider_location = test_driver.Remote.location(row)
+        row.save()
+        self.save('before')
+        row.provider_location = None
+        row.save()
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.watch(hydrate=False)
+        exports = list(self.a.target.exports)
+        self.assertNotEqual([], exports)
+        self.restore('before')
+        for record in self.row().volume_attachment:
+            record.destroy()
+        self.a.stop()
+        self.a.start()
+        remote = self.a.driver._connections._target_driver = (
+            test_driver.Remote())
+        remote.path = self.home.path()
+        self.cloud.settle()
+        self.assertEqual(exports, list(self.a.target.exports))
+        self.assertIsNotNone(remote.path)
 
     def restore(self, when):
         """Restore the saved rows."""

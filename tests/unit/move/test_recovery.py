@@ -91,6 +91,20 @@ class VolumesTestCase(RecoveryTestCase):
         self.cloud.watch(3)
         self.assertIdle(self.b)
 
+    def test_attachments_cannot_be_read_at_once(self):
+        """What follows is done all the same."""
+        row = self.row()
+        row.provider_location = 'an old target'
+        row.save()
+        self.a.stop()
+        self.patch('dmclone_driver.move.recovery._has_old_export',
+                   side_effect=[OSError('the database is away'), False])
+        deleted = self.patch('dmclone_driver.move.snapshots.Snapshots.'
+                             'delete_unfinished')
+        self.a.start()
+        self.cloud.settle()
+        deleted.assert_called_once_with([])
+
     def test_suspended_handle_goes_on(self):
         self.handle(self.a).suspended = True
         self.restart(self.a)
