@@ -45,6 +45,10 @@ class Reverts:
         :raises: SnapshotUnavailable, SnapshotWouldOverflow
         """
         lv = self._snapshots.find(snapshot.id)
+        if lv is not None and lv.hidden:
+            # The snapshot has followed its volume to another node. This is
+            # its old copy, which is deleted when nobody reads it any longer.
+            lv = None
         mine = self._backend.logical_volume(Names(volume.name_id))
         # Otherwise the operation was refused (NotOnNode).
         assert mine is not None
@@ -68,7 +72,7 @@ class Reverts:
     def _can_merge(self, mine: LogicalVolume, lv: LogicalVolume) -> bool:
         # LVM deactivates the volume, with all of its snapshots.
         return lv.origin == mine.name and not (
-            mine.clone or mine.has_taken or lv.hidden or
+            mine.clone or mine.has_taken or
             any(each.readers for each in self._snapshots.of(mine)))
 
     def _merge(self, names: Names, mine: LogicalVolume,

@@ -77,6 +77,22 @@ class FollowTestCase(FollowersTestCase):
         self.minute()
         self.assertIdle(self.b)
 
+    def test_revert_on_the_old_node(self):
+        """Its old copy there may be deleted at any moment."""
+        self.copy(self.taken, self.a)
+        self.take_along()
+        # The volume that was made of it goes on reading the old copy.
+        self.a.hydrate = lambda: None
+        self.cloud.watch(4)
+        self.assertEqual(self.b.pool, self.read(self.taken).provider_id)
+        with self.cloud.on(self.a):
+            self.assertTrue(self.a.driver._snapshots.find(
+                self.taken.id).hidden)
+            # Cinder copies what is on the other node.
+            self.assertRaises(
+                NotImplementedError, self.a.driver.revert_to_snapshot,
+                self.context, self.row(), self.read(self.taken))
+
     def test_before_it_is_complete(self):
         self.take_along()
         self.assertEqual(self.a.pool, self.read(self.taken).provider_id)
