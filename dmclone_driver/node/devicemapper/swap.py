@@ -48,8 +48,12 @@ PROGRAM = ('import sys; sys.path.append(sys.argv[1]); '
 
 
 def kinds(text: str) -> str:
-    """Return the kinds of a device's targets, parsed from its status."""
-    return ' '.join(line.split()[2] for line in text.splitlines())
+    """Return the kinds of a device's targets, parsed from its status.
+
+    The status of somebody else's device may have further lines.
+    """
+    return ' '.join(words[2] for words in map(str.split, text.splitlines())
+                    if len(words) > 2)
 
 
 def state(text: str) -> str:

@@ -29,7 +29,9 @@ class StateTestCase(base.PlainTestCase):
                 (LINEAR, 'linear'), (COMPLETE, 'complete clone'),
                 (INCOMPLETE, 'clone'), (FAILED, 'clone'), ('', ''),
                 ('0 64 clone Fail\n', 'clone'), ('0 64 error \n', 'error'),
-                ('0 8 zero \n8 64 linear \n', 'zero linear')):
+                ('0 8 zero \n8 64 linear \n', 'zero linear'),
+                # Of somebody else's device, with a line of its own.
+                ('0 64 other 1\n2\n', 'other')):
             self.assertEqual(expected, swap.state(text))
 
 
