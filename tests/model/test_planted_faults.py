@@ -252,7 +252,7 @@ FAULTS_OF_SNAPSHOTS = {
          'has lost its content|instead of|is not on'),
     'follower taken for the snapshot before it is complete':
         ('move.followers.Followers._settle', _follow_early,
-         'is not on|has lost its content|has no source'),
+         'is not on|has lost its content|has no source|left over'),
     'follower that is never finished':
         ('move.records.follower', lambda context, name_id: None,
          'is not complete|left over'),
