@@ -108,5 +108,7 @@ class Picture:
     nova_trouble: str | None = None
     #: Ids of volumes with a prepared move to the node.
     arriving: tuple[str, ...] = ()
+    #: Ids of snapshots that are being copied to the node.
+    following: tuple[str, ...] = ()
     snapshots: tuple[Snapshot, ...] = ()
     copies: tuple[Copy, ...] = ()

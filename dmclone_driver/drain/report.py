@@ -31,6 +31,8 @@ _SNAPSHOT = Obstacle(
       'it'))
 _ARRIVES = Obstacle(_('it is being moved here'),
                     _('run this command again when that has ended'))
+_FOLLOWS = Obstacle(_('it is being copied here'),
+                    _('run this command again when that has ended'))
 
 
 def _of_item(item: Item) -> str:
@@ -147,15 +149,23 @@ def _of_rest(result: Result) -> collections.abc.Iterator[str]:
     for volume in result.picture.arriving:
         yield _('stays: volume %(id)s: %(obstacle)s') % {
             'id': volume, 'obstacle': _ARRIVES.text()}
+    for follower in result.picture.following:
+        yield _('stays: snapshot %(id)s: %(obstacle)s') % {
+            'id': follower, 'obstacle': _FOLLOWS.text()}
     for snapshot in result.picture.snapshots:
         yield of_snapshot(snapshot)
     for copy in result.picture.copies:
         yield of_copy(copy)
 
 
+def _arrives(result: Result) -> bool:
+    """Whether the node will have a volume or snapshot that it has not yet."""
+    return bool(result.picture.arriving or result.picture.following)
+
+
 def code_of_plan(result: Result, ready: Ready) -> int:
     """Return the exit code: whether a drain would empty the node."""
-    if ready.obstacles or result.picture.arriving or any(
+    if ready.obstacles or _arrives(result) or any(
             item.obstacle for item in result.items):
         return LEFT
     return SNAPSHOTS_LEFT if result.picture.snapshots else EMPTY
@@ -163,7 +173,7 @@ def code_of_plan(result: Result, ready: Ready) -> int:
 
 def code_of_end(result: Result) -> int:
     """Return the exit code of a run that was not stopped."""
-    if result.items or result.picture.arriving:
+    if result.items or _arrives(result):
         return LEFT
     return SNAPSHOTS_LEFT if result.picture.snapshots else EMPTY
 
@@ -187,6 +197,8 @@ def document(result: Result, ready: Ready, planned: bool) -> dict[str, Any]:
                   for key, item in items.items()],
         'arriving': [{'volume': volume, **_obstacle(_ARRIVES)}
                      for volume in picture.arriving],
+        'following': [{'snapshot': snapshot, **_obstacle(_FOLLOWS)}
+                      for snapshot in picture.following],
         'snapshots': [{'id': each.id, 'volume': each.volume,
                        'size': each.size * units.Gi, **_obstacle(_SNAPSHOT)}
                       for each in picture.snapshots],

@@ -110,6 +110,8 @@ class Survey:
             self.node, volumes, servers, trouble,
             tuple(each.volume_id for each in there
                   if each.state == State.PREPARED),
+            tuple(each.snapshot_id for each in there
+                  if each.state == State.FOLLOWING and each.snapshot_id),
             self._snapshots(), tuple(self._copies(there)))
 
     def _volume(self, row: objects.Volume,

@@ -22,6 +22,7 @@ from tests.unit import base
 from tests.unit.fakes import nova
 from tests.unit.fakes import steps
 from tests.unit.fakes import storage
+from tests.unit.move import test_followers
 
 
 class DrainTestCase(base.CloudTestCase):
@@ -344,6 +345,43 @@ class AtRestTestCase(DrainTestCase):
     def test_wrong_options(self, arguments):
         with mock.patch('sys.stderr', io.StringIO()):
             self.assertRaises(SystemExit, self.drain, *arguments)
+
+
+class FollowerTestCase(DrainTestCase, test_followers.FollowersTestCase):
+    """A snapshot is being copied to the node that is drained."""
+
+    home = test_followers.FollowersTestCase.home
+
+    def setUp(self):
+        super().setUp()
+        self.take_along()
+        self.disable(self.b)
+        self.line = (
+            'stays: snapshot %s: it is being copied here; run this command '
+            'again when that has ended' % self.taken.id)
+
+    def test_plan(self):
+        code, lines, _error = self.drain('--plan', node='node2')
+        self.assertEqual((1, [self.line]), (code, lines))
+
+    def test_wait(self):
+        code, lines, _error = self.drain('--wait', node='node2')
+        self.assertEqual((1, [self.line]), (code, lines))
+        self.cloud.watch(4)
+        self.assertOn(self.b)
+        # Now it is one of the snapshots there.
+        code, lines, _error = self.drain('--wait', node='node2')
+        self.assertEqual(3, code)
+        self.assertIn('snapshots stay on their node', lines[0])
+
+    def test_json(self):
+        _code, lines, _error = self.drain('-f', 'json', node='node2')
+        found = json.loads('\n'.join(lines))
+        self.assertEqual([{
+            'snapshot': self.taken.id, 'reason': 'it is being copied here',
+            'remedy': 'run this command again when that has ended'}],
+            found['following'])
+        self.assertEqual([], found['arriving'])
 
 
 class StopTestCase(DrainTestCase):
