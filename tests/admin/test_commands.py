@@ -175,7 +175,9 @@ class CommandsTest(base.StoppingTest):
 
     def go_on(self):
         stops.go_on(base.FOLDER)
-        hold.resume_all(self.peer)
+        # A request may have moved a volume back.
+        for node in (self.home, self.peer):
+            hold.resume_all(node)
 
     # Before
 
