@@ -47,7 +47,7 @@ class Reverts:
         lv = self._snapshots.find(snapshot.id)
         if lv is not None and lv.hidden:
             # The snapshot has followed its volume to another node. This is
-            # its old copy, which is deleted when nobody reads it any longer.
+            # the old copy, which is deleted after its last reader is complete.
             lv = None
         mine = self._backend.logical_volume(Names(volume.name_id))
         # Otherwise the operation was refused (NotOnNode).

@@ -50,7 +50,8 @@ PROGRAM = ('import sys; sys.path.append(sys.argv[1]); '
 def kinds(text: str) -> str:
     """Return the kinds of a device's targets, parsed from its status.
 
-    The status of somebody else's device may have further lines.
+    Lines that do not describe a target are ignored: the status of a device
+    that is not the driver's may span several lines.
     """
     return ' '.join(words[2] for words in map(str.split, text.splitlines())
                     if len(words) > 2)
