@@ -66,6 +66,14 @@ MOVE_OPTS = [
              'regions). Keep it well below dmclone_hydration_threshold, so '
              'that one batch is read while another is written.'),
     cfg.IntOpt(
+        'dmclone_chain_limit',
+        default=3, min=1,
+        help='Maximum number of older homes that a volume may need. A volume '
+             'that moves again before it is complete reads from its last '
+             'home, which reads from the one before it: all of them have to '
+             'run. A move that would exceed the limit is refused until a '
+             'copy is complete. With 1 only complete volumes move.'),
+    cfg.IntOpt(
         'dmclone_check_interval',
         default=10, min=1,
         help='Seconds between two checks for clones that are complete or in '

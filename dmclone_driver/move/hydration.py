@@ -51,6 +51,9 @@ class Hydration:
         self._destination = destination
         self._outages = outages
         self._troubles = troubles
+        #: Clones whose hydration is due, {names: (number of sources, the
+        #: nearest of them)}.
+        self._due: dict[Names, tuple[int, Placeholder]] = {}
         #: Progress of hydration, {names: _Progress}.
         self._progress: dict[Names, _Progress] = {}
         #: Progress of the clones that copy single regions,
@@ -59,7 +62,10 @@ class Hydration:
 
     def start(self, context: cinder_context.RequestContext,
               names: Names) -> CloneState:
-        """Start the hydration of a clone when that is due and possible."""
+        """Have a clone hydrate when that is due and possible.
+
+        It begins with :meth:`start_due`.
+        """
         if names in self._outages.lost:
             # Copies would wait for the source, and a guest's writes to the
             # same regions would wait for the copies.
@@ -74,9 +80,21 @@ class Hydration:
                       'completed without it. Its row was deleted, or the '
                       'database was restored.', names)
             return CloneState.SICK
-        self._jobs.start(names, self._start_hydration, context, names,
-                         placeholder)
+        self._due[names] = (len(records.chain(context, placeholder)),
+                            placeholder)
         return CloneState.WAITING
+
+    def start_due(self, context: cinder_context.RequestContext) -> None:
+        """Start the hydrations that are due, the longest chains first.
+
+        The data of a volume at the end of a chain needs the most nodes. None
+        waits for another one: see the documentation, "Decisions".
+        """
+        due, self._due = self._due, {}
+        for names, (_length, source) in sorted(
+                due.items(), key=lambda item: item[1][0], reverse=True):
+            self._jobs.start(names, self._start_hydration, context, names,
+                             source)
 
     def _start_hydration(self, context: cinder_context.RequestContext,
                          names: Names, placeholder: Placeholder) -> None:

@@ -112,16 +112,34 @@ class Preflight:
             raise refused(volume, peer, _(
                 'it is still being filled, with an image for example; wait '
                 'for that to end'))
-        placeholder = records.placeholder(context, volume.name_id)
-        if placeholder is not None and placeholder.state == State.LOST:
+        sources = records.chain(context, records.placeholder(
+            context, volume.name_id))
+        if sources and sources[0].state == State.LOST:
             raise refused(volume, peer, _(
                 'part of its data was on %(lost)s, which is lost; copy what '
                 'can be read of it on %(node)s') % {
-                    'lost': placeholder.host, 'node': self._backend.node})
+                    'lost': sources[0].host, 'node': self._backend.node})
+        self._refuse_long_chain(volume, peer, sources)
         if volume.provider_location:
             raise refused(volume, peer, _(
                 'it is in use over iSCSI, by an image, backup or migration '
                 'task; wait for that to end'))
+
+    def _refuse_long_chain(self, volume: objects.Volume, peer: Peer,
+                           sources: list[Placeholder]) -> None:
+        """Refuse a move that would make the volume need too many nodes.
+
+        :param sources: which it needs now, nearest first
+        """
+        if len(sources) < self._backend.configuration.dmclone_chain_limit:
+            return
+        raise refused(volume, peer, _(
+            'it still reads from %(number)d nodes before its own, as many as '
+            'dmclone_chain_limit allows (%(chain)s); wait until a copy is '
+            'complete, which "dmclone watch" shows, then try again') % {
+                'number': len(sources), 'chain': ' <- '.join(
+                    [self._backend.node, *(volume_utils.extract_host(
+                        each.backend, 'host') for each in sources)])})
 
     def _refuse_by_devices(self, volume: objects.Volume, peer: Peer) -> None:
         local = LocalVolume(Names(volume.name_id))

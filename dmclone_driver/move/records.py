@@ -166,6 +166,27 @@ def source_row(context: cinder_context.RequestContext,
     return None
 
 
+def chain(context: cinder_context.RequestContext,
+          source: Placeholder | None) -> list[Placeholder]:
+    """Return the sources that a volume still needs, nearest first.
+
+    A volume that moves before it is complete needs its old home, which needs
+    the one before it, and so on: all of these nodes have to run. What a
+    snapshot reads from is not in the rows.
+
+    :param source: of its logical volume, or None
+    """
+    found: list[Placeholder] = []
+    while (source is not None and
+           source.state in (State.SWITCHED, State.LOST) and
+           # Rows that were recreated by hand may be wrong.
+           source.id not in [each.id for each in found]):
+        found.append(source)
+        source = (None if source.snapshot_id else
+                  placeholder(context, source.name_id))
+    return found
+
+
 def owner_row(context: cinder_context.RequestContext,
               name_id: str) -> objects.Volume | None:
     """Return the row that a logical volume belongs to now, or None."""

@@ -104,6 +104,7 @@ class Watcher:
                               parsed[0])
                 state = CloneState.WAITING
             found[parsed[0]] = status, state
+        self._hydration.start_due(context)
         for names in self.sightings.clones.keys() - found.keys():
             self._forget(names)
         self._count_copied(found)

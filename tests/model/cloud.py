@@ -246,6 +246,23 @@ class Cloud(fake_cloud.Cloud):
                         name, home.name))
         return found
 
+    def long_chains(self):
+        """Return volumes that need more older homes than they may."""
+        found = []
+        for row in self.database.rows.values():
+            if placeholders.is_placeholder(row):
+                continue
+            length, name_id = 0, row.name_id
+            while placeholders.state_of(self.database.rows.get(name_id)) in (
+                    State.SWITCHED, State.LOST):
+                length += 1
+                name_id = self.database.rows[name_id].name_id
+            limit = self.place(row).driver.configuration.dmclone_chain_limit
+            if length > limit:
+                found.append('volume %s needs %d older homes' % (row.id,
+                                                                 length))
+        return found
+
     def untagged_gates(self):
         """Return clones that can be written, but lack the tag for that."""
         found = []

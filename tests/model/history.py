@@ -46,6 +46,7 @@ class History(life.Life):
     def _look_at_all(self):
         found = (self.found + self.cloud.violations() +
                  self.cloud.early_switches() + self.cloud.untagged_gates() +
+                 self.cloud.long_chains() +
                  self._look_at_rows())
         if found:
             raise Violation('; '.join(found))

@@ -188,6 +188,9 @@ FAULTS = {
     'gate opened without the tag for it':
         ('move.destination.Destination.rebuild', _rebuild_with_open_gate,
          'the logical volume has no tag|which is not sealed'),
+    'chain without a limit':
+        ('move.preflight.Preflight._refuse_long_chain',
+         lambda self, volume, peer, sources: None, 'older homes'),
     'handle that is read-only after a reboot':
         ('node.devices.LocalVolume.ensure_linear', _read_only, 'refuse'),
 }

@@ -16,6 +16,7 @@ REJECTED = [('dmclone_region_size', '-1'),
             ('dmclone_region_size', '1048577'),
             ('dmclone_hydration_threshold', '3'),
             ('dmclone_hydration_batch_size', '3'),
+            ('dmclone_chain_limit', '0'),
             ('dmclone_check_interval', '0'),
             ('dmclone_prepare_timeout', '4'),
             ('dmclone_source_timeout', '-2'),
@@ -30,7 +31,7 @@ class OptionsTestCase(base.PlainTestCase):
         group = cfg.CONF[configuration.SHARED_CONF_GROUP]
         for option in opts.MOVE_OPTS:
             self.assertEqual(option.default, group[option.dest])
-        self.assertEqual(14, len(opts.MOVE_OPTS))
+        self.assertEqual(15, len(opts.MOVE_OPTS))
 
     def test_of_this_driver(self):
         """All have the prefix, and a help text."""

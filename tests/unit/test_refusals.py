@@ -122,6 +122,8 @@ ROWS = (
      'metadata of its clone has failed', 'repair the metadata device'),
     ('attach', 'source_lost', exception.MoveRefused,
      'which is lost', 'copy what can be read'),
+    ('attach', 'chain_too_long', exception.MoveRefused,
+     'node2 <- node1', 'wait until a copy is complete'),
     ('attach', 'encrypted', exception.EncryptionRefused,
      'only luks', 'Retype it'),
     ('attach', 'placeholder', exception.IsPlaceholder,
@@ -471,6 +473,12 @@ class Situations(test_snapshots.SnapshotsTestCase):
         with mock.patch('dmclone_driver.move.rpcapi.PeerClient.activate'):
             self.cloud.attach(self.volume, self.b)
         self.node = self.b
+
+    def chain_too_long(self):
+        self.b.driver.configuration.dmclone_chain_limit = 1
+        self.hydrating()
+        self.peer = self.cloud.add('node3')
+        self.connector = self.peer.connector
 
     def source_lost(self):
         self.hydrating()

@@ -4,6 +4,7 @@ from dmclone_driver import exception
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import Names
 from tests.unit import base
 from tests.unit.fakes import storage
@@ -46,6 +47,32 @@ class MigrationTestCase(base.CloudTestCase):
             [State.SWITCHED] * 2, [placeholders.state_of(row)
                                    for row in self.cloud.placeholders()])
         self.cloud.watch(6)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def test_chain_has_a_limit(self):
+        limit = self.a.driver.configuration.dmclone_chain_limit
+        nodes = [(self.a, self.b)[number % 2] for number in range(limit + 2)]
+        for node in nodes[1:-1]:
+            self.migrate(node)
+        self.assertEqual(limit, len(self.cloud.placeholders()))
+        error = self.assertRaises(exception.MigrationRefused, self.migrate,
+                                  nodes[-1])
+        for text in (self.volume.id, ' <- '.join(
+                node.name for node in reversed(nodes[:-1]))):
+            self.assertIn(text, error.msg)
+        self.assertEqual(nodes[-2].pool, self.row().host)
+        self.assertEqual(limit, len(self.cloud.placeholders()))
+        # When the oldest copy is complete, the chain is shorter.
+        oldest, = [row.id for row in self.cloud.placeholders()
+                   if row.name_id == self.volume.id]
+        self.cloud.pass_time(1000)
+        self.b.look()
+        self.b.kernel.hydrate(Names(oldest).of(CLONE))
+        self.b.look()
+        self.cloud.settle()
+        self.migrate(nodes[-1])
+        self.assertEqual(nodes[-1].pool, self.row().host)
+        self.cloud.watch(2 * limit)
         self.assertEqual([], self.cloud.leftovers())
 
     def test_to_its_own_node(self):

@@ -277,6 +277,40 @@ class SwitchoverTestCase(RecordsTestCase):
             self.assertEqual((host, source), (row.host, row.name_id))
         self.assertIsNone(records.source_row(self.context, self.volume.id))
 
+    def chain(self):
+        """Return the ids of the sources that the volume still needs."""
+        return [each.id for each in records.chain(
+            self.context, records.placeholder(
+                self.context, self.read(self.volume.id).name_id))]
+
+    def test_length_of_a_chain(self):
+        self.assertEqual([], self.chain())
+        first = self.begin(B)
+        self.assertEqual([], self.chain())
+        self.switch_over(first)
+        second = self.begin(C)
+        self.assertEqual([first], self.chain())
+        self.switch_over(second)
+        self.assertEqual([second, first], self.chain())
+        records.lose(self.context, first)
+        self.assertEqual([second, first], self.chain())
+
+    def test_end_of_a_chain(self):
+        """Neither a released source counts, nor what only it needs."""
+        first = self.begin(B)
+        self.switch_over(first)
+        second = self.begin(C)
+        self.switch_over(second)
+        records.release(self.context, second)
+        self.assertEqual([], self.chain())
+
+    def test_chain_without_an_end(self):
+        """An operator has recreated a row by hand."""
+        first = self.begin(B)
+        self.switch_over(first)
+        db_api.volume_update(self.context, first, {'_name_id': first})
+        self.assertEqual([first], self.chain())
+
     def test_there_and_back(self):
         """The names differ, since the old logical volume still exists."""
         first = self.begin(B)

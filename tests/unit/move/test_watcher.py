@@ -448,6 +448,24 @@ class HydratingTestCase(WatcherTestCase):
         self.look(seconds=1000)
         self.assertTrue(self.handle.clone.hydration)
 
+    def test_longest_chain_is_first(self):
+        """After a reboot the volume that needs the most nodes is first."""
+        c = self.cloud.add('node3')
+        names = {}
+        for length, nodes in ((2, [c]), (3, [c, self.a])):
+            volume = self.a.create()
+            for node in (*nodes, self.b):
+                self.cloud.attach(volume, node)
+                self.cloud.detach(volume, node)
+            names[self.cloud.row(volume.id).name_id] = length
+        names[self.row().name_id] = 1
+        for name in self.b.clones():
+            self.b.kernel.get(name).clone.hydration = False
+        steps, queries = self.look(seconds=1000)
+        self.assertEqual([3, 2, 1], [
+            length for step in steps if 'enable_hydration' in step
+            for name_id, length in names.items() if name_id in step])
+
     def test_source_is_known_to_be_down(self):
         """It is not called; hydration begins at its start."""
         self.look()
