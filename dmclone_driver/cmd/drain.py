@@ -47,6 +47,10 @@ class Drain(command.Command):
         parser.add_argument('--disable', action='store_true', help=_(
             'First disable the cinder-volume and the nova-compute of the '
             'node, so that it gets no new volumes and instances.'))
+        parser.add_argument('--with-snapshots', action='store_true', help=_(
+            'Have the snapshots follow their volumes. Each becomes a copy of '
+            'the whole volume on the new node, and space for it is reserved '
+            'there.'))
         parser.add_argument(
             '--parallel', metavar='NUMBER', type=_positive, default=PARALLEL,
             help=_('Number of volumes and instances that are moved at a '
@@ -138,7 +142,8 @@ class _Parts:
         except compute_module.ComputeError as error:
             compute = error
         self._context, self._client = context, client
-        self._survey = survey_module.Survey(context, client, host, compute)
+        self._survey = survey_module.Survey(context, client, host, compute,
+                                            options.with_snapshots)
         self._guard = guard_module.Guard(context, host, compute)
         self.runner = runner_module.Runner(
             context, client, self._survey, mover.Mover(

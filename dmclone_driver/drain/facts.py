@@ -23,6 +23,20 @@ class Attachment:
 
 
 @dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """A snapshot on the node."""
+
+    id: str
+    volume: str
+    size: int
+    status: str = 'available'
+    #: The node of its volume; None if that is the same one.
+    home: str | None = None
+    #: The node where it will be as soon as its copy there is complete.
+    copied_to: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Volume:
     """A user's volume, as the database shows it."""
 
@@ -45,6 +59,13 @@ class Volume:
     really_on: str | None = None
     #: Whether one of Cinder's tasks uses it over iSCSI.
     exported: bool = False
+    #: Those that are to follow it.
+    snapshots: tuple[Snapshot, ...] = ()
+
+    @property
+    def needed(self) -> int:
+        """The space that it takes where it goes, with its snapshots."""
+        return self.size + sum(each.size for each in self.snapshots)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,15 +93,6 @@ class Place:
 
 
 @dataclasses.dataclass(frozen=True)
-class Snapshot:
-    """A snapshot on the node: it stays there."""
-
-    id: str
-    volume: str
-    size: int
-
-
-@dataclasses.dataclass(frozen=True)
 class Copy:
     """A copy on the node of which a placeholder is the row.
 
@@ -93,6 +105,8 @@ class Copy:
     #: The backend of the volume, ``node@backend``, that reads it; None if
     #: nothing needs it, so that the node deletes it.
     reader: str | None
+    #: Id of the snapshot of which the reader is the copy on its new node.
+    snapshot: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,3 +126,5 @@ class Picture:
     following: tuple[str, ...] = ()
     snapshots: tuple[Snapshot, ...] = ()
     copies: tuple[Copy, ...] = ()
+    #: Whether snapshots follow their volumes.
+    with_snapshots: bool = False

@@ -14,6 +14,7 @@ import threading
 import time
 
 from cinder import context as cinder_context
+from cinder.volume import volume_utils
 from oslo_log import log as logging
 
 from dmclone_driver.drain.compute import Compute
@@ -24,6 +25,7 @@ from dmclone_driver.drain.obstacles import Obstacle
 from dmclone_driver.drain import plan
 from dmclone_driver.drain.plan import Item
 from dmclone_driver.drain.plan import Kind
+from dmclone_driver.drain import report
 from dmclone_driver.drain.room import NoRoom
 from dmclone_driver.drain.room import Reservation
 from dmclone_driver.drain.room import Room
@@ -114,7 +116,8 @@ class Mover:
             return Outcome(item, obstacle=self._home_lost)
         act = {Kind.MOVE: self._move, Kind.MOVING: self._follow,
                Kind.MIGRATE: self._migrate,
-               Kind.MIGRATING: self._follow_server}[item.kind]
+               Kind.MIGRATING: self._follow_server,
+               Kind.FOLLOW: self._take_along}[item.kind]
         try:
             outcome = act(item)
         except Exception as error:
@@ -172,6 +175,7 @@ class Mover:
             outcome = None
             try:
                 outcome = self._try(item, volume, reservation.node)
+                self._bring_snapshots(outcome)
             finally:
                 self._room.end(reservation, bool(outcome and outcome.done))
             if outcome is not None or self._stop.is_set():
@@ -241,6 +245,59 @@ class Mover:
         return Outcome(item, obstacle=Obstacle(
             _('its move has not ended yet'), _AGAIN))
 
+    # Snapshots
+
+    def _bring_snapshots(self, outcome: Outcome | None) -> None:
+        """Have the snapshots of volumes follow that have just moved.
+
+        The space for them is still reserved. What fails is tried again, and
+        told, when the node is looked at the next time.
+        """
+        if outcome is None or not outcome.done:
+            return
+        try:
+            for volume in outcome.item.volumes:
+                row = records.get(self._context, volume.id)
+                if row is not None:
+                    self._bring(volume, volume_utils.extract_host(
+                        records.backend_of(row), 'host'))
+        except Exception:
+            LOG.debug('Snapshots do not follow yet.', exc_info=True)
+
+    def _bring(self, volume: Volume, node: str) -> None:
+        for each in volume.snapshots:
+            if self._stop.is_set():
+                return
+            outcome = self._ask_to_follow(Item(Kind.FOLLOW, (), node=node,
+                                               snapshot=each))
+            if outcome.done:
+                for line in report.of_outcome(outcome):
+                    self._say(line)
+
+    def _take_along(self, item: Item) -> Outcome:
+        """Have a snapshot follow its volume, which is on another node."""
+        # That is what these items are made of.
+        assert item.snapshot and item.node
+        reservation = self._room.hold(item.node, item.snapshot.size)
+        outcome = None
+        try:
+            outcome = self._ask_to_follow(item)
+        finally:
+            self._room.end(reservation, bool(outcome and outcome.done))
+        return outcome
+
+    def _ask_to_follow(self, item: Item) -> Outcome:
+        """Have a snapshot copied to a node; do not wait for the copy."""
+        # That is what these items are made of.
+        assert item.snapshot and item.node
+        try:
+            self._client.take_along(
+                self._context, '%s@%s' % (item.node, self._survey.backend),
+                item.snapshot.id)
+        except exception.PeerError as error:
+            return Outcome(item, obstacle=Obstacle(error.msg, _AGAIN))
+        return Outcome(item, item.node)
+
     # Instances
 
     def _migrate(self, item: Item) -> Outcome | None:
@@ -255,6 +312,7 @@ class Mover:
         try:
             self._compute.live_migrate(item.server, self._room.to)
             outcome = self._follow_server(item)
+            self._bring_snapshots(outcome)
         except ComputeError as error:
             outcome = Outcome(item, obstacle=Obstacle(
                 str(error), _('correct that, and run this command again')))

@@ -10,6 +10,7 @@ import dataclasses
 
 from dmclone_driver.drain.facts import Picture
 from dmclone_driver.drain.facts import Server
+from dmclone_driver.drain.facts import Snapshot
 from dmclone_driver.drain.facts import Volume
 from dmclone_driver.i18n import _
 from dmclone_driver.move import placeholders
@@ -84,6 +85,15 @@ def _of_export(volume: Volume) -> Obstacle | None:
         return None
     return Obstacle(_('it is in use over iSCSI, by an image, backup or '
                       'migration task'), _WAIT)
+
+
+def of_snapshot(snapshot: Snapshot) -> Obstacle | None:
+    """Return why a snapshot can't follow its volume, or None."""
+    if snapshot.status == 'available':
+        return None
+    return Obstacle(
+        _('its status is %s, and only available snapshots follow')
+        % snapshot.status, _of_status(snapshot.status))
 
 
 def only_server(volume: Volume) -> str | None:

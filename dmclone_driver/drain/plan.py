@@ -7,6 +7,7 @@ import dataclasses
 import enum
 
 from dmclone_driver.drain.facts import Picture
+from dmclone_driver.drain.facts import Snapshot
 from dmclone_driver.drain.facts import Volume
 from dmclone_driver.drain import obstacles
 from dmclone_driver.drain.obstacles import Obstacle
@@ -25,18 +26,23 @@ class Kind(enum.StrEnum):
     #: It is under way: another request has begun it.
     MOVING = 'moving'
     MIGRATING = 'live-migrating'
+    #: This command has a snapshot copied to the node of its volume.
+    FOLLOW = 'follow'
     #: Nothing: see the obstacle.
     STAY = 'stay'
 
 
 #: The kinds that are work for this command; it also waits for those that
 #: others have begun.
-WORK = (Kind.MOVE, Kind.MIGRATE, Kind.MOVING, Kind.MIGRATING)
+WORK = (Kind.MOVE, Kind.MIGRATE, Kind.MOVING, Kind.MIGRATING, Kind.FOLLOW)
 
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """What happens to one volume, or to all volumes of an instance."""
+    """What happens to one volume, the volumes of an instance, or a snapshot.
+
+    A snapshot has an item of its own if its volume is on another node.
+    """
 
     kind: Kind
     volumes: tuple[Volume, ...]
@@ -46,11 +52,19 @@ class Item:
     node: str | None = None
     #: Why they stay.
     obstacle: Obstacle | None = None
+    snapshot: Snapshot | None = None
 
     @property
     def key(self) -> str:
-        """What is handled: the id of the instance, or of the volume."""
-        return self.server or self.volumes[0].id
+        """What is handled: the id of the instance, volume or snapshot."""
+        return self.server or (self.snapshot or self.volumes[0]).id
+
+    @property
+    def snapshots(self) -> set[str]:
+        """The ids of the snapshots that leave the node."""
+        return ({self.snapshot.id} if self.snapshot else
+                {each.id for volume in self.volumes
+                 for each in volume.snapshots})
 
 
 def make(picture: Picture, room: Room) -> list[Item]:
@@ -58,16 +72,46 @@ def make(picture: Picture, room: Room) -> list[Item]:
 
     Volumes that are not attached are first, since their moves take seconds,
     and the largest of them is the first of all, as it has the least choice.
+    Snapshots whose volumes are on other nodes already are last.
 
     :param room: of this plan alone: the space of all moves is reserved there
     """
     volumes = sorted(picture.volumes,
-                     key=lambda volume: (-volume.size, volume.id))
+                     key=lambda volume: (-volume.needed, volume.id))
     return [
         *(_at_rest(picture, room, volume) for volume in volumes
           if not volume.attachments),
         *_attached(picture, room, [volume for volume in volumes
-                                   if volume.attachments])]
+                                   if volume.attachments]),
+        *_following(picture)]
+
+
+def _following(picture: Picture) -> collections.abc.Iterator[Item]:
+    for each in picture.snapshots:
+        if picture.with_snapshots and each.home and not (
+                each.copied_to or obstacles.of_snapshot(each)):
+            yield Item(Kind.FOLLOW, (), node=each.home, snapshot=each)
+
+
+def staying(picture: Picture, items: collections.abc.Iterable[Item]
+            ) -> collections.abc.Iterator[tuple[Snapshot, Obstacle]]:
+    """Yield the snapshots that stay on the node, and why.
+
+    :param items: which are done with the volumes
+    """
+    leave = set().union(*(item.snapshots for item in items
+                          if item.kind in WORK))
+    for each in picture.snapshots:
+        if each.copied_to or each.id in leave:
+            continue
+        if picture.with_snapshots:
+            yield each, obstacles.of_snapshot(each) or Obstacle(
+                _('its volume stays'))
+        else:
+            yield each, Obstacle(
+                _('snapshots stay on their node'),
+                _('have it follow its volume (--with-snapshots), or delete '
+                  'it'))
 
 
 def _at_rest(picture: Picture, room: Room, volume: Volume) -> Item:
@@ -122,5 +166,6 @@ def no_room(volumes: collections.abc.Sequence[Volume],
     """Return the obstacle that no node can take volumes."""
     return Obstacle(
         _('no node can take its %(size)d GiB: %(reason)s') % {
-            'size': sum(volume.size for volume in volumes), 'reason': error},
+            'size': sum(volume.needed for volume in volumes),
+            'reason': error},
         _('make room there, or name another node with --to'))

@@ -13,6 +13,7 @@ from oslo_utils import units
 from dmclone_driver.drain.facts import Copy
 from dmclone_driver.drain.facts import Snapshot
 from dmclone_driver.drain.obstacles import Obstacle
+from dmclone_driver.drain import plan
 from dmclone_driver.drain.plan import Item
 from dmclone_driver.drain.plan import Kind
 from dmclone_driver.i18n import _
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
 
 #: The exit codes; 128 and the number of a signal if that has ended it.
 EMPTY, LEFT, SNAPSHOTS_LEFT = 0, 1, 3
-
-_SNAPSHOT = Obstacle(
-    _('snapshots stay on their node'),
-    _('have it follow its volume (dmclone-move --with-snapshots), or delete '
-      'it'))
 _ARRIVES = Obstacle(_('it is being moved here'),
                     _('run this command again when that has ended'))
 _FOLLOWS = Obstacle(_('it is being copied here'),
@@ -37,6 +33,10 @@ _FOLLOWS = Obstacle(_('it is being copied here'),
 
 def _of_item(item: Item) -> str:
     """Return what an item is about: its volumes, and their instance."""
+    if item.snapshot:
+        return _('snapshot %(id)s of volume %(volume)s (%(size)d GiB)') % {
+            'id': item.snapshot.id, 'volume': item.snapshot.volume,
+            'size': item.snapshot.size}
     text = ', '.join(_('%(id)s (%(size)d GiB)') % {
         'id': volume.id, 'size': volume.size} for volume in item.volumes)
     if item.server:
@@ -51,17 +51,31 @@ def _to_do(item: Item) -> str:
     if item.obstacle is not None:
         return _('stays: %(subject)s: %(obstacle)s') % {
             'subject': subject, 'obstacle': item.obstacle.text()}
-    values = {'subject': subject, 'node': item.node or
+    values = {'subject': subject, 'along': _along(item), 'node': item.node or
               _('a node that Nova chooses')}
     if item.kind is Kind.MOVE:
-        return _('to do: %(subject)s: move it to %(node)s') % values
+        return _('to do: %(subject)s: move it to %(node)s%(along)s') % values
     if item.kind is Kind.MIGRATE:
-        return _('to do: %(subject)s: live-migrate it to %(node)s') % values
+        return _('to do: %(subject)s: live-migrate it to %(node)s%(along)s'
+                 ) % values
+    if item.kind is Kind.FOLLOW:
+        return _('to do: %(subject)s: copy it to %(node)s') % values
     return under_way(item)
+
+
+def _along(item: Item) -> str:
+    """Return what follows the volumes of an item, and its space."""
+    sizes = [each.size for volume in item.volumes
+             for each in volume.snapshots]
+    return _(', and copy %(number)d snapshots, which take %(size)d GiB '
+             'there') % {'number': len(sizes), 'size': sum(sizes)
+                         } if sizes else ''
 
 
 def under_way(item: Item) -> str:
     """Return the line about an item that goes on by itself."""
+    if item.snapshot:
+        return _being_copied(item.snapshot, item.node)
     if item.server:
         return _('under way: %s: Nova live-migrates it') % _of_item(item)
     return _('under way: %s: it is being moved') % _of_item(item)
@@ -75,6 +89,9 @@ def of_outcome(outcome: Outcome) -> collections.abc.Iterator[str]:
             'subject': subject, 'obstacle': outcome.obstacle.text()}
     elif outcome.node is None:
         yield _('done: %s: it was deleted') % subject
+    elif outcome.item.snapshot:
+        yield _('done: %(subject)s: it is being copied to %(node)s') % {
+            'subject': subject, 'node': outcome.node}
     else:
         yield _('done: %(subject)s: on %(node)s now, and hydrates there') % {
             'subject': subject, 'node': outcome.node}
@@ -91,6 +108,11 @@ def of_copy(copy: Copy, progress: str = '') -> str:
         return _('to delete: copy %(id)s of volume %(volume)s, which nothing '
                  'needs; the node does that') % {
                      'id': copy.id, 'volume': copy.volume}
+    if copy.snapshot is not None:
+        return _('needed: snapshot %(snapshot)s, by its copy on %(reader)s'
+                 '%(more)s') % {
+                     'snapshot': copy.snapshot, 'reader': copy.reader,
+                     'more': progress and ', ' + progress}
     return _('needed: copy %(id)s, by volume %(volume)s on %(reader)s%(more)s'
              ) % {'id': copy.id, 'volume': copy.volume,
                   'reader': copy.reader,
@@ -109,12 +131,19 @@ def percentage(answer: dict[str, Any] | None) -> str:
         100 * answer['hydrated'] // answer['total'])
 
 
-def of_snapshot(snapshot: Snapshot) -> str:
-    """Return the line about a snapshot."""
+def of_snapshot(snapshot: Snapshot, obstacle: Obstacle) -> str:
+    """Return the line about a snapshot that stays."""
     return _('stays: snapshot %(id)s of volume %(volume)s (%(size)d GiB): '
              '%(obstacle)s') % {
                  'id': snapshot.id, 'volume': snapshot.volume,
-                 'size': snapshot.size, 'obstacle': _SNAPSHOT.text()}
+                 'size': snapshot.size, 'obstacle': obstacle.text()}
+
+
+def _being_copied(snapshot: Snapshot, node: str | None) -> str:
+    return _('under way: snapshot %(id)s of volume %(volume)s (%(size)d GiB): '
+             'it is being copied to %(node)s') % {
+                 'id': snapshot.id, 'volume': snapshot.volume,
+                 'size': snapshot.size, 'node': node}
 
 
 def of_guard(ready: Ready) -> collections.abc.Iterator[str]:
@@ -153,7 +182,10 @@ def _of_rest(result: Result) -> collections.abc.Iterator[str]:
         yield _('stays: snapshot %(id)s: %(obstacle)s') % {
             'id': follower, 'obstacle': _FOLLOWS.text()}
     for snapshot in result.picture.snapshots:
-        yield of_snapshot(snapshot)
+        if snapshot.copied_to:
+            yield _being_copied(snapshot, snapshot.copied_to)
+    for snapshot, obstacle in plan.staying(result.picture, result.items):
+        yield of_snapshot(snapshot, obstacle)
     for copy in result.picture.copies:
         yield of_copy(copy)
 
@@ -168,14 +200,17 @@ def code_of_plan(result: Result, ready: Ready) -> int:
     if ready.obstacles or _arrives(result) or any(
             item.obstacle for item in result.items):
         return LEFT
-    return SNAPSHOTS_LEFT if result.picture.snapshots else EMPTY
+    return (SNAPSHOTS_LEFT if any(plan.staying(result.picture, result.items))
+            else EMPTY)
 
 
 def code_of_end(result: Result) -> int:
     """Return the exit code of a run that was not stopped."""
-    if result.items or _arrives(result):
+    if _arrives(result) or any(not item.snapshot for item in result.items):
         return LEFT
-    return SNAPSHOTS_LEFT if result.picture.snapshots else EMPTY
+    # What is being copied is needed only for some time, as by volumes.
+    return (SNAPSHOTS_LEFT if any(plan.staying(result.picture, ()))
+            else EMPTY)
 
 
 def document(result: Result, ready: Ready, planned: bool) -> dict[str, Any]:
@@ -188,6 +223,8 @@ def document(result: Result, ready: Ready, planned: bool) -> dict[str, Any]:
     items = {item.key: item for item in result.items}
     items.update((key, outcome.item) for key, outcome in outcomes.items())
     picture = result.picture
+    stay = {snapshot.id: obstacle for snapshot, obstacle
+            in plan.staying(picture, result.items)}
     return {
         'node': picture.node,
         'plan': planned,
@@ -200,10 +237,13 @@ def document(result: Result, ready: Ready, planned: bool) -> dict[str, Any]:
         'following': [{'snapshot': snapshot, **_obstacle(_FOLLOWS)}
                       for snapshot in picture.following],
         'snapshots': [{'id': each.id, 'volume': each.volume,
-                       'size': each.size * units.Gi, **_obstacle(_SNAPSHOT)}
+                       'size': each.size * units.Gi,
+                       'copied_to': each.copied_to,
+                       **_obstacle(stay.get(each.id))}
                       for each in picture.snapshots],
         'copies': [{'id': each.id, 'volume': each.volume,
-                    'needed_by': each.reader} for each in picture.copies]}
+                    'snapshot': each.snapshot, 'needed_by': each.reader}
+                   for each in picture.copies]}
 
 
 def _obstacle(obstacle: Obstacle | None) -> dict[str, str | None]:
@@ -224,6 +264,7 @@ def _json_item(item: Item, outcome: Outcome | None,
         'action': str(item.kind), 'state': state, 'instance': item.server,
         'volumes': [{'id': volume.id, 'size': volume.size * units.Gi}
                     for volume in item.volumes],
+        'snapshots': sorted(item.snapshots),
         'node': outcome.node if outcome else item.node,
         'left_behind': list(outcome.left_behind) if outcome else [],
         **_obstacle(obstacle)}

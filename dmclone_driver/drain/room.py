@@ -84,11 +84,23 @@ class Room:
             reserved on all
         :raises: NoRoom
         """
-        size = sum(volume.size for volume in volumes)
+        size = sum(volume.needed for volume in volumes)
         with self._lock:
             node = self._choose(volumes, size, anywhere)
             made = Reservation(None if anywhere and not self.to else node,
                                size)
+            self._reserved.append(made)
+            return made
+
+    def hold(self, node: str, size: int) -> Reservation:
+        """Reserve space on a node that is the only choice.
+
+        That node is asked whether it has as much.
+
+        :param size: in GiB
+        """
+        with self._lock:
+            made = Reservation(node, size)
             self._reserved.append(made)
             return made
 

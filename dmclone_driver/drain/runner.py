@@ -134,7 +134,12 @@ class Runner:
         """Say which volumes need the node no longer."""
         now = {each.id for each in picture.copies if each.reader}
         for each in before:
-            if each.reader and each.id not in now:
+            if each.snapshot and each.id not in now:
+                self._say(_('complete: snapshot %(snapshot)s needs nothing on '
+                            '%(node)s any longer') % {
+                                'snapshot': each.snapshot,
+                                'node': picture.node})
+            elif each.reader and each.id not in now:
                 self._say(_('complete: volume %(volume)s needs nothing on '
                             '%(node)s any longer') % {
                                 'volume': each.volume,

@@ -7,6 +7,7 @@ Nothing is changed, and no lock is taken.
 # Cinder's objects do not exist before they are registered.
 from __future__ import annotations
 
+import collections
 import contextlib
 
 from cinder import context as cinder_context
@@ -16,6 +17,7 @@ from cinder.volume import volume_utils
 from dmclone_driver.drain.compute import Compute
 from dmclone_driver.drain.compute import ComputeError
 from dmclone_driver.drain import facts
+from dmclone_driver.drain import obstacles
 from dmclone_driver.drain import threads
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
@@ -81,11 +83,13 @@ class Survey:
 
     def __init__(self, context: cinder_context.RequestContext,
                  client: rpcapi.PeerClient, host: str,
-                 compute: Compute | ComputeError) -> None:
+                 compute: Compute | ComputeError,
+                 with_snapshots: bool = False) -> None:
         """Create the survey of a node.
 
         :param host: the node's backend, ``node@backend``
         :param compute: Nova, or why it can't be asked
+        :param with_snapshots: whether snapshots follow their volumes
         """
         self._context = context
         self._client = client
@@ -93,14 +97,20 @@ class Survey:
         self.node = volume_utils.extract_host(host, 'host')
         self.backend = peers.backend_name(host)
         self._compute = compute
+        self._with_snapshots = with_snapshots
         self._peers = peers.Peers(host)
 
     def picture(self) -> facts.Picture:
         """Return what the database and Nova show of the node."""
         known = {each.id: each for each in
                  records.all_placeholders(self._context)}
+        snapshots = self._snapshots(known)
+        follow: dict[str, list[facts.Snapshot]] = collections.defaultdict(list)
+        for each in snapshots if self._with_snapshots else ():
+            if not (each.copied_to or obstacles.of_snapshot(each)):
+                follow[each.volume].append(each)
         volumes = tuple(
-            self._volume(row, known)
+            self._volume(row, known, tuple(follow[row.id]))
             for row in records.on_host(self._context, self.host)
             if not placeholders.is_placeholder(row))
         servers, trouble = self._servers(volumes)
@@ -112,10 +122,10 @@ class Survey:
                   if each.state == State.PREPARED),
             tuple(each.snapshot_id for each in there
                   if each.state == State.FOLLOWING and each.snapshot_id),
-            self._snapshots(), tuple(self._copies(there)))
+            snapshots, tuple(self._copies(there)), self._with_snapshots)
 
-    def _volume(self, row: objects.Volume,
-                known: dict[str, Placeholder]) -> facts.Volume:
+    def _volume(self, row: objects.Volume, known: dict[str, Placeholder],
+                snapshots: tuple[facts.Snapshot, ...]) -> facts.Volume:
         source = known.get(row.name_id)
         prepared = known.get(records.prepared_move(row) or '')
         really_on = records.recorded_backend(row)
@@ -129,7 +139,7 @@ class Survey:
             if prepared else None,
             source.host if source and source.state == State.LOST else None,
             None if really_on in (None, self.host) else really_on,
-            bool(row.provider_location))
+            bool(row.provider_location), snapshots)
 
     def _attachment(self, row: objects.Volume,
                     found: objects.VolumeAttachment) -> facts.Attachment:
@@ -156,13 +166,24 @@ class Survey:
         except ComputeError as error:
             return {}, str(error)
 
-    def _snapshots(self) -> tuple[facts.Snapshot, ...]:
-        rows = [*snapshot_rows.there(self._context, self.host), *(
-            row for row in objects.SnapshotList.get_by_host(
-                self._context.elevated(), self.host)
-            if snapshot_rows.backend_of(row) == self.host)]
-        return tuple(facts.Snapshot(row.id, row.volume_id, row.volume_size)
-                     for row in rows)
+    def _snapshots(self, known: dict[str, Placeholder]
+                   ) -> tuple[facts.Snapshot, ...]:
+        followers = {each.snapshot_id: each.backend for each
+                     in known.values() if each.state == State.FOLLOWING}
+        rows = [(row, records.backend_of(row.volume)) for row
+                in snapshot_rows.there(self._context, self.host)]
+        rows += [(row, self.host) for row in objects.SnapshotList.get_by_host(
+            self._context.elevated(), self.host)
+            if snapshot_rows.backend_of(row) == self.host]
+        return tuple(facts.Snapshot(
+            row.id, row.volume_id, row.volume_size, row.status,
+            self._other_node(home), self._other_node(followers.get(row.id)))
+            for row, home in rows)
+
+    def _other_node(self, host: str | None) -> str | None:
+        """Return the node of a backend, None if that is this one's."""
+        return (volume_utils.extract_host(host, 'host')
+                if host and host != self.host else None)
 
     def _copies(self, there: list[Placeholder]) -> list[facts.Copy]:
         """Return the copies there that are not yet deleted."""
@@ -172,7 +193,9 @@ class Survey:
                 reader = records.owner_row(self._context, each.id)
                 found.append(facts.Copy(
                     each.id, each.volume_id,
-                    records.backend_of(reader) if reader else None))
+                    records.backend_of(reader) if reader else None,
+                    reader.snapshot_id if reader and placeholders.state_of(
+                        reader) in placeholders.OF_FOLLOWERS else None))
             elif each.state in (State.RELEASED, State.ABORTED):
                 found.append(facts.Copy(each.id, each.volume_id, None))
         return found

@@ -90,6 +90,19 @@ class DrainTestCase(base.CloudTestCase):
         """Return how lines call a volume."""
         return 'volume %s (1 GiB)' % volume.id
 
+    def snapshot(self, volume=None):
+        snapshot = cinder_utils.create_snapshot(
+            self.context, (volume or self.volume).id, status='available',
+            volume_size=1)
+        with self.cloud.on(self.a):
+            snapshot.update(self.a.driver.create_snapshot(snapshot))
+        snapshot.save()
+        return snapshot
+
+    def of_snapshot(self, snapshot):
+        return 'snapshot %s of volume %s (1 GiB)' % (snapshot.id,
+                                                     snapshot.volume_id)
+
 
 @ddt.ddt
 class AtRestTestCase(DrainTestCase):
@@ -293,15 +306,10 @@ class AtRestTestCase(DrainTestCase):
         self.assertEqual(0, self.drain()[0])
 
     def test_snapshot_stays(self):
-        snapshot = cinder_utils.create_snapshot(
-            self.context, self.volume.id, status='available', volume_size=1)
-        with self.cloud.on(self.a):
-            snapshot.update(self.a.driver.create_snapshot(snapshot))
-        snapshot.save()
-        line = ('stays: snapshot %s of volume %s (1 GiB): snapshots stay on '
-                'their node; have it follow its volume (dmclone-move '
-                '--with-snapshots), or delete it' % (
-                    snapshot.id, self.volume.id))
+        snapshot = self.snapshot()
+        line = ('stays: %s: snapshots stay on their node; have it follow its '
+                'volume (--with-snapshots), or delete it'
+                % self.of_snapshot(snapshot))
         code, lines, _error = self.drain('--plan')
         self.assertEqual((3, line), (code, lines[-1]))
         code, lines, _error = self.drain('--wait')
@@ -326,7 +334,7 @@ class AtRestTestCase(DrainTestCase):
         self.assertEqual([{
             'action': 'move', 'state': 'done', 'instance': None,
             'volumes': [{'id': self.volume.id, 'size': storage.GIB}],
-            'node': 'node2',
+            'snapshots': [], 'node': 'node2',
             'left_behind': [], 'reason': None, 'remedy': None}],
             found['items'])
         self.assertEqual([(self.volume.id, self.b.host)], [
@@ -382,6 +390,156 @@ class FollowerTestCase(DrainTestCase, test_followers.FollowersTestCase):
             'remedy': 'run this command again when that has ended'}],
             found['following'])
         self.assertEqual([], found['arriving'])
+
+
+class SnapshotsTestCase(DrainTestCase):
+    """Snapshots follow their volumes."""
+
+    def follow(self, *arguments):
+        return self.drain('--with-snapshots', *arguments)
+
+    def fail(self, *effects):
+        """Have requests to copy a snapshot fail, or not, one by one."""
+        ask = rpcapi.PeerClient.take_along
+        effects = list(effects)
+
+        def take_along(client, *args):
+            if effects and effects.pop(0):
+                raise exception.PeerFailed(host=self.b.host, reason='no disk')
+            return ask(client, *args)
+        self.patch('dmclone_driver.move.rpcapi.PeerClient.take_along',
+                   new=take_along)
+
+    def hosts(self, *snapshots):
+        return {objects.Snapshot.get_by_id(self.context, each.id).provider_id
+                for each in snapshots}
+
+    def test_plan(self):
+        for _number in range(2):
+            self.snapshot()
+        self.assertEqual((0, [
+            'to do: %s: move it to node2, and copy 2 snapshots, which take '
+            '2 GiB there' % self.of(self.volume)]), self.follow('--plan')[:2])
+        self.assertEqual([], self.cloud.placeholders())
+
+    def test_follow(self):
+        found = [self.snapshot() for _number in range(2)]
+        code, lines, _error = self.follow()
+        self.assertEqual(0, code)
+        self.assertEqual(sorted(
+            'done: %s: it is being copied to node2' % self.of_snapshot(each)
+            for each in found), sorted(lines[:2]))
+        self.assertEqual({'under way: %s: it is being copied to node2'
+                          % self.of_snapshot(each) for each in found},
+                         {line for line in lines if 'under way' in line})
+        self.assertEqual({self.a.pool}, self.hosts(*found))
+        # A second run has nothing to do but to wait.
+        code, lines, _error = self.follow('--wait')
+        self.assertEqual(0, code)
+        for each in found:
+            self.assertIn('complete: snapshot %s needs nothing on node1 any '
+                          'longer' % each.id, lines)
+        self.assertEqual({self.b.pool}, self.hosts(*found))
+        self.cloud.watch(3)
+        self.assertEqual([], self.a.lvm.names())
+
+    def test_no_room_for_the_snapshot(self):
+        self.snapshot()
+        for node in (self.b, self.c):
+            node.lvm.groups['volumes'] = 3 * storage.GIB // 2
+        code, lines, _error = self.follow()
+        self.assertEqual(1, code)
+        self.assertIn('no node can take its 2 GiB', lines[0])
+        self.assertIn('its volume stays', lines[1])
+        self.assertEqual(self.a.pool, self.home())
+
+    def test_room_is_kept_for_the_snapshots(self):
+        """The next volume does not take it."""
+        self.snapshot()
+        self.a.create()
+        self.b.lvm.groups['volumes'] = 9 * storage.GIB // 4
+        self.c.lvm.groups['volumes'] = 5 * storage.GIB // 4
+        self.assertEqual(0, self.follow()[0])
+        self.assertEqual(self.b.pool, self.home())
+
+    def test_one_that_was_left_behind(self):
+        snapshot = self.snapshot()
+        self.assertEqual(3, self.drain()[0])
+        self.assertEqual((0, 'to do: %s: copy it to node2'
+                          % self.of_snapshot(snapshot)), (
+            lambda code, lines, _error: (code, lines[0]))(
+                *self.follow('--plan')))
+        code, lines, _error = self.follow('--wait')
+        self.assertEqual((0, {self.b.pool}), (code, self.hosts(snapshot)))
+
+    def test_fails_once(self):
+        """The same run tries it again."""
+        snapshot = self.snapshot()
+        self.fail(True)
+        self.assertEqual(0, self.follow('--wait')[0])
+        self.assertEqual({self.b.pool}, self.hosts(snapshot))
+
+    def test_fails(self):
+        """The next run continues."""
+        snapshot = self.snapshot()
+        self.fail(True, True)
+        code, lines, _error = self.follow()
+        self.assertEqual((3, self.b.pool), (code, self.home()))
+        line, = [line for line in lines if 'not done' in line]
+        self.assertIn(self.of_snapshot(snapshot), line)
+        self.assertIn('no disk', line)
+        self.assertEqual(0, self.follow('--wait')[0])
+        self.assertEqual({self.b.pool}, self.hosts(snapshot))
+
+    def test_not_available(self):
+        snapshot = self.snapshot()
+        snapshot.status = 'error'
+        snapshot.save()
+        code, lines, _error = self.follow()
+        self.assertEqual((3, self.b.pool), (code, self.home()))
+        self.assertIn('stays: %s: its status is error'
+                      % self.of_snapshot(snapshot), '\n'.join(lines))
+
+    def test_of_an_instance(self):
+        self.nova.choice = self.c
+        snapshot = self.snapshot()
+        self.nova.boot(self.a, self.volume)
+        code, lines, _error = self.follow('--plan')
+        self.assertIn('a node that Nova chooses, and copy 1 snapshots',
+                      lines[0])
+        code, lines, _error = self.follow('--wait')
+        self.assertEqual((0, self.c.pool), (code, self.home()))
+        self.assertEqual({self.c.pool}, self.hosts(snapshot))
+
+    def test_stopped(self):
+        """What is not begun is named, and done by the next run."""
+        snapshot = self.snapshot()
+        moves = self.a.server.endpoint._relocation
+        move = moves.move
+
+        def stop(*args):
+            signal.raise_signal(signal.SIGINT)
+            return move(*args)
+        moves.move = stop
+        code, lines, _error = self.follow()
+        self.assertEqual((128 + signal.SIGINT, self.b.pool),
+                         (code, self.home()))
+        moves.move = move
+        self.assertEqual(0, self.follow('--wait')[0])
+        self.assertEqual({self.b.pool}, self.hosts(snapshot))
+
+    def test_json(self):
+        snapshot = self.snapshot()
+        found = json.loads('\n'.join(self.follow('-f', 'json')[1]))
+        item, = found['items']
+        self.assertEqual((['move'], [snapshot.id]), (
+            [item['action']], item['snapshots']))
+        self.assertEqual([{
+            'id': snapshot.id, 'volume': self.volume.id,
+            'size': storage.GIB, 'copied_to': 'node2', 'reason': None,
+            'remedy': None}], found['snapshots'])
+        self.assertEqual({None, snapshot.id}, {
+            each['snapshot'] for each in found['copies']})
 
 
 class StopTestCase(DrainTestCase):

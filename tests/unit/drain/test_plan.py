@@ -9,6 +9,7 @@ from dmclone_driver.drain.facts import Attachment
 from dmclone_driver.drain.facts import Picture
 from dmclone_driver.drain.facts import Place
 from dmclone_driver.drain.facts import Server
+from dmclone_driver.drain.facts import Snapshot
 from dmclone_driver.drain.facts import Volume
 from dmclone_driver.drain import plan
 from dmclone_driver.drain.plan import Kind
@@ -160,3 +161,49 @@ class AttachedTestCase(PlanTestCase):
         item, = self.plan(USED, dataclasses.replace(USED, id='w', group='g'))
         self.assertEqual((Kind.STAY, 2), (item.kind, len(item.volumes)))
         self.assertIn('volume w: it is in group g', item.obstacle.text())
+
+
+class SnapshotsTestCase(PlanTestCase):
+    """Snapshots follow their volumes, or not."""
+
+    HERE = Snapshot('s', 'v', 30)
+    LEFT = Snapshot('t', 'w', 30, home='c')
+
+    def staying(self, items, *snapshots, **fields):
+        return {each.id: obstacle.text() for each, obstacle in plan.staying(
+            Picture('a', snapshots=snapshots, **fields), items)}
+
+    def test_need_space(self):
+        found = self.stays(Volume('v', 30, snapshots=(self.HERE,)), free=59)
+        self.assertIn('its 60 GiB: b: 59.00 GiB are free', found.reason)
+        item, = self.plan(Volume('v', 30, snapshots=(self.HERE,)), free=60)
+        self.assertEqual((Kind.MOVE, {'s'}), (item.kind, item.snapshots))
+        self.assertEqual({}, self.staying([item], self.HERE,
+                                          with_snapshots=True))
+
+    def test_of_a_volume_that_stays(self):
+        items = self.plan(Volume('v', 30, 'error', snapshots=(self.HERE,)))
+        self.assertEqual({'s': 'its volume stays'}, self.staying(
+            items, self.HERE, with_snapshots=True))
+
+    def test_of_a_volume_elsewhere(self):
+        item, = self.plan(snapshots=(self.LEFT,), with_snapshots=True)
+        self.assertEqual((Kind.FOLLOW, 't', 'c', {'t'}), (
+            item.kind, item.key, item.node, item.snapshots))
+
+    def test_nothing_is_asked_for(self):
+        self.assertEqual([], self.plan(snapshots=(self.LEFT,)))
+        self.assertIn('--with-snapshots', self.staying([], self.LEFT)['t'])
+
+    def test_being_copied(self):
+        found = dataclasses.replace(self.LEFT, copied_to='c')
+        self.assertEqual([], self.plan(snapshots=(found,),
+                                       with_snapshots=True))
+        self.assertEqual({}, self.staying([], found))
+
+    def test_not_available(self):
+        found = dataclasses.replace(self.LEFT, status='error')
+        self.assertEqual([], self.plan(snapshots=(found,),
+                                       with_snapshots=True))
+        self.assertIn('its status is error', self.staying(
+            [], found, with_snapshots=True)['t'])
