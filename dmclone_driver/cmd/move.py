@@ -34,9 +34,14 @@ OPTIONS = [
     cfg.BoolOpt('with-snapshots', default=False,
                 help='Have the snapshots of the volume follow it, or follow '
                      'to the node that it is on already. Each becomes a copy '
-                     'of the whole volume. Without --do-it only print what '
-                     'would be done, and the space that it needs.'),
-    program.DO_IT,
+                     'of the whole volume. If they do not fit there, nothing '
+                     'is done.'),
+    cfg.BoolOpt('plan', default=False,
+                help='Only print what would be done, and the space that '
+                     'snapshots need. Nothing is changed.'),
+    cfg.BoolOpt('do-it', default=False,
+                help='Has no effect: the command acts unless --plan is '
+                     'given.'),
 ]
 
 
@@ -45,9 +50,14 @@ def _move(context: cinder_context.RequestContext) -> int:
     if volume is None or not volume.host:
         raise plan.Refused(_('There is no volume %s on any node.')
                            % CONF.volume)
-    if CONF.with_snapshots:
-        return program.tell(_with_snapshots(context, volume), CONF.do_it)
     home = records.backend_of(volume)
+    there = '%s@%s' % (CONF.node, peers.backend_name(home))
+    if CONF.with_snapshots:
+        return program.tell(_with_snapshots(context, volume, there),
+                            not CONF.plan)
+    if CONF.plan:
+        return program.tell([] if home == there else
+                            [_to_move(volume, there)], False)
     answer = _ask_to_move(context, volume)
     print(_('volume %(volume)s is on %(host)s now, and hydrates there') % {
         'volume': volume.id, 'host': answer['host']})
@@ -69,15 +79,21 @@ def _ask_to_move(context: cinder_context.RequestContext,
             'host in "openstack volume show".') % error.msg)
 
 
+def _to_move(volume: objects.Volume, there: str) -> plan.Action:
+    return plan.Action(_('volume %s') % volume.id,
+                       _('move it to %s') % there)
+
+
 def _with_snapshots(context: cinder_context.RequestContext,
-                    volume: objects.Volume
+                    volume: objects.Volume, there: str
                     ) -> collections.abc.Iterator[plan.Action]:
     """Move a volume, and have its snapshots follow, as far as not done.
 
-    :raises: PeerError, also for the volume: its snapshots stay, too
+    :param there: the backend where they go, ``node@backend``
+    :raises: PeerError, also for the volume: its snapshots stay, too;
+        Refused
     """
-    home, client = records.backend_of(volume), rpcapi.PeerClient()
-    there = '%s@%s' % (CONF.node, peers.backend_name(home))
+    client = rpcapi.PeerClient()
     following = {each.snapshot_id for each in records.all_placeholders(context)
                  if (each.state, each.backend) == (State.FOLLOWING, there)}
     snapshots = [each for each in snapshot_rows.of_volume(context, volume.id)
@@ -87,27 +103,46 @@ def _with_snapshots(context: cinder_context.RequestContext,
         if each.id in following:
             print(_('snapshot %(snapshot)s is being copied to %(host)s') % {
                 'snapshot': each.id, 'host': there})
+    moves = records.backend_of(volume) != there
     if wanted:
-        print(_('the snapshots need %(size)d GiB on %(host)s, which has '
-                '%(free).2f GiB left') % {
-                    'host': there,
-                    'size': sum(each.volume_size for each in wanted),
-                    'free': client.describe(context, there)['free_gb']})
-    if home != there:
-        if CONF.do_it:
+        _look_for_room(client.describe(context, there)['free_gb'], there,
+                       sum(each.volume_size for each in wanted),
+                       volume.size if moves else 0)
+    if moves:
+        if not CONF.plan:
             _ask_to_move(context, volume)
-        yield plan.Action(_('volume %s') % volume.id,
-                          _('move it to %s') % there)
+        yield _to_move(volume, there)
     for each in wanted:
         yield _follow(context, client, each, there)
+
+
+def _look_for_room(free: float, there: str, snapshots: int,
+                   volume: int) -> None:
+    """Print how much space snapshots need; refuse to move what does not fit.
+
+    :param snapshots: the GiB that they need
+    :param volume: the GiB that their volume needs, 0 if it is there
+    :raises: Refused
+    """
+    values = {'size': snapshots, 'volume': volume, 'host': there,
+              'free': free}
+    print(_('the snapshots need %(size)d GiB on %(host)s, which has '
+            '%(free).2f GiB left') % values)
+    # A backend itself refuses each snapshot for which it has no room.
+    if volume and free < snapshots + volume and not CONF.plan:
+        raise plan.Refused(_(
+            'Nothing is done: %(host)s has %(free).2f GiB left, and the '
+            'snapshots need %(size)d GiB, the volume %(volume)d GiB. Delete '
+            'snapshots, choose another node, or move the volume without '
+            'them.') % values)
 
 
 def _follow(context: cinder_context.RequestContext,
             client: rpcapi.PeerClient, snapshot: objects.Snapshot,
             there: str) -> plan.Action:
-    """Have a snapshot follow its volume, if the operator has asked for it."""
+    """Have a snapshot follow its volume, unless only a plan is wanted."""
     obstacle = None
-    if CONF.do_it:
+    if not CONF.plan:
         try:
             client.take_along(context, there, snapshot.id)
         except exception.PeerError as error:

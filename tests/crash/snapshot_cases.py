@@ -173,7 +173,7 @@ class SnapshotThatFollows(SnapshotCase):
         assert (code, out) == (0, ''), out + err
 
     def _move(self):
-        return commands.run(self.peer, 'move', '--with-snapshots', '--do-it',
+        return commands.run(self.peer, 'move', '--with-snapshots',
                             self.volume_id, self.peer.name)
 
     def check(self, test, original):

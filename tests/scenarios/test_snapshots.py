@@ -148,8 +148,7 @@ class SnapshotsTest(Snapshots):
         code, lines, err = self.command(
             self.new, 'move', '--with-snapshots', *options, self.volume_id,
             self.new.name)
-        self.assertEqual(
-            0 if '--do-it' in options or not lines else 1, code, err)
+        self.assertEqual(1 if '--plan' in options else 0, code, err)
         return lines
 
     def follows(self):
@@ -169,12 +168,12 @@ class SnapshotsTest(Snapshots):
     @slow
     def test_follows_its_volume(self):
         """The old node is empty then, and the snapshot of use on the new."""
-        lines = self.move_with_snapshot()
+        lines = self.move_with_snapshot('--plan')
         for part, line in zip(('the snapshots need 1 GiB', self.volume_id,
                                self.snapshot_id), lines, strict=True):
             self.assertIn(part, line)
         self.assertEqual(self.old, self.home(self.volume_id))
-        self.move_with_snapshot('--do-it')
+        self.move_with_snapshot()
         self.assertEqual(self.new, self.home(self.volume_id))
         with self.attached(self.volume_id, self.new) as path:
             self.write(self.new, path, 3, 'later')
@@ -194,13 +193,12 @@ class SnapshotsTest(Snapshots):
     def test_both_nodes_go_off_as_it_follows(self):
         """The copy goes on, and the snapshot follows in the end."""
         with self.slow_network(self.new):
-            self.move_with_snapshot('--do-it')
+            self.move_with_snapshot()
             for node in (self.new, self.old):
                 node.cut_power()
                 node.power_on()
                 node.wait_ready()
-            self.assertIn('is being copied', self.move_with_snapshot(
-                '--do-it')[0])
+            self.assertIn('is being copied', self.move_with_snapshot()[0])
         self.follows()
         self.nothing_left_behind()
         self.volume_of_snapshot()
@@ -211,7 +209,7 @@ class SnapshotsTest(Snapshots):
     @slow
     def test_deleted_as_it_follows(self):
         with self.slow_network(self.new):
-            self.move_with_snapshot('--do-it')
+            self.move_with_snapshot()
             # Its row, and that of its source.
             rows = ("SELECT id FROM volumes WHERE deleted = 0 AND "
                     "snapshot_id = '%s'" % self.snapshot_id)

@@ -237,27 +237,47 @@ class CommandTestCase(base.CloudTestCase):
                   .format(each, self.a.host, self.b.host)
                   for each in sorted(ids)]
         self.b.lvm.add('volumes', 'volume-' + str(uuid.uuid4()), storage.GIB)
-        code, (total, *found) = self.call(move, *options)
+        code, (total, *found) = self.call(move, *options, '--plan')
         self.assertEqual((1, first, ['to do: ' + line for line in lines]),
                          (code, total, [found[0], *sorted(found[1:])]))
         self.assertEqual(([], self.a.pool), (self.cloud.placeholders(),
                                              self.row().host))
-        code, (total, *found) = self.call(move, *options, '--do-it')
+        code, (total, *found) = self.call(move, *options)
         self.assertEqual((0, first, ['done: ' + line for line in lines]),
                          (code, total, [found[0], *sorted(found[1:])]))
-        code, found = self.call(move, *options)
+        # An option of earlier versions is still accepted.
+        code, found = self.call(move, *options, '--do-it')
         self.assertEqual((0, ['snapshot %s is being copied to %s' % (
             each, self.b.host) for each in sorted(ids)]),
             (code, sorted(found)))
         self.cloud.watch(4)
-        self.assertEqual((0, []), self.call(move, *options, '--do-it'))
+        self.assertEqual((0, []), self.call(move, *options))
+
+    def test_plan_of_a_move(self):
+        self.assertEqual((1, ['to do: volume %s: move it to %s' % (
+            self.volume.id, self.b.host)]), self.call(
+                move, self.volume.id, 'node2', '--plan'))
+        self.assertEqual(self.a.pool, self.row().host)
+
+    def test_move_with_snapshots_that_do_not_fit(self):
+        """Not even the volume is moved, which would fit."""
+        self.snapshot()
+        self.b.lvm.groups['volumes'] = 3 * storage.GIB // 2
+        options = [self.volume.id, 'node2', '--with-snapshots']
+        code, lines = self.call(move, *options)
+        self.assertIn('Nothing is done: node2@dmclone has 1.50 GiB left, and '
+                      'the snapshots need 1 GiB, the volume 1 GiB.', code)
+        self.assertEqual(([], self.a.pool), (self.cloud.placeholders(),
+                                             self.row().host))
+        self.assertEqual(1, self.call(move, *options, '--plan')[0])
+        self.assertEqual(0, self.call(move, self.volume.id, 'node2')[0])
 
     def test_move_with_a_snapshot_that_stays(self):
         snapshot = self.snapshot()
         snapshot.status = 'error'
         snapshot.save()
         code, found = self.call(move, self.volume.id, 'node2',
-                                '--with-snapshots', '--do-it')
+                                '--with-snapshots')
         self.assertEqual(1, code)
         self.assertTrue(found[-1].startswith('not done: snapshot'), found)
         self.assertIn('its status is error', found[-1])
@@ -267,7 +287,7 @@ class CommandTestCase(base.CloudTestCase):
         self.snapshot()
         self.b.server = None
         code, lines = self.call(move, self.volume.id, 'node2',
-                                '--with-snapshots', '--do-it')
+                                '--with-snapshots')
         self.assertIn('did not answer', code)
         self.assertEqual(([], self.a.pool), (lines, self.row().host))
 
@@ -275,7 +295,7 @@ class CommandTestCase(base.CloudTestCase):
         self.snapshot()
         self.cloud.attach(self.volume, self.a)
         code, lines = self.call(move, self.volume.id, 'node2',
-                                '--with-snapshots', '--do-it')
+                                '--with-snapshots')
         self.assertIn('it is attached', code)
         self.assertEqual([], self.cloud.placeholders())
 
