@@ -37,6 +37,7 @@ from dmclone_driver import manageable
 from dmclone_driver.move import arrival
 from dmclone_driver.move import backend as backend_module
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import bypass
 from dmclone_driver.move import completion
 from dmclone_driver.move import copies
 from dmclone_driver.move import counts
@@ -196,8 +197,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._reverts = reverts.Reverts(self._backend, self._snapshots)
         self._source = source.Source(self._backend, self._teardown,
                                      self._snapshots)
-        self._destination = destination.Destination(self._backend,
-                                                    self._teardown)
+        self._destination = destination.Destination(
+            self._backend, self._teardown,
+            bypass.Bypass(self._backend, self._requests))
         self._copies = copies.Copies(self._backend, self._destination,
                                      self._teardown, self._requests)
         self._image_cache = image_cache.ImageCache(

@@ -19,6 +19,7 @@ from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import attachments
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move.bypass import Bypass
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
@@ -62,9 +63,11 @@ SEAL_TIMEOUT = 3
 class Destination:
     """Destinations on this node; each is named after its placeholder."""
 
-    def __init__(self, backend: Backend, teardown: Teardown) -> None:
+    def __init__(self, backend: Backend, teardown: Teardown,
+                 bypass: Bypass) -> None:
         self._backend = backend
         self._teardown = teardown
+        self._bypass = bypass
         #: Names of clones in use by requests, once per request. The watcher
         #: leaves these clones alone.
         self.busy: list[Names] = []
@@ -435,17 +438,20 @@ class Destination:
             context, placeholder.backend, placeholder.id)
 
     def reconnect(self, context: cinder_context.RequestContext, names: Names,
-                  placeholder: Placeholder) -> None:
+                  placeholder: Placeholder, anew: bool = False) -> None:
         """Connect a clone whose source shim has no disk.
 
         :param placeholder: which points to the source
+        :param anew: whether it may have one, of another source that shows
+            the same
+        :raises: RequestsWait: then it keeps that
         """
         local = LocalVolume(names)
         self.ask_for_source(context, placeholder)
         placeholder.refresh()
         # Without the lock a concurrent deletion could leave the session.
         with self._backend.lock(placeholder.volume_id):
-            if local.is_connected():
+            if local.is_connected() and not anew:
                 return
             location, auth = self._location(placeholder)
             disk = self._backend.initiator.connect(location, auth)
@@ -453,7 +459,7 @@ class Destination:
             # A clone's gate lies on it.
             assert lv is not None
             self._compare(names, lv, disk)
-            local.connect_source(disk, table.sectors(lv.cloned))
+            local.connect_source(disk, table.sectors(lv.cloned), anew)
 
     def hydrate(self, context: cinder_context.RequestContext, names: Names,
                 placeholder: Placeholder) -> bool:
@@ -467,6 +473,10 @@ class Destination:
                 self.reconnect(context, names, placeholder)
             sealed = self._backend.client.seal_source(
                 context, placeholder.backend, placeholder.id)
+            snapshot = sealed and self._bypass.begin(context, placeholder)
+            if snapshot:
+                self.reconnect(context, names, snapshot, anew=True)
+                self._bypass.end(context, placeholder)
         except exception.PeerError as error:
             LOG.warning('Hydration of %(names)s waits: %(error)s.',
                         {'names': names, 'error': error.msg})

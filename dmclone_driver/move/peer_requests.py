@@ -60,12 +60,28 @@ class PeerRequests:
 
         If its node is lost, only delete its row.
         """
+        # A logical volume with its first name was never a clone.
+        if not placeholder.snapshot_id and (
+                placeholder.name_id != placeholder.volume_id):
+            self._release_reader(context, placeholder)
         if records.release(context, placeholder.id):
             self.ask(context, placeholder, Request.RELEASE)
             return
         now = records.placeholder(context, placeholder.id)
         if now is not None and now.state == State.LOST:
             self.forget_source(context, now)
+
+    def _release_reader(self, context: cinder_context.RequestContext,
+                        source: Placeholder) -> None:
+        """Release the snapshot that a clone was to read from instead.
+
+        See :mod:`bypass`.
+        """
+        reader = records.reader(context, source.id)
+        if reader is not None:
+            self._backend.initiator.disconnect(reader.provider_location,
+                                               reader.provider_auth)
+            self.release(context, reader)
 
     def forget_source(self, context: cinder_context.RequestContext,
                       placeholder: Placeholder) -> None:

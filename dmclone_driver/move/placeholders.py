@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import uuid
 
 from cinder import objects
 from cinder.volume import volume_utils
@@ -83,6 +84,15 @@ class Record:
     def but(self, state: State) -> Record:
         """Return the same record in another state."""
         return dataclasses.replace(self, state=state)
+
+
+def derived_id(placeholder_id: str, what: str) -> str:
+    """Return an id that follows from that of a placeholder.
+
+    :param what: 'reader', the row of a snapshot that its clone is to read
+        from instead; 'snapshot', the name id of that source
+    """
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, what + placeholder_id))
 
 
 def is_copy(row: objects.Volume | models.Volume) -> bool:

@@ -434,6 +434,86 @@ def follow(session: orm.Session, follower_id: str) -> bool:
     return True
 
 
+@transactions.transaction()
+def begin_bypass(session: orm.Session, placeholder_id: str, below_id: str,
+                 local: bool) -> bool:
+    """Record that a clone will read from a snapshot instead of its source.
+
+    :param placeholder_id: of the source, which reads from that snapshot and
+        was never written
+    :param below_id: of the source's own source
+    :param local: whether the snapshot is on the node of the clone
+    :returns: False if a row is not as expected
+    """
+    source, below = transactions.lock(session, placeholder_id, below_id)
+    reader_id = placeholders.derived_id(placeholder_id, 'reader')
+    if (source is None or below is None or
+            placeholders.state_of(source) != State.SWITCHED or
+            placeholders.state_of(below) != State.SWITCHED or
+            source.snapshot_id or not below.snapshot_id or
+            source._name_id != below.id or
+            # Deleted or not: a row was recreated by hand.
+            session.query(models.Volume).filter_by(id=reader_id).first()):
+        return False
+    found = placeholders.Record.parse(source.replication_driver_data)
+    if local:
+        found = dataclasses.replace(found, initiator='')
+    fields = {field: getattr(below, field) for field in EXCHANGED}
+    # It is still to be exported to this reader.
+    fields.update(
+        _name_id=placeholders.derived_id(placeholder_id, 'snapshot'),
+        provider_location=None, provider_auth=None)
+    session.add(models.Volume(**dict(
+        _placeholder_fields(source, found), id=reader_id,
+        snapshot_id=below.snapshot_id, display_name=source.display_name,
+        **fields)))
+    return True
+
+
+@transactions.transaction()
+def bypass(session: orm.Session, placeholder_id: str) -> bool:
+    """Make a snapshot the source of a clone that reads from it by now.
+
+    The row of the reader stands for the former source from then on, which is
+    released.
+
+    :param placeholder_id: of the source
+    :returns: False if a row is not as expected
+    """
+    source, reader = transactions.lock(
+        session, placeholder_id,
+        placeholders.derived_id(placeholder_id, 'reader'))
+    if (source is None or reader is None or source.snapshot_id or
+            placeholders.state_of(source) != State.SWITCHED or
+            placeholders.state_of(reader) != State.SWITCHED):
+        return False
+    for field in (*EXCHANGED, 'snapshot_id', 'replication_driver_data'):
+        mine, other = getattr(source, field), getattr(reader, field)
+        setattr(source, field, other)
+        setattr(reader, field, mine)
+    _set_state(reader, State.RELEASED)
+    transactions.log_after_commit(
+        session, logging.INFO, '%(volume)s reads from snapshot %(snapshot)s '
+        'on %(host)s: its source on %(old)s was never written.',
+        {'volume': source.display_name, 'snapshot': source.snapshot_id,
+         'host': source.host, 'old': reader.host})
+    return True
+
+
+def reader(context: cinder_context.RequestContext,
+           source_id: str) -> Placeholder | None:
+    """Return the row of :func:`begin_bypass`, None if there is none.
+
+    After :func:`bypass` it stands for the former source.
+
+    :param source_id: id of the placeholder of the source
+    """
+    reader_id = placeholders.derived_id(source_id, 'reader')
+    # Nearly always it is not there.
+    return (placeholder(context, reader_id)
+            if _is_there(context, reader_id) else None)
+
+
 def follower(context: cinder_context.RequestContext,
              name_id: str) -> objects.Volume | None:
     """Return the row of a follower, None for other logical volumes.

@@ -41,8 +41,8 @@ CONF = cfg.CONF
 
 TOPIC = 'dmclone_driver'
 #: What this backend serves. 1.1 has export_clone and move, too; 1.2 identify;
-#: 1.3 report and take_along.
-VERSION = '1.3'
+#: 1.3 report and take_along; 1.4 is_unwritten.
+VERSION = '1.4'
 # What peers with any version of this driver serve.
 _OLDEST = '1.0'
 
@@ -151,6 +151,12 @@ class PeerClient:
         """
         return self._call(context, backend_host, 'seal_source', timeout,
                           placeholder_id=placeholder_id)
+
+    def is_unwritten(self, context: cinder_context.RequestContext,
+                     backend_host: str, placeholder_id: str) -> bool:
+        """Ask a source's node for the answer of Source.is_unwritten."""
+        return self._call(context, backend_host, 'is_unwritten', 10,
+                          version='1.4', placeholder_id=placeholder_id)
 
     def progress(self, context: cinder_context.RequestContext,
                  backend_host: str, placeholder_id: str,
@@ -280,6 +286,10 @@ class PeerEndpoint:
     def seal_source(self, context: cinder_context.RequestContext,
                     placeholder_id: str) -> bool:
         return _answer(self._source.seal, context, placeholder_id)
+
+    def is_unwritten(self, context: cinder_context.RequestContext,
+                     placeholder_id: str) -> bool:
+        return _answer(self._source.is_unwritten, context, placeholder_id)
 
     def progress(self, context: cinder_context.RequestContext,
                  placeholder_id: str) -> dict[str, Any] | None:

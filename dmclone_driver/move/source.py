@@ -144,6 +144,25 @@ class Source:
                 (bool(placeholder.snapshot_id) or
                  self.close(Names(placeholder.name_id), placeholder.id)))
 
+    def is_unwritten(self, context: cinder_context.RequestContext,
+                     placeholder_id: str) -> bool:
+        """Whether it is proven that a source shows only its own source.
+
+        It refuses writes, so that this stays true. It is none that snapshots
+        need. Takes no lock, as :meth:`seal`.
+        """
+        placeholder = records.placeholder(context, placeholder_id)
+        if (placeholder is None or placeholder.snapshot_id or
+                placeholder.state != State.SWITCHED or
+                placeholder.backend != self._backend.host):
+            return False
+        names = Names(placeholder.name_id)
+        lv = self._backend.logical_volume(names)
+        # What was extended is not all in the clone.
+        return (lv is not None and lv.sealed and lv.cloned == lv.size and
+                not lv.has_taken and not self._snapshots.of(lv) and
+                LocalVolume(names).has_nothing_own())
+
     def close(self, names: Names, placeholder_id: str,
               flush: bool = True) -> bool:
         """Refuse writes to a source, now and after a reboot.

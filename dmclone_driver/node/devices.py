@@ -367,11 +367,22 @@ class LocalVolume:
         """
         return bool(sysfs.disks_below(self.names.of(SOURCE)))
 
-    def connect_source(self, disk: str, length: Sectors) -> None:
+    def connect_source(self, disk: str, length: Sectors,
+                       anew: bool = False) -> None:
         """Point a clone's source shim to an imported disk.
 
         :param length: of the clone
+        :param anew: whether it may have another one, which shows the same
+        :raises: RequestsWait if that does not answer: then nothing is changed
         """
+        if anew and not sysfs.is_suspended(self.names.of(SOURCE)):
+            found = dmsetup.swap(
+                self.names.of(SOURCE), *_source_table(length, disk),
+                read_only=True, flush=False, limit=SUSPEND_LIMIT)
+            if found is not None:
+                raise exception.RequestsWait(device=self.names.path(),
+                                             names=self.names)
+            return
         # If this fails, the shim stays suspended: the old table would fail the
         # waiting requests.
         dmsetup.swap(self.names.of(SOURCE), *_source_table(length, disk),
@@ -508,6 +519,19 @@ class LocalVolume:
             return True
         self.allow_writes()
         return False
+
+    def has_nothing_own(self) -> bool:
+        """Return whether it is proven that a clone shows only its source.
+
+        No region is written, copied, or about to be. Valid of a sealed clone:
+        it can't be written from then on.
+        """
+        if self.is_open():
+            return False
+        clone = self.names.of(CLONE)
+        status = dmsetup.clones(clone).get(clone)
+        return (status is not None and status.healthy and
+                not status.hydrated and not status.hydrating)
 
     def allow_writes(self) -> None:
         """Make a handle writable again."""

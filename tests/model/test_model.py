@@ -290,6 +290,23 @@ class SnapshotRules(Rules):
             self.history.look_at_stats(self.node(number), fault)
 
 
+class MovesOnRules(SnapshotRules):
+    """The same, but a volume from a snapshot has moved on."""
+
+    @stateful.initialize(first=NODES, second=NODES, block=BLOCKS,
+                         writes=strategies.booleans(), fault=FAULTS)
+    def has_snapshot(self, first, second, block, writes, fault):
+        """Begin with a volume from a snapshot that moves, written or not."""
+        self.history.snapshot(self.history)
+        self.history.copy(self.history.snapshots[-1], self.node(first), 0)
+        copy = self.history.copies[-1]
+        if writes:
+            copy.attach(self.node(first))
+            copy.begin_write(block)
+            copy.detach(self.node(first))
+        self.history.relocate(copy, self.node(second), fault)
+
+
 class HandsRules(Rules):
     """Additional actions: operators, lost answers, lagging databases."""
 
@@ -430,6 +447,10 @@ class FirstSnapshotsTestCase(Histories, ModelTestCase):
 
 class SecondSnapshotsTestCase(Histories, ModelTestCase):
     RULES, SEED, NUMBER = SnapshotRules, 6, 1000
+
+
+class MovesOnTestCase(Histories, ModelTestCase):
+    RULES, SEED, NUMBER = MovesOnRules, 7, 500
 
 
 class HandsTestCase(Histories, ModelTestCase):

@@ -42,6 +42,7 @@ _recover = recovery.Recovery._recover
 _rebuild = destination.Destination.rebuild
 _find = lvm.LogicalVolumeMetadata.find
 _settle = followers.Followers._settle
+_reconnect = destination.Destination.reconnect
 
 
 def _linear_after_a_failed_commit(volume, lv):
@@ -153,6 +154,11 @@ def _follow_early(self, context, names):
             not lv.opened):
         return _settle(self, context, names)
     return self._follow(context, row, names, lv)
+
+
+def _reconnect_later(self, context, names, placeholder, anew=False):
+    if not anew:
+        _reconnect(self, context, names, placeholder)
 
 
 class _Hasty(LocalVolume):
@@ -270,6 +276,17 @@ FAULTS_OF_SNAPSHOTS = {
 }
 
 
+#: Faults that are detected in histories of a copy that moves on.
+FAULTS_OF_MOVING_ON = {
+    'source taken for unwritten that was written':
+        ('node.devices.LocalVolume.has_nothing_own', lambda volume: True,
+         'instead of|a power cut would make|a snapshot has'),
+    'bypassed source released before its snapshot is counted':
+        ('move.destination.Destination.reconnect', _reconnect_later,
+         'is not on|is not complete|cannot be|left over'),
+}
+
+
 #: The seeds that have found the faults for which most seeds take long.
 FIRST_SEEDS = {
     'placeholder recognised by its status': 23,
@@ -301,6 +318,10 @@ class PlantedFaultsTestCase(test_model.ModelTestCase):
     @ddt.data(*FAULTS_OF_SNAPSHOTS)
     def test_is_found_by_its_snapshots(self, name):
         self._find(test_model.SnapshotRules, name, *FAULTS_OF_SNAPSHOTS[name])
+
+    @ddt.data(*FAULTS_OF_MOVING_ON)
+    def test_is_found_as_it_moves_on(self, name):
+        self._find(test_model.MovesOnRules, name, *FAULTS_OF_MOVING_ON[name])
 
     def _find(self, rules, name, path, fault, said):
         class Rules(rules):
