@@ -4,7 +4,10 @@
 from cinder.brick.local_dev import lvm
 from cinder import exception
 from cinder.volume import configuration as cinder_configuration
-from cinder.volume import volume_utils
+from oslo_concurrency import lockutils
+from oslo_config import cfg
+from oslo_log import log as logging
+from oslo_utils import timeutils
 from oslo_utils import units
 
 from dmclone_driver.node.devices import LocalVolume
@@ -13,7 +16,17 @@ from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import ORIGIN
+from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node import snapshot_devices
+from dmclone_driver.privsep import clearing
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds that a logical volume is cleared before it is another one's turn.
+TURN = 2
+
+#: Of ionice(1): only when nobody else uses the disk.
+IDLE = '-c3'
 
 
 def delete_volume(names: Names, group: lvm.LVM,
@@ -21,7 +34,7 @@ def delete_volume(names: Names, group: lvm.LVM,
     """Clear a logical volume through its handle, then delete both.
 
     Can be repeated; succeeds if the logical volume is already gone. Clearing
-    takes as long as writing the whole volume.
+    may take longer than writing the whole volume.
 
     :param group: Cinder's LVM object of the volume group
     :raises: VolumeIsBusy if it has snapshots
@@ -87,9 +100,27 @@ def delete_snapshot(lv: logical_volumes.LogicalVolume, group: lvm.LVM,
 
 def _clear(lv: logical_volumes.LogicalVolume, path: str,
            configuration: cinder_configuration.Configuration) -> None:
-    if configuration.volume_clear != 'none':
-        volume_utils.clear_volume(
-            lv.size // units.Mi, path,
-            volume_clear=configuration.volume_clear,
-            volume_clear_size=configuration.volume_clear_size,
-            volume_clear_ionice=configuration.volume_clear_ionice)
+    """Zero a logical volume as the options of Cinder say, or its start.
+
+    Nothing records how far that is: after an interruption all is repeated.
+    """
+    if configuration.volume_clear == 'none':
+        return
+    limit = (configuration.volume_copy_bps_limit or
+             cfg.CONF.volume_copy_bps_limit)
+    end = Bytes(min(lv.size, configuration.volume_clear_size * units.Mi or
+                    lv.size))
+    LOG.info('Clearing logical volume %s.', lv.full_name)
+    watch = timeutils.StopWatch().start()
+    turns = lockutils.internal_fair_lock('dmclone-clear')
+    reached = Bytes(0)
+    while reached < end:
+        # Others that are cleared take turns: a small one does not wait for
+        # the end of a large one.
+        with turns.write_lock():
+            reached = clearing.zero(
+                path, reached, end, TURN,
+                configuration.volume_clear_ionice or IDLE, limit)
+    LOG.info('Cleared logical volume %(lv)s: %(size)d MiB in %(seconds).1f '
+             'seconds.', {'lv': lv.full_name, 'size': end // units.Mi,
+                          'seconds': watch.elapsed()})

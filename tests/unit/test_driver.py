@@ -151,13 +151,11 @@ class VolumesTestCase(DriverTestCase):
 
     def test_delete_clears_through_the_handle(self):
         self.override('volume_clear', 'zero')
-        self.patch('os.path.exists', return_value=True)
-        cleared = []
-        self.patch('cinder.volume.volume_utils.clear_volume',
-                   side_effect=lambda size, path, **kwargs: cleared.append(
-                       (size, path, self.a.kernel.get(path) is not None)))
         self.driver.delete_volume(self.row())
-        self.assertEqual([(1024, self.names.path(), True)], cleared)
+        half = storage.GIB // 2
+        self.assertEqual([(self.names.path(), 0, half),
+                          (self.names.path(), half, storage.GIB)],
+                         self.a.kernel.zeroed)
 
     def test_delete_in_use(self):
         self.handle().opened = 1

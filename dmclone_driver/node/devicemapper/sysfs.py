@@ -65,6 +65,20 @@ def disks_below(name: str) -> list[str]:
     return os.listdir(_attribute_path(name, 'slaves'))
 
 
+def lowest_disks(name: str) -> set[str]:
+    """Return the kernel's names of the whole disks below all devices.
+
+    :raises: OSError if there is no such device
+    """
+    if os.path.exists(_attribute_path(name, 'partition')):
+        # A partition's folder lies in that of its disk, and has no "slaves".
+        return {os.path.basename(os.path.dirname(
+            os.path.realpath(_attribute_path(name, ''))))}
+    below = disks_below(name)
+    return set().union(*map(lowest_disks, below)) if below else {
+        os.path.basename(os.path.realpath(os.path.join(MAPPER, name)))}
+
+
 def in_flight(name: str) -> int:
     """Return the number of requests that have passed a device, not ended.
 

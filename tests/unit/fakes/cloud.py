@@ -41,7 +41,8 @@ GIB = storage.GIB
 BLOCK = ('size', 'logical_block_size', 'flush_buffers', 'set_read_only',
          'zero_start', 'forbid_discard', 'flush_disk')
 #: {function of privsep: its replacement in the simulated kernel}
-KERNEL = {'command.dmsetup': 'run_all', 'command.hold': 'hold',
+KERNEL = {'clearing.zero': 'zero',
+          'command.dmsetup': 'run_all', 'command.hold': 'hold',
           'device_mapper.change': 'change', 'device_mapper.devices': 'look',
           'device_mapper.statuses': 'statuses',
           'swaps.resume_left': 'resume_left', 'swaps.swap': 'swap'}

@@ -10,6 +10,7 @@ does not end. Actions that would hang or destroy data are recorded in
 import errno
 
 from oslo_concurrency import processutils
+from oslo_utils import units
 
 from dmclone_driver.node.devicemapper import swap
 from tests.unit.fakes import steps as steps_module
@@ -150,6 +151,8 @@ class Kernel:
         self.targets = {'linear', 'zero', 'error', 'clone', 'snapshot',
                         'snapshot-origin'}
         self.flushed = []
+        #: Parts of devices, (path, first byte, first byte that is not).
+        self.zeroed = []
         self.violations = []
         #: Imported disks whose session is lost, even if there is a target.
         self.lost = set()
@@ -310,6 +313,23 @@ class Kernel:
         if (self.lvm.bitmap(path) or {}).get('used'):
             self.violations.append('metadata of %s zeroed again' % path)
         self.lvm.bitmaps[path] = {'hydrated': 0}
+
+    def zero(self, path, start, end, seconds, ionice, limit):
+        """Replace privsep.clearing.zero; half a GiB takes all the time."""
+        reached = min(end, start + units.Gi // 2)
+        self.steps.run(
+            '%s: zero %s from %d' % (self.node, path, start),
+            OSError(errno.EIO, 'injected'), self._zero, path, start, reached)
+        return reached
+
+    def _zero(self, path, start, reached):
+        # Where LVM's snapshots save blocks is not simulated.
+        if not path.endswith('-cow'):
+            self._need(path)
+            device = self.get(path)
+            if device and (device.sealed or device.read_only):
+                raise OSError(errno.EPERM, 'read-only')
+        self.zeroed.append((path, start, reached))
 
     def copy_disk(self, path, copy):
         """Do nothing: the disks of this kernel have no content."""

@@ -34,6 +34,22 @@ class SysfsTestCase(base.PlainTestCase):
         os.symlink('nowhere', self.block / 'dm-7/slaves/sdx')
         self.assertEqual(['sdx'], sysfs.disks_below('a'))
 
+    def test_lowest_disks(self):
+        """Through RAID and partitions, down to whole disks."""
+        disks = self.block.parent / 'devices'
+        (disks / 'sda/sda3').mkdir(parents=True)
+        (disks / 'sda/sda3/partition').write_text('3\n')
+        for name in ('sda', 'sdb', 'md0'):
+            (disks / name / 'slaves').mkdir(parents=True)
+            os.symlink(disks / name, self.block / name)
+        os.symlink(disks / 'sda/sda3', self.block / 'sda3')
+        for name in ('sda3', 'sdb'):
+            os.symlink(disks / name, disks / 'md0/slaves' / name)
+        self.assertEqual({'dm-7'}, sysfs.lowest_disks('a'))
+        os.symlink(disks / 'md0', self.block / 'dm-7/slaves/md0')
+        self.assertEqual({'sda', 'sdb'}, sysfs.lowest_disks('a'))
+        self.assertRaises(FileNotFoundError, sysfs.lowest_disks, 'b')
+
     def test_in_flight(self):
         (self.block / 'dm-7/inflight').write_text('       3        4\n')
         self.assertEqual(7, sysfs.in_flight('a'))
