@@ -7,6 +7,7 @@ import importlib.metadata
 import pathlib
 import re
 import runpy
+import subprocess
 import sys
 import tomllib
 
@@ -178,3 +179,23 @@ class RequirementsTestCase(base.PlainTestCase):
         """What Nova's scheduler loads needs only what Nova requires, too."""
         self.assertEqual({'nova', 'oslo_config', 'oslo_log', 'oslo_utils'},
                          self.imported('scheduler'))
+
+
+class PatchTestCase(base.PlainTestCase):
+    """The patch for Linux, which no tool may reformat."""
+
+    FOLDER = TOP / 'contrib/linux'
+
+    def test_complete(self):
+        """The numbers of its lines, and the cover letter's, are right."""
+        patch, = self.FOLDER.glob('0001-*.patch')
+        counted = subprocess.run(
+            ['git', 'apply', '--numstat', patch], check=True,
+            capture_output=True, text=True).stdout.split('\n')
+        found = [sum(int(line.split()[column]) for line in counted if line)
+                 for column in (0, 1)]
+        for text in (patch.read_text(),
+                     (self.FOLDER / '0000-cover-letter.patch').read_text()):
+            told = re.search(r'(\d+) insertions\(\+\), (\d+) deletions',
+                             text)
+            self.assertEqual(found, list(map(int, told.groups())))
