@@ -5,10 +5,13 @@ import contextlib
 from unittest import mock
 
 from cinder import exception as cinder_exception
+import ddt
 
 from dmclone_driver.move import records
 from dmclone_driver.node.names import Names
 from tests.unit import base
+from tests.unit.fakes import steps
+from tests.unit.fakes import storage
 
 
 class SourceTestCase(base.CloudTestCase):
@@ -237,6 +240,7 @@ class SealTestCase(SourceTestCase):
             self.assertTrue(self.b.kernel.write(self.path))
 
 
+@ddt.ddt
 class ReleaseTestCase(SourceTestCase):
 
     def setUp(self):
@@ -298,6 +302,33 @@ class ReleaseTestCase(SourceTestCase):
         self.a.teardown.delete_data = look
         self.source.release(self.context, self.placeholder.id)
         self.assertEqual(2, len(seen))
+        self.assertIsNone(self.cloud.row(self.placeholder.id))
+
+    @ddt.data('stop', 'reboot')
+    def test_cleared_from_the_start_after_a_crash(self, crash):
+        """It keeps its blocks until all of them are zeroed."""
+        records.release(self.context, self.placeholder.id)
+        self.a.backend.configuration.volume_clear = 'zero'
+        zero = self.a.kernel._zero
+
+        def die(path, start, reached):
+            if start:
+                raise steps.Killed
+            zero(path, start, reached)
+
+        with mock.patch.object(self.a.kernel, '_zero', new=die):
+            self.assertRaises(steps.Killed, self.source.release,
+                              self.context, self.placeholder.id)
+        getattr(self.a, crash)()
+        self.a.start()
+        self.assertEqual([self.volume.name], self.a.lvm.names())
+        self.a.backend.configuration.volume_clear = 'zero'
+        self.a.kernel.zeroed.clear()
+        self.cloud.settle()
+        half = storage.GIB // 2
+        self.assertEqual([(0, half), (half, storage.GIB)],
+                         [tuple(part) for _, *part in self.a.kernel.zeroed])
+        self.assertEqual([], self.a.lvm.names())
         self.assertIsNone(self.cloud.row(self.placeholder.id))
 
     def test_not_here(self):
