@@ -207,6 +207,9 @@ SETS = (
     Set('maintenance', 'the commands of the pages for operators: reboots, '
         'upgrades,\ndisks, lost nodes', _scenarios, lab={'nova': True},
         seconds=7200),
+    Set('day', 'days of operators on three nodes: a drain in whose middle '
+        'a node\ndies, each alert, and the commands of "A day in operations"',
+        _scenarios, lab={'nodes': 3, 'nova': True}, seconds=7200),
     Set('crash', 'each step of each flow, interrupted in eight ways: some '
         'four\nhours; ends with a table of the seconds to converge',
         _with_table, lab={}, seconds=18000,

@@ -2,16 +2,15 @@
 """Draining a node: all its volumes move to another node."""
 
 import concurrent.futures
-import json
 import signal
 import sys
 import time
 
-from lab.common import servers as servers_module
 from lab.common import user as user_module
 from lab.common import volumes as volumes_module
 from lab import wait
 from tests.scenarios.lib import base
+from tests.scenarios.lib import drains
 from tests.scenarios.lib import live
 from tests.scenarios.lib.marks import slow
 
@@ -103,57 +102,8 @@ class DrainTest(base.SetupTest):
         return '/dev/mapper/dmclone-' + name_id
 
 
-class Drains:
-    """A mixin: the command that drains a node, run on another one."""
-
-    def drain(self, *arguments, code=0, timeout=900):
-        """Drain the old node; return the document that describes it."""
-        found, lines, err = self.command(
-            self.new, 'dmclone', 'drain', self.old.name, '--format', 'json',
-            *arguments, timeout=timeout)
-        self.assertEqual(code, found, (lines, err))
-        return json.loads('\n'.join(lines))
-
-    @staticmethod
-    def states(document):
-        """Return {id of a volume: (action, state)}."""
-        return {volume['id']: (item['action'], item['state'])
-                for item in document['items'] for volume in item['volumes']}
-
-    def enable(self):
-        """Let the drained node have new volumes and instances again."""
-        self.lab.sql('UPDATE services SET disabled = 0, disabled_reason = '
-                     "NULL WHERE host = '%s@dmclone'" % self.old.name)
-        if self.lab.settings.nova:
-            servers = servers_module.Servers(self.lab)
-            servers.request('PUT', '/os-services/' + self.compute(servers)[
-                'id'], {'status': 'enabled'})
-
-    def compute(self, servers):
-        """Return the nova-compute of the drained node."""
-        service, = [each for each in servers.request(
-            'GET', '/os-services?binary=nova-compute')['services']
-            if each['host'] == self.old.name]
-        return service
-
-    def filled_on_old(self, mib=volumes_module.DATA):
-        """Create a volume with data on the node to drain.
-
-        :returns: (volume id, checksum)
-        """
-        with self.created_on(self.old):
-            volume_id, home, checksum = self.filled_volume(mib)
-        self.assertIs(self.old, home)
-        return volume_id, checksum
-
-    def assert_on_new(self, volume_id, checksum, mib=volumes_module.DATA):
-        self.assertIs(self.new, self.home(volume_id))
-        with self.attached(volume_id, self.new) as path:
-            self.assertEqual(checksum, self.checksum(self.new, path, mib))
-
-
 @slow
-class CommandTest(Drains, base.E2ETest):
+class CommandTest(drains.Drains, base.E2ETest):
     """Volumes that no instance uses, and nodes that die."""
 
     TO_END = 300
@@ -246,7 +196,7 @@ class CommandTest(Drains, base.E2ETest):
 
 
 @slow
-class InstancesTest(Drains, live.LiveTest):
+class InstancesTest(drains.Drains, live.LiveTest):
     """Volumes that instances use, and others, to wherever Nova chooses."""
 
     def test_attached_and_detached(self):

@@ -46,7 +46,7 @@ class ChoiceTestCase(base.PlainTestCase):
     def test_all(self):
         self.assertEqual(['style', 'unit', 'model', 'functional', 'e2e',
                           'soak', 'releases', 'scheduler', 'live', 'long',
-                          'admin', 'etcd', 'packages', 'maintenance',
+                          'admin', 'etcd', 'packages', 'maintenance', 'day',
                           'crash'],
                          self.names('--all'))
 
