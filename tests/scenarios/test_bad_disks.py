@@ -10,23 +10,12 @@ from lab.common import leftovers
 from lab.common import user as user_module
 from lab import errors
 from lab import wait
+from tests.scenarios.lib import bad_devices
 from tests.scenarios.lib import base
 from tests.scenarios.lib.marks import slow
 
 #: Offset in MiB of the unreadable part of the source.
 BAD = 30
-# Replaces 64 KiB of a table with an error target.
-_HOLE = """awk -v at=%d '$3 == "linear" {
-    print $1, at, $3, $4, $5
-    print $1 + at, 128, "error"
-    print $1 + at + 128, $2 - at - 128, $3, $4, $5 + at + 128
-    next } { print }'""" % (BAD << 11)
-# Makes a table's disk fail each write.
-_REFUSES_WRITES = ("modprobe dm-flakey; sed -E 's/linear (\\S+ \\S+)/"
-                   "flakey \\1 0 1 1 error_writes/'")
-_FAILS = "sed 's/linear .*/error/'"
-_SWAP = (' | dmsetup load {0} && dmsetup suspend --noflush {0}; '
-         'dmsetup resume {0}')
 
 
 @slow
@@ -46,17 +35,6 @@ class BadDisksTest(base.E2ETest):
             self.expected = self.checksum_with(self.node, self.path, 20,
                                                'one')
             self.write(self.node, self.path, 20, 'one')
-
-    @contextlib.contextmanager
-    def failing(self, node, device, how):
-        """Make a device fail, and repair it at the end."""
-        table = node.run('dmsetup table ' + device)
-        node.run('dmsetup table %s | (%s)' % (device, how) +
-                 _SWAP.format(device))
-        try:
-            yield
-        finally:
-            node.run("echo '%s'" % table.strip() + _SWAP.format(device))
 
     def is_told(self):
         """Check that the stalled hydration is logged and reported."""
@@ -79,7 +57,8 @@ class BadDisksTest(base.E2ETest):
 
     def test_source_cannot_be_read(self):
         device = Names(self.volume_id).of(EXPORT)
-        with self.failing(self.home_node, device, _HOLE):
+        with bad_devices.failing(self.home_node, device,
+                                 bad_devices.hole(BAD)):
             self.is_told()
             self.assert_fails('dd if=%s of=/dev/null bs=64k skip=%d count=1 '
                               'iflag=direct' % (self.path, BAD * 16))
@@ -90,7 +69,8 @@ class BadDisksTest(base.E2ETest):
 
     def test_destination_refuses_writes(self):
         device = self.path.rpartition('/')[2] + '-' + GATE
-        with self.failing(self.node, device, _REFUSES_WRITES):
+        with bad_devices.failing(self.node, device,
+                                 bad_devices.REFUSES_WRITES):
             self.assert_fails('dd if=/dev/zero of=%s bs=64k seek=%d count=1 '
                               'oflag=direct conv=nocreat,notrunc' % (
                                   self.path, BAD * 16))
@@ -108,7 +88,7 @@ class BadDisksTest(base.E2ETest):
         device = 'cinder--volumes-' + leftovers.metadata(
             self.node).replace('-', '--')
         expected = self.checksum_with(self.node, self.path, 40, 'two')
-        with self.failing(self.node, device, how):
+        with bad_devices.failing(self.node, device, how):
             with self.assertRaises(errors.LabError):
                 self.write(self.node, self.path, 40, 'two')
             wait.until(lambda: self.user.messages(self.volume_id),
@@ -126,11 +106,11 @@ class BadDisksTest(base.E2ETest):
         self.assertEqual(expected, self.checksum(self.node, self.path))
 
     def test_metadata_refuses_writes(self):
-        with self.failing_metadata(_REFUSES_WRITES) as clone:
+        with self.failing_metadata(bad_devices.REFUSES_WRITES) as clone:
             self.assertIn(' ro', clone)
             self.assertEqual('one', self.node.run(self.read_one()))
 
     def test_metadata_fails(self):
-        with self.failing_metadata(_FAILS) as clone:
+        with self.failing_metadata(bad_devices.FAILS) as clone:
             self.assertIn(' Fail', clone)
             self.assert_fails(self.read_one())

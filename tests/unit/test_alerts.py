@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The alert rules and the dashboard: what they name, and when alerts fire."""
 
+import ast
 import contextlib
 import json
 import pathlib
 import re
+import socket
 from unittest import mock
 
+import prometheus_client
 import promql_parser
-import yaml
 
 from dmclone_driver import exception
 from dmclone_driver.move import counts
@@ -16,24 +18,20 @@ from dmclone_driver.move import hydration
 from dmclone_driver.move import notifications
 from dmclone_driver.move import records
 from dmclone_driver.move import watcher
+from tests.alerts import promql
+from tests.alerts.rules import rules
+from tests.alerts import scrapes
+from tests.day import test_alerts as of_laboratory
 from tests.unit import base
 from tests.unit.fakes import storage
-from tests.unit import promql
 
 TOP = pathlib.Path(__file__).parents[2]
-RULES = TOP / 'etc/prometheus/dmclone.rules.yml'
 DASHBOARD = TOP / 'etc/grafana/dmclone.json'
 PAGES = TOP / 'doc/source'
 #: What Prometheus itself knows of each target.
 OWN = {'up': {'job', 'instance'}}
 #: The labels that Prometheus adds to each series.
 ADDED = {'job', 'instance'}
-
-
-def rules():
-    """Return {name: rule} of all alert rules."""
-    group, = yaml.safe_load(RULES.read_text())['groups']
-    return {rule['alert']: rule for rule in group['rules']}
 
 
 def panels():
@@ -395,6 +393,46 @@ class FireTestCase(base.CloudTestCase):
     def refresh(self):
         with self.cloud.on(self.a):
             self.a.driver._reporter.refresh()
+
+
+class LaboratoryTestCase(base.PlainTestCase):
+    """The tests in the laboratory fire all alerts that can be caused there."""
+
+    @staticmethod
+    def fired():
+        """Return the names of the alerts that those tests fire."""
+        return [word.arg for name in ('day', 'etcd')
+                for call in ast.walk(ast.parse((
+                    TOP / 'tests' / name / 'test_alerts.py').read_text()))
+                if isinstance(call, ast.Call) and isinstance(
+                    call.func, ast.Attribute) and
+                call.func.attr == 'assertFires'
+                for word in call.keywords if word.arg.startswith('Dmclone')]
+
+    def test_all_are_fired(self):
+        self.assertEqual(set(rules()), {
+            *self.fired(), *of_laboratory.NOT_CAUSED})
+
+    def test_metrics_of_a_service(self):
+        """A scrape reads what the client library offers."""
+        counts.watch_log()
+        server, _thread = prometheus_client.start_http_server(
+            0, '127.0.0.1', counts.REGISTRY)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        found = scrapes.Scrapes({'a': '127.0.0.1'}, server.server_port)
+        self.assertEqual({'a'}, found.answering())
+        self.assertEqual(set(), found.look())
+        watcher.LOG.error('injected')
+        self.assertEqual({('DmcloneErrors', 'a')}, found.look())
+        self.assertEqual(set(), found.look_later(0))
+
+    def test_no_service(self):
+        with socket.create_server(('127.0.0.1', 0)) as taken:
+            port = taken.getsockname()[1]
+        found = scrapes.Scrapes({'a': '127.0.0.1'}, port)
+        self.assertEqual(set(), found.answering())
+        self.assertEqual({('DmcloneServiceDown', 'a')}, found.look())
 
 
 class EvaluationTestCase(base.PlainTestCase):
