@@ -8,6 +8,9 @@ run::
        :caption: each node
 
        apt-get update
+
+It may be followed by an example of what it prints, which comes from the
+laboratory (lab/page_outputs.py).
 """
 
 import dataclasses
@@ -20,6 +23,9 @@ _PART = re.compile(r'^(?P<title>\S.*)\n=+\n'
                    r'|^(?P<indent> *)\.\. code-block:: bash\n'
                    r' *:caption: (?P<where>.+)\n\n'
                    r'(?P<script>(?:(?:(?P=indent)   .*)?\n)+)', re.MULTILINE)
+_EXAMPLE = re.compile(r'\n(?P<indent> *)\.\. code-block:: text\n'
+                      r' *:caption: example\n\n'
+                      r'(?:(?:(?P=indent)   .*)?\n)+')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,3 +48,33 @@ def blocks(name):
             found.append(Block(section, part['where'], textwrap.dedent(
                 part['script']).strip() + '\n'))
     return found
+
+
+def set_outputs(name, outputs):
+    """Replace the examples on a page.
+
+    :param outputs: {(section, number of the block in it): text}; a block
+        without one, or with an empty one, gets no example
+    """
+    path = _PAGES / (name + '.rst')
+    path.write_text(_with_outputs(path.read_text(), outputs))
+
+
+def _with_outputs(text, outputs):
+    """Return the text of a page with these examples, and no others."""
+    section, number = None, 0
+
+    def replaced(part):
+        nonlocal section, number
+        if part['title']:
+            section, number = part['title'], 0
+            return part[0]
+        output = outputs.get((section, number))
+        number += 1
+        if not output:
+            return part[0]
+        return '%s\n\n%s\n\n' % (part[0].rstrip('\n'), textwrap.indent(
+            '.. code-block:: text\n   :caption: example\n\n' +
+            textwrap.indent(output, '   '), part['indent']))
+    whole = _PART.sub(replaced, _EXAMPLE.sub('\n', text))
+    return whole.rstrip('\n') + '\n'

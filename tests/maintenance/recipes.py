@@ -49,6 +49,7 @@ command_of_driver() {
         exec python -m "dmclone_driver.cmd.$@"
     )
 }
+dmclone() { command_of_driver dmclone "$@"; }
 dmclone-check() { command_of_driver check "$@"; }
 dmclone-reconcile() { command_of_driver reconcile "$@"; }
 dmclone-forget-node() { command_of_driver forget_node "$@"; }
@@ -84,24 +85,40 @@ class Recipes:
         found = [block for block in pages.blocks(self.PAGE)
                  if block.section == section]
         assert found, section
-        said = ''
+        said = []
         for number, block in enumerate(found):
             if not parts or number in parts:
                 said = self._run_block(block, at, values)
-        return said
+                self.told(block, number, said[0])
+        return ''.join(said)
+
+    def told(self, block, number, text):
+        """Take what a block has printed, on the first node if on several.
+
+        :param number: of the block in its section
+        """
 
     def _run_block(self, block, at, values):
+        """Run a block; return what it has printed, on each node."""
         script = settings(values) + block.script
         if block.where in ('administrator', 'owner'):
-            return self._run_as_user(
-                'admin' if block.where == 'administrator' else 'demo', script)
+            return [self._run_as_user(
+                'admin' if block.where == 'administrator' else 'demo',
+                script)]
         if block.where == 'control plane':
-            return self._run_on_control(block.script)
+            return [self._run_on_control(block.script)]
         if block.where == 'each node':
-            return ''.join(self._run_on_node(node, script)
-                           for node in self.lab.nodes.values())
+            return [self._run_on_node(node, script)
+                    for node in self.lab.nodes.values()]
+        if block.where == 'any host':
+            return [self._run_on_node(self._host(at), script)]
         assert block.where in ('the node', 'another node'), block
-        return self._run_on_node(at, script)
+        return [self._run_on_node(at, script)]
+
+    def _host(self, but):
+        """Return a host with Cinder's configuration, except for a node."""
+        return next(node for node in self.lab.nodes.values()
+                    if node is not but)
 
     def _run_as_user(self, user, script):
         done = subprocess.run(

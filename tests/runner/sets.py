@@ -126,15 +126,29 @@ def _etcd(run, chosen):
     _soak(run, dataclasses.replace(NAMED['soak'], lab=chosen.lab), 120)
 
 
-def _with_table(run, chosen):
-    """Run scenarios that save results, then print a table of these."""
+def _keeping(run, chosen):
+    """Run scenarios that save results; return the folder of these."""
     variable, name = chosen.keeps
     folder = programs.logs_folder() / name
     shutil.rmtree(folder, ignore_errors=True)
     _scenarios(run, chosen, **{variable: str(folder)})
+    return folder
+
+
+def _with_table(run, chosen):
+    """Run scenarios that save results, then print a table of these."""
+    folder = _keeping(run, chosen)
     with programs.started([sys.executable, '-m',
                            'tests.%s.table' % chosen.name, folder]) as table:
         table.wait()
+
+
+def _with_outputs(run, chosen):
+    """Run scenarios that save outputs, then say how a page gets them."""
+    folder = _keeping(run, chosen)
+    if folder.is_dir():
+        programs.say("for the documentation's examples: tools/page-outputs %s"
+                     % folder)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +223,8 @@ SETS = (
         seconds=7200),
     Set('day', 'days of operators on three nodes: a drain in whose middle '
         'a node\ndies, each alert, and the commands of "A day in operations"',
-        _scenarios, lab={'nodes': 3, 'nova': True}, seconds=7200),
+        _with_outputs, lab={'nodes': 3, 'nova': True}, seconds=7200,
+        keeps=('DMCLONE_DAY_OUTPUTS', 'day-outputs')),
     Set('crash', 'each step of each flow, interrupted in eight ways: some '
         'four\nhours; ends with a table of the seconds to converge',
         _with_table, lab={}, seconds=18000,

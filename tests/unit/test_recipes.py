@@ -5,37 +5,49 @@ import ast
 import pathlib
 import re
 import subprocess
+from unittest import mock
 
+import fixtures
+
+from dmclone_driver.cmd import dmclone
+from lab import page_outputs
 from lab import pages
+from tests.day import outputs as outputs_module
 from tests.maintenance import recipes
 from tests.unit import base
 
 TOP = pathlib.Path(__file__).parents[2]
 #: {page: the tests that follow it}.
-PAGES = {'admin/maintenance': 'test_maintenance.py',
-         'admin/evacuation': 'test_evacuation.py'}
+PAGES = {'admin/maintenance': 'maintenance/test_maintenance.py',
+         'admin/evacuation': 'maintenance/test_evacuation.py',
+         'admin/day': 'day/test_page.py'}
 WHERE = {'administrator', 'owner', 'the node', 'another node', 'each node',
-         'control plane'}
+         'any host', 'control plane'}
 #: The methods whose first argument is a section, and then perhaps parts.
-FOLLOW = ('follow', 'maintain')
+FOLLOW = ('follow', 'maintain', 'of_day')
 #: Variables that are no reader's choice.
 OF_LOOPS = re.compile(r'\bfor ([A-Z]+) in ')
-_PROGRAM = re.compile(r'(?:^|\$\(|; |until |while )\s*(dmclone-[a-z-]+|'
-                      r'systemctl|openstack)((?: |\\\n|[^;|\n])*)',
-                      re.MULTILINE)
+_PROGRAM = re.compile(r'(?:^|\$\(|; |until |while )\s*'
+                      r'(dmclone(?:-[a-z-]+)?|systemctl|openstack)\b'
+                      r'((?: |\\\n|[^;|\n])*)', re.MULTILINE)
 
 
 def followed(name):
     """Return the sections and parts that a file of tests follows.
 
+    :param name: of the file, below tests
     :returns: {section: set of numbers, empty for all}
     """
     found = {}
-    tree = ast.parse((TOP / 'tests/maintenance' / name).read_text())
+    tree = ast.parse((TOP / 'tests' / name).read_text())
+    constants = {node.targets[0].id: node.value for node in tree.body
+                 if isinstance(node, ast.Assign)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(
                 node.func, ast.Attribute) and node.args:
-            literals = [each.value for each in node.args
+            arguments = [constants.get(each.id, each) if isinstance(
+                each, ast.Name) else each for each in node.args]
+            literals = [each.value for each in arguments
                         if isinstance(each, ast.Constant)]
             if node.func.attr in FOLLOW and literals:
                 found.setdefault(literals[0], set()).update(literals[1:])
@@ -117,6 +129,21 @@ class RecipesTestCase(base.PlainTestCase):
                 if word.startswith('--'):
                     self.assertIn(word, page, name)
 
+    def test_verbs(self):
+        """They exist, and have the options."""
+        page = (TOP / 'doc/source/cli/dmclone.rst').read_text()
+        parser = dmclone.Application().command_manager
+        found = [words for name, words in self.programs()
+                 if name == 'dmclone']
+        self.assertLess(5, len(found))
+        for verb, *words in found:
+            self.assertIn(verb, dmclone.VERBS)
+            known = page + parser.find_command([verb])[0](
+                mock.Mock(), None).get_parser('dmclone').format_help()
+            for word in words:
+                if word.startswith('--'):
+                    self.assertIn(word, known, verb)
+
     def test_services(self):
         """The laboratory has those that are stopped and started."""
         known = {**recipes.ON_NODES, **recipes.ON_CONTROL}
@@ -151,3 +178,54 @@ class RecipesTestCase(base.PlainTestCase):
             self.assertEqual((2, []), self.on_node(wrong))
         self.assertEqual((0, []), self.on_node(
             'if systemctl stop sshd; then echo wrong; fi'))
+
+    def test_reader_has_no_node(self):
+        """Commands of any host run on a node that the section is not about."""
+        class Test(recipes.Recipes):
+            lab = mock.Mock(nodes={'a': 1, 'b': 2})
+        self.assertEqual(2, Test()._host(1))
+        self.assertEqual(1, Test()._host(None))
+
+
+class OutputsTestCase(base.PlainTestCase):
+    """What the laboratory has printed becomes examples on a page."""
+
+    PAGE = (
+        '====\nPage\n====\n\nFirst\n=====\n\n'
+        '.. code-block:: bash\n   :caption: any host\n\n   one\n\n%s'
+        '.. code-block:: bash\n   :caption: any host\n\n   two\n\nText.\n\n'
+        'Second\n======\n\n'
+        '.. code-block:: bash\n   :caption: any host\n\n   three\n%s')
+    EXAMPLE = '.. code-block:: text\n   :caption: example\n\n%s'
+
+    def test_examples(self):
+        plain = self.PAGE % ('', '')
+        written = self.PAGE % (
+            self.EXAMPLE % '   a\n\n     b\n\n',
+            '\n' + self.EXAMPLE % '   c\n')
+        outputs = {('First', 0): 'a\n\n  b', ('First', 1): '',
+                   ('Second', 0): 'c'}
+        self.assertEqual(written, pages._with_outputs(plain, outputs))
+        self.assertEqual(written, pages._with_outputs(written, outputs))
+        self.assertEqual(plain, pages._with_outputs(written, {}))
+
+    def test_long_lines(self):
+        self.assertEqual(
+            '| %s |\n%s\n  bbb' % ('a' * 90, 'aaa ' * 18 + 'aaa'),
+            page_outputs.folded('| %s | \n%sbbb\n\n' % (
+                'a' * 90, 'aaa ' * 19)))
+
+    def test_program(self):
+        folder = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.assertEqual('there are no outputs',
+                         page_outputs.main([str(folder)]))
+        self.useFixture(fixtures.EnvironmentVariable(
+            outputs_module.VARIABLE, str(folder)))
+        kept = outputs_module.Outputs('admin/day')
+        kept.add('First', 0, 'a\n')
+        kept.add('Second', 0, 'b\n')
+        written = self.patch('lab.pages.set_outputs')
+        self.patch('builtins.print')
+        self.assertEqual(0, page_outputs.main([str(folder)]))
+        written.assert_called_once_with('admin/day', {
+            ('First', 0): 'a', ('Second', 0): 'b'})

@@ -24,16 +24,20 @@ class Drains:
         return {volume['id']: (item['action'], item['state'])
                 for item in document['items'] for volume in item['volumes']}
 
-    def enable(self):
-        """Let the drained node have new volumes and instances again."""
+    def enable(self, node=None):
+        """Let a node have new volumes and instances again.
+
+        :param node: the drained one by default
+        """
+        node = node or self.old
         self.lab.sql('UPDATE services SET disabled = 0, disabled_reason = '
-                     "NULL WHERE host = '%s@dmclone'" % self.old.name)
+                     "NULL WHERE host = '%s@dmclone'" % node.name)
         if self.lab.settings.nova:
-            self.set_compute(servers_module.Servers(self.lab), self.old,
+            self.set_compute(servers_module.Servers(self.lab), node,
                              'enabled')
 
     def compute(self, servers, node=None):
-        """Return the nova-compute of a node, of the drained one by default."""
+        """Return the nova-compute of a node, see :meth:`enable`."""
         service, = [each for each in servers.request(
             'GET', '/os-services?binary=nova-compute')['services']
             if each['host'] == (node or self.old).name]
