@@ -41,6 +41,22 @@ systemctl() {
     lab-service "$1" "$name" && touch "/lab/enabled/$name"
 }
 apt-get() { echo "not here: apt-get $*"; }
+crudini() {
+    [ "$1" = --set ] || { echo "no crudini $1" >&2; return 2; }
+    shift
+    command python3 -c '
+import configparser, sys
+path, section, option, value = sys.argv[1:]
+parser = configparser.RawConfigParser(strict=False)
+parser.optionxform = str
+parser.read(path)
+if section != "DEFAULT" and not parser.has_section(section):
+    parser.add_section(section)
+parser.set(section, option, value)
+with open(path, "w") as stream:
+    parser.write(stream)
+' "$@"
+}
 command_of_driver() {
     (
         . /lab/node.env

@@ -20,11 +20,12 @@ TOP = pathlib.Path(__file__).parents[2]
 #: {page: the tests that follow it}.
 PAGES = {'admin/maintenance': 'maintenance/test_maintenance.py',
          'admin/evacuation': 'maintenance/test_evacuation.py',
+         'admin/adoption': 'maintenance/test_adoption.py',
          'admin/day': 'day/test_page.py'}
 WHERE = {'administrator', 'owner', 'the node', 'another node', 'each node',
          'any host', 'control plane'}
 #: The methods whose first argument is a section, and then perhaps parts.
-FOLLOW = ('follow', 'maintain', 'of_day')
+FOLLOW = ('follow', 'maintain', 'of_day', 'adopt')
 #: Variables that are no reader's choice.
 OF_LOOPS = re.compile(r'\bfor ([A-Z]+) in ')
 _PROGRAM = re.compile(r'(?:^|\$\(|; |until |while )\s*'
@@ -178,6 +179,17 @@ class RecipesTestCase(base.PlainTestCase):
             self.assertEqual((2, []), self.on_node(wrong))
         self.assertEqual((0, []), self.on_node(
             'if systemctl stop sshd; then echo wrong; fi'))
+
+    def test_crudini_of_the_laboratory(self):
+        path = pathlib.Path(self.useFixture(fixtures.TempDir()).path, 'conf')
+        path.write_text('[DEFAULT]\nmy_ip = 1\nHost = a%b\n')
+        self.assertEqual((0, []), self.on_node(
+            'crudini --set {0} dmclone volume_driver some.Driver\n'
+            'crudini --set {0} DEFAULT my_ip 2'.format(path)))
+        self.assertEqual('[DEFAULT]\nmy_ip = 2\nHost = a%b\n\n'
+                         '[dmclone]\nvolume_driver = some.Driver\n\n',
+                         path.read_text())
+        self.assertEqual((2, []), self.on_node('crudini --get x'))
 
     def test_reader_has_no_node(self):
         """Commands of any host run on a node that the section is not about."""

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of the page "From Cinder's LVM driver", there and back."""
+
+from dmclone_driver.node.names import Names
+from lab import config
+from tests.maintenance import recipes
+from tests.scenarios.lib import base
+from tests.scenarios.lib import live
+
+BACKEND = 'dmclone'
+GROUP = 'cinder-volumes'
+LVM = {'volume_driver': config.DRIVERS['lvm'], 'lvm_type': 'default'}
+
+
+class AdoptionTest(recipes.Recipes, live.LiveTest, base.SetupTest):
+    """Volumes that an instance has used over iSCSI, and one at rest."""
+
+    PAGE = 'admin/adoption'
+    TO_END = 120
+
+    def setUp(self):
+        super().setUp()
+        self.nodes = list(self.lab.nodes.values())
+        lvm = self.configured(LVM, *self.nodes)
+        lvm.__enter__()
+        self.addCleanup(lvm.__exit__, None, None, None)
+        # While the services use Cinder's LVM driver, as at the test's end.
+        self.addCleanup(self.clean_up)
+        self.addCleanup(self.servers.delete_all)
+
+    def adopt(self, section, *parts, **values):
+        return self.follow(section, *parts, BACKEND=BACKEND, GROUP=GROUP,
+                           **values)
+
+    def disk(self, volume_id):
+        """Return (node, path of the logical volume) of a volume."""
+        (name_id,), = self.lab.sql(
+            "SELECT COALESCE(_name_id, id) FROM volumes WHERE id = '%s'"
+            % volume_id)
+        return self.home(volume_id), '/dev/%s/%s' % (
+            GROUP, Names(name_id).volume)
+
+    def of_lvm_driver(self, node):
+        """Create a volume with data, which Cinder's LVM driver serves."""
+        with self.created_on(node):
+            volume_id = self.user.create_volume()['id']
+        self.fill(*self.disk(volume_id))
+        return volume_id
+
+    def boot_from(self, volume_id):
+        """Start a server on the node where its volume is not."""
+        server_id, console = self.boot(self.other(self.home(volume_id)),
+                                       volume_id)
+        console.wait_writing(volume_id)
+        return server_id, console
+
+    def test_there_and_back(self):
+        root, used, idle = [self.of_lvm_driver(self.nodes[0])
+                            for _ in range(3)]
+        before = self.checksum(*self.disk(idle))
+        self.user.make_bootable(root, self.servers.boot_properties())
+        server_id, console = self.boot_from(root)
+        self.attach(server_id, console, used)
+        self.assertEqual('', self.adopt('In place', 0))
+        self.adopt('In place', 1, 2, SERVER=server_id, VOLUME=used)
+        for volume_id in root, used, idle:
+            self.user.settled(volume_id, 'available')
+        self.adopt('In place', 3)
+        self.wait_ready()
+        self.adopt('In place', 4)
+        self.check_records(root, console)
+        self.check_records(used, console)
+        console = self.use(root, idle, before)
+        last = console.last(root)
+        self.adopt('Back, in place', 0, 1, 2)
+        self.wait_ready()
+        said = self.adopt('Back, in place', 3)
+        self.assertEqual(len(self.nodes), said.count(' up '), said)
+        self.compare(*self.disk(root), root, last)
+        self.assertEqual(before, self.checksum(*self.disk(idle)))
+        server_id, console = self.boot_from(root)
+        self.servers.delete(server_id)
+        self.compare(*self.disk(root), root, console.last(root))
+
+    def wait_ready(self):
+        for node in self.nodes:
+            node.wait_ready()
+
+    def use(self, root, idle, before):
+        """Use volumes as this driver's, which moves them.
+
+        :returns: the console of the server that has used the first one
+        """
+        there = self.nodes[1]
+        with self.attached(idle, there) as path:
+            self.assertIs(there, self.home(idle))
+            self.assertEqual(before, self.checksum(there, path))
+        server_id, console = self.boot_from(root)
+        self.assertIs(there, self.home(root))
+        for volume_id in root, idle:
+            self.hydrated(volume_id)
+        self.servers.delete(server_id)
+        self.check_records(root, console)
+        return console
