@@ -28,9 +28,12 @@ REBOOT = '/run/lab/reboot'
 #: A service that is stopped with systemctl is started at the next boot.
 ON_NODE = '''
 systemctl() {
+    [ "$1 ${2-}" != "enable --now" ] || set -- start "$3"
     local name=${2-}
     case $1 in
     reboot) sync && touch %(reboot)s; return ;;
+    daemon-reload) return ;;
+    --quiet) echo "not here: ${3-}" >&2; return 3 ;;
     stop|start|restart) ;;
     *) echo "no systemctl $*" >&2; return 2 ;;
     esac
@@ -41,6 +44,12 @@ systemctl() {
     lab-service "$1" "$name" && touch "/lab/enabled/$name"
 }
 apt-get() { echo "not here: apt-get $*"; }
+python3() {
+    case "$*" in
+    "-m pip "*) echo "not here: python3 $*" ;;
+    *) command python3 "$@" ;;
+    esac
+}
 crudini() {
     [ "$1" = --set ] || { echo "no crudini $1" >&2; return 2; }
     shift
@@ -108,6 +117,10 @@ class Recipes:
                 self.told(block, number, said[0])
         return ''.join(said)
 
+    def values_of(self, node):
+        """Return the variables that the reader sets on each node."""
+        return {}
+
     def told(self, block, number, text):
         """Take what a block has printed, on the first node if on several.
 
@@ -124,8 +137,9 @@ class Recipes:
         if block.where == 'control plane':
             return [self._run_on_control(block.script)]
         if block.where == 'each node':
-            return [self._run_on_node(node, script)
-                    for node in self.lab.nodes.values()]
+            return [self._run_on_node(
+                node, settings(self.values_of(node)) + script)
+                for node in self.lab.nodes.values()]
         if block.where == 'any host':
             return [self._run_on_node(self._host(at), script)]
         assert block.where in ('the node', 'another node'), block

@@ -219,8 +219,8 @@ SETS = (
     Set('packages', 'the Debian package: built, installed, upgraded and '
         'purged in\na Debian 13', _on_host, seconds=3600),
     Set('maintenance', 'the commands of the pages for operators: reboots, '
-        'upgrades,\ndisks, lost nodes', _scenarios, lab={'nova': True},
-        seconds=7200),
+        'upgrades,\ndisks, lost nodes, quick start, adoption', _scenarios,
+        lab={'nova': True}, seconds=9000),
     Set('day', 'days of operators on three nodes: a drain in whose middle '
         'a node\ndies, each alert, and the commands of "A day in operations"',
         _with_outputs, lab={'nodes': 3, 'nova': True}, seconds=7200,

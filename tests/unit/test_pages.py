@@ -7,6 +7,7 @@ import subprocess
 
 from lab import pages
 from tests.unit import base
+from tests.unit import test_recipes
 
 TOP = pathlib.Path(__file__).parents[2]
 PAGE = 'admin/quickstart'
@@ -53,3 +54,26 @@ class QuickStartTestCase(base.PlainTestCase):
                 r'\$\{?([A-Z_]+)', each.script)) - known)
             known.update(re.findall(r'^([A-Z_]+)=', each.script,
                                     re.MULTILINE))
+
+    def test_all_is_run(self):
+        """A test of the laboratory follows all but the reader's settings."""
+        sections = [each.section for each in self.blocks[1:]]
+        tested = test_recipes.followed('maintenance/test_quickstart.py')
+        self.assertEqual(set(sections), set(tested))
+        for section, parts in tested.items():
+            if parts:
+                self.assertEqual(set(range(sections.count(section))), parts)
+
+    def test_replaced_programs(self):
+        """The laboratory replaces what its nodes do not have."""
+        on_node = test_recipes.RecipesTestCase.on_node
+        for script, said in (
+                ('PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install .',
+                 'not here: python3 -m pip install .'),
+                ('python3 -c "print(1)"', '1'),
+                ('systemctl enable --now iscsid', 'lab-service start iscsid'),
+                ('systemctl --quiet is-active multipathd || echo no',
+                 'no')):
+            code, lines = on_node(self, script)
+            self.assertEqual((0, said), (code, lines[0]), script)
+        self.assertEqual((0, []), on_node(self, 'systemctl daemon-reload'))
