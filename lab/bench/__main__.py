@@ -5,6 +5,8 @@ import argparse
 import importlib
 
 _MODULES = {'move': 'lab.bench.move',
+            'hydration': 'lab.bench.hydration',
+            'scale': 'lab.bench.scale',
             'live-migration': 'lab.bench.live_migration',
             'metadata': 'lab.bench.metadata',
             'metadata-fast': 'lab.bench.metadata_fast',

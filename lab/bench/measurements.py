@@ -6,15 +6,18 @@ import time
 
 
 class Measurements:
-    """Repeated measurements in seconds, in the order of their first names."""
+    """Repeated measurements, most in seconds, in the order of their names."""
 
     def __init__(self):
         self.seconds = {}
 
-    def note(self, what, seconds):
-        """Keep and print a measurement."""
+    def note(self, what, seconds, unit='s'):
+        """Keep and print a measurement.
+
+        :param unit: printed after it
+        """
         self.seconds.setdefault(what, []).append(seconds)
-        print('  %-50s %8.2f s' % (what, seconds), flush=True)
+        print('  %-50s %8.2f %s' % (what, seconds, unit), flush=True)
 
     def timed(self, what, function, *args):
         """Keep the duration of a call; returns the call's result."""
