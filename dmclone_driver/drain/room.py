@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where there is room for volumes, less what moves under way will take."""
 
+import collections
 import collections.abc
 import dataclasses
 import threading
@@ -118,6 +119,7 @@ class Room:
                 size: int, anywhere: bool) -> str:
         best, best_free, later = None, 0.0, False
         reasons = ['%s: %s' % each for each in self._silent.items()]
+        used, reserved = _taken(self._used), _taken(self._reserved)
         for place in self._places:
             reason = self._excluded.get(place.node) or next(filter(
                 None, (self._unsuitable(volume, place, anywhere)
@@ -125,8 +127,8 @@ class Room:
             if reason is not None:
                 reasons.append('%s: %s' % (place.node, reason))
                 continue
-            free = place.free - self._taken(place.node, self._used)
-            left = free - self._taken(place.node, self._reserved)
+            free = place.free - used[None] - used[place.node]
+            left = free - reserved[None] - reserved[place.node]
             if left < size:
                 later |= free >= size
                 reasons.append(_('%(node)s: %(left).2f GiB are free') % {
@@ -137,12 +139,6 @@ class Room:
             raise NoRoom('; '.join(reasons) or _('there is no other node'),
                          later)
         return best
-
-    @staticmethod
-    def _taken(node: str,
-               reservations: collections.abc.Iterable[Reservation]) -> int:
-        return sum(each.size for each in reservations
-                   if each.node in (None, node))
 
     def _unsuitable(self, volume: Volume, place: Place,
                     anywhere: bool) -> str | None:
@@ -156,3 +152,12 @@ class Room:
             return _('it is in another availability zone (%s)') % place.zone
         return preflight.unwanted(dict(volume.extra_specs), place.zone,
                                   dict(place.capabilities))
+
+
+def _taken(reservations: collections.abc.Iterable[Reservation]
+           ) -> collections.Counter[str | None]:
+    """Return {node: GiB}; that of None is taken on each node."""
+    taken: collections.Counter[str | None] = collections.Counter()
+    for each in reservations:
+        taken[each.node] += each.size
+    return taken

@@ -8,7 +8,7 @@ Nothing is changed, and no lock is taken.
 from __future__ import annotations
 
 import collections
-import contextlib
+from typing import Any
 
 from cinder import context as cinder_context
 from cinder import objects
@@ -99,9 +99,13 @@ class Survey:
         self._compute = compute
         self._with_snapshots = with_snapshots
         self._peers = peers.Peers(host)
+        #: {(host, address) of a connector: its node}
+        self._nodes: dict[tuple[str | None, str | None], str | None] = {}
 
     def picture(self) -> facts.Picture:
         """Return what the database and Nova show of the node."""
+        # They may have changed.
+        self._nodes.clear()
         known = {each.id: each for each in
                  records.all_placeholders(self._context)}
         snapshots = self._snapshots(known)
@@ -144,13 +148,21 @@ class Survey:
     def _attachment(self, row: objects.Volume,
                     found: objects.VolumeAttachment) -> facts.Attachment:
         connector = found.connector or {}
-        node = None
-        if connector:
-            with contextlib.suppress(exception.NoPeer):
-                node = self._peers.find(self._context, connector, None,
-                                        row.id).node
-        return facts.Attachment(found.id, found.instance_uuid,
-                                connector.get('host'), node)
+        return facts.Attachment(
+            found.id, found.instance_uuid, connector.get('host'),
+            self._node_of(row, connector) if connector else None)
+
+    def _node_of(self, row: objects.Volume,
+                 connector: dict[str, Any]) -> str | None:
+        """Return the node of a connector, which many volumes may share."""
+        key = connector.get('host'), connector.get('ip')
+        if key not in self._nodes:
+            try:
+                self._nodes[key] = self._peers.find(
+                    self._context, connector, None, row.id).node
+            except exception.NoPeer:
+                self._nodes[key] = None
+        return self._nodes[key]
 
     def _servers(self, volumes: tuple[facts.Volume, ...]
                  ) -> tuple[dict[str, facts.Server], str | None]:

@@ -16,6 +16,7 @@ from oslo_config import cfg
 from dmclone_driver.cmd import dmclone
 from dmclone_driver import exception
 from dmclone_driver.move import deadline
+from dmclone_driver.move import peers
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import rpcapi
 from tests.unit import base
@@ -579,6 +580,18 @@ class InstancesTestCase(DrainTestCase):
             'node that Nova chooses' % (self.server, self.volume.id)]),
             (code, lines))
         self.assertEqual([], self.nova.requests)
+
+    def test_attachments_cost_no_queries_of_services(self):
+        def services():
+            with mock.patch('dmclone_driver.move.peers.Peers._services',
+                            autospec=True,
+                            side_effect=peers.Peers._services) as found:
+                self.drain('--plan')
+            return found.call_count
+        before = services()
+        for _number in range(3):
+            self.nova.boot(self.a, self.a.create())
+        self.assertEqual(before, services())
 
     def test_live_migrated(self):
         code, lines, _error = self.drain('--wait')
