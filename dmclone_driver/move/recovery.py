@@ -101,8 +101,7 @@ class Recovery:
             self._backend.group.vg_name)}
         self._copies.update({lv.name: lv for lv in volumes.values()
                              if _COPY.fullmatch(lv.name)})
-        self._unfinished = [lv for lv in volumes.values()
-                            if lv.not_taken or lv.hidden and not lv.readers]
+        self._unfinished = [lv for lv in volumes.values() if lv.unfinished]
         for lv in volumes.values():
             if lv.kept or lv.has_taken:
                 self._snapshots.origin_may_go(lv.name)

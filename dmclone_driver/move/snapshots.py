@@ -179,13 +179,20 @@ class Snapshots:
     def delete_unfinished(self, volumes: list[LogicalVolume]) -> None:
         """Delete the snapshots that a killed service has not finished.
 
-        :param volumes: those that the service has found as it started
+        A snapshot with the same id may have followed to this node since, or
+        a volume may read the old one.
+
+        :param volumes: those that the service has found as it started, which
+            may be minutes ago
         """
         for lv in volumes:
             snapshot_id = _id_of(lv)
             if snapshot_id:
                 try:
-                    self._delete(snapshot_id)
+                    with self._backend.lock(snapshot_id):
+                        now = logical_volumes.find(lv.name, lv.group)
+                        if now is not None and now.unfinished:
+                            self._remove(now, snapshot_id)
                 except Exception:
                     LOG.exception('Removing the unfinished snapshot %s '
                                   'failed; the next start of the service '
@@ -354,18 +361,22 @@ class Snapshots:
                 return True
             if lv.readers:
                 return False
-            try:
-                deletion.delete_snapshot(lv, self._backend.group,
-                                         self._backend.configuration)
-            finally:
-                # LVM may have deleted it in spite of an error.
-                self.origin_may_go(lv.snapshot_of)
-                if lv.followed:
-                    self._backend.jobs.add(
-                        jobs.SETTLE_FOLLOWER, names_module.of_logical_volume(
-                            lv.name))
-        LOG.info('Deleted snapshot %s.', snapshot_id)
+            self._remove(lv, snapshot_id)
         return True
+
+    def _remove(self, lv: LogicalVolume, snapshot_id: str) -> None:
+        """Delete a snapshot's logical volume; callers hold its lock."""
+        try:
+            deletion.delete_snapshot(lv, self._backend.group,
+                                     self._backend.configuration)
+        finally:
+            # LVM may have deleted it in spite of an error.
+            self.origin_may_go(lv.snapshot_of)
+            if lv.followed:
+                self._backend.jobs.add(
+                    jobs.SETTLE_FOLLOWER, names_module.of_logical_volume(
+                        lv.name))
+        LOG.info('Deleted snapshot %s.', snapshot_id)
 
     def origin_may_go(self, name: str | None) -> None:
         """Tidy up an origin soon: see :meth:`tidy_origins`."""

@@ -174,6 +174,15 @@ class LogicalVolume:
         return HIDDEN_TAG in self.tags
 
     @property
+    def unfinished(self) -> bool:
+        """Whether it is a snapshot that a killed service has left behind.
+
+        It was never finished, or no user and no clone needs it.
+        """
+        return self.not_taken is not None or (
+            self.hidden and not self.readers)
+
+    @property
     def followed(self) -> str | None:
         """The id of the snapshot of which it is a whole copy, or None."""
         return self.tagged(FOLLOWED_TAG)

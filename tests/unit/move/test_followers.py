@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots that follow their volume to another node."""
 
+import dataclasses
 from unittest import mock
 
 from cinder import exception as cinder_exception
@@ -282,6 +283,29 @@ class FollowTestCase(FollowersTestCase):
         self.assertEqual([], self.cloud.placeholders())
         self.follow()
         self.assertOn(self.b)
+
+    def test_back_before_a_start_deletes_the_old_one(self):
+        """The start has seen the old one, hidden, minutes before."""
+        seen = self.hidden_one()
+        self.follow()
+        self.follow(node=self.a)
+        self.delete_unfinished(seen)
+        self.assertOn(self.a)
+
+    def test_not_hidden_any_longer_when_a_start_deletes_it(self):
+        self.delete_unfinished(self.hidden_one())
+        self.assertOn(self.a)
+
+    def hidden_one(self):
+        """Return the snapshot's logical volume as if it were hidden."""
+        with self.cloud.on(self.a):
+            lv = self.a.driver._snapshots.find(self.taken.id)
+        return dataclasses.replace(
+            lv, tags=frozenset([logical_volumes.HIDDEN_TAG]))
+
+    def delete_unfinished(self, *seen):
+        with self.cloud.on(self.a):
+            self.a.driver._snapshots.delete_unfinished(list(seen))
 
     def test_no_command_changes_its_row(self):
         self.follow()
