@@ -202,11 +202,11 @@ class Followers:
         if row is None:
             return True
         with self._backend.lock(row.id):
-            row = records.follower(context, names.name_id)
-            if row is None:
+            state = records.follower_state(context, row.id)
+            if state is None:
                 return True
             lv = self._backend.logical_volume(names)
-            if placeholders.state_of(row) == State.FOLLOWED:
+            if state == State.FOLLOWED:
                 return self._end(context, row, names, lv)
             if self._is_useless(context, row, names, lv):
                 self._give_up(context, row)

@@ -528,6 +528,17 @@ def follower(context: cinder_context.RequestContext,
             placeholders.state_of(row) in placeholders.OF_FOLLOWERS else None)
 
 
+@transactions.transaction()
+def follower_state(session: orm.Session, follower_id: str) -> State | None:
+    """Return the state of a follower; None if it is gone, or is none.
+
+    A locking read never sees an old copy.
+    """
+    row, = transactions.lock(session, follower_id)
+    state = placeholders.state_of(row)
+    return state if state in placeholders.OF_FOLLOWERS else None
+
+
 def _placeholder_fields(volume: models.Volume,
                         found: placeholders.Record) -> dict[str, Any]:
     """Return a placeholder's fields, except those about its backend."""

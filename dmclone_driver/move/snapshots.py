@@ -30,7 +30,6 @@ from oslo_utils import excutils
 from dmclone_driver import exception
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import jobs
-from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
@@ -296,14 +295,14 @@ class Snapshots:
         volume's lock.
         """
         names = Names(placeholder.name_id)
-        follower = records.follower(context, placeholder.id)
+        followed = records.follower_state(
+            context, placeholder.volume_id) == State.FOLLOWED
         with self._backend.lock(snapshot_id):
             self._backend.target.unexport(names.target)
             LocalVolume(names).remove(EXPORT, HANDLE)
             lv = self.find(snapshot_id)
             if lv is not None and names.name_id in lv.readers:
-                if (follower is not None and placeholders.state_of(follower)
-                        == State.FOLLOWED):
+                if followed:
                     logical_volumes.tag(lv, logical_volumes.HIDDEN_TAG)
                 logical_volumes.untag(
                     lv, logical_volumes.READER_TAG + names.name_id)

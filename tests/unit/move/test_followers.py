@@ -368,6 +368,44 @@ class FollowTestCase(FollowersTestCase):
             self.assertIsNone(self.follower(snapshot), step)
 
 
+class LagsTestCase(FollowersTestCase):
+    """A node reads an old copy of the database, where nothing followed."""
+
+    def setUp(self):
+        super().setUp()
+        self.move()
+        self.take_along()
+        old = records.get(self.context, self.follower().id)
+        get, self.lags = records.get, None
+
+        def read(context, row_id):
+            return (old if row_id == old.id and self.cloud.here is self.lags
+                    else get(context, row_id))
+        self.patch('dmclone_driver.move.records.get', new=read)
+
+    def test_old_node(self):
+        self.lags = self.a
+        self.cloud.watch(4)
+        self.assertOn(self.b)
+        self.minute()
+        self.assertEqual([], self.a.lvm.names())
+
+    def test_new_node(self):
+        """The old one is deleted, too, though its node is down now."""
+        self.a.die()
+        self.b.hydrate()
+        self.cloud.watch(4)
+        self.assertEqual(self.b.pool, self.read(self.taken).provider_id)
+        self.lags = self.b
+        self.delete_snapshot(self.taken)
+        self.minute()
+        self.a.start()
+        self.cloud.watch(4)
+        self.minute()
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual([], self.a.lvm.names())
+
+
 class RefusalsTestCase(FollowersTestCase):
 
     def refused(self, reason, error=exception.PeerFailed, **arguments):
