@@ -29,6 +29,7 @@ from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.volume import volume_utils
 from oslo_log import log as logging
+from oslo_utils import excutils
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
@@ -95,6 +96,7 @@ class Followers:
                         context, snapshot, follower_id, names.name_id,
                         str(uuid.uuid4()), here, there,
                         self._backend.initiator.name()):
+                    self._settle_soon(context, snapshot_id)
                     return
                 # Until it is complete, and if it fails.
                 self.unsettled.add(names)
@@ -180,8 +182,39 @@ class Followers:
         row = records.get(context, follower_id)
         if row is None:
             raise exception.ReadLagsBehind(volume=follower_id)
-        self._copies.build(context, row, names)
+        try:
+            self._copies.build(context, row, names)
+        except Exception:
+            with excutils.save_and_reraise_exception():
+                self._give_up_at_once(context, row, names)
         return row
+
+    def _give_up_at_once(self, context: cinder_context.RequestContext,
+                         row: objects.Volume, names: Names) -> None:
+        """Give up a follower that was not built; callers hold its lock.
+
+        While its row is there, a repeated request would do nothing.
+        """
+        try:
+            self._give_up(context, row)
+        except Exception:
+            LOG.exception('Finishing or removing the follower %s failed; it '
+                          'is tried again.', names)
+        else:
+            self.unsettled.discard(names)
+
+    def _settle_soon(self, context: cinder_context.RequestContext,
+                     snapshot_id: str) -> None:
+        """Have a snapshot's follower here checked without a pause.
+
+        It may be one that was not built.
+        """
+        for row in records.all_placeholders(context):
+            if (row.snapshot_id == snapshot_id and
+                    row.backend == self._backend.host and
+                    row.state == State.FOLLOWING):
+                self.unsettled.add(Names(row.name_id))
+        self._backend.jobs.pauses.forget(self.unsettled.name)
 
     # Afterwards
 

@@ -8,6 +8,7 @@ from cinder import exception as cinder_exception
 import ddt
 
 from dmclone_driver import exception
+from dmclone_driver.move import jobs
 from dmclone_driver.move import left_behind
 from dmclone_driver.move import leftovers
 from dmclone_driver.move import lost_node
@@ -456,6 +457,40 @@ class RefusalsTestCase(FollowersTestCase):
         self.a.start()
         self.cloud.watch(3)
         self.assertEqual([], self.cloud.placeholders())
+
+
+class RepeatedTestCase(FollowersTestCase):
+    """A request is repeated, after one that has failed."""
+
+    def fail_once(self):
+        with mock.patch.object(self.b.destination, 'build_copy',
+                               side_effect=OSError('no')):
+            self.assertRaises(exception.PeerFailed, self.take_along)
+
+    def test_at_once(self):
+        self.fail_once()
+        self.assertIsNone(self.follower())
+        self.assertEqual([], self.b.left(jobs.SETTLE_FOLLOWER))
+        self.take_along()
+        self.assertIn(self.follower().name, self.b.lvm.names())
+        self.cloud.watch(4)
+        self.assertOn(self.b)
+
+    def test_not_given_up_yet(self):
+        """The request queues that again; the queue may have been lost."""
+        with mock.patch.object(self.b.driver._followers._teardown, 'remove',
+                               side_effect=OSError('no')):
+            self.fail_once()
+            for _number in range(9):
+                self.cloud.pass_time(60)
+                self.b.look()
+        self.b.jobs._kinds[jobs.SETTLE_FOLLOWER].clear()
+        self.b.look()
+        self.take_along()
+        self.b.look()
+        self.assertIsNone(self.follower())
+        self.follow()
+        self.assertOn(self.b)
 
 
 class RestoredDatabaseTestCase(FollowersTestCase):
