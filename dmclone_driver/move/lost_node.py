@@ -61,6 +61,11 @@ class LostNode:
         known = records.all_placeholders(context)
         there = [each for each in known if each.backend == self.host]
         self._check(context, homes + there)
+        back = {row.id: old for row in there
+                if (old := self._old_copy(context, row, known))}
+        for row in there:
+            if row.id in back:
+                yield self._back(context, row, back[row.id], do_it)
         yield from self._homes(context, homes, known, do_it)
         # A row may be needed to check whether another one can be removed.
         for state, actions in ((State.PREPARED, self._prepared),
@@ -71,9 +76,10 @@ class LostNode:
                                (State.FOLLOWING, self._follower),
                                (State.FOLLOWED, self._follower)):
             for row in there:
-                if row.state == state:
+                if row.state == state and row.id not in back:
                     yield from actions(context, row, do_it)
-        yield from self._snapshots(context, do_it)
+        yield from self._snapshots(context, do_it, {
+            old.snapshot_id for old in back.values()})
 
     def _check(self, context: cinder_context.RequestContext,
                rows: collections.abc.Collection[objects.Volume | Placeholder]
@@ -192,11 +198,15 @@ class LostNode:
                           'path': Names(other.name_id).path()}
         return text
 
-    def _snapshots(self, context: cinder_context.RequestContext, do_it: bool
+    def _snapshots(self, context: cinder_context.RequestContext, do_it: bool,
+                   but: collections.abc.Container[str | None]
                    ) -> collections.abc.Iterator[plan.Action]:
-        """Mark the snapshots there of volumes that are on other nodes."""
+        """Mark the snapshots there of volumes that are on other nodes.
+
+        :param but: ids of those that are not lost
+        """
         for snapshot in snapshot_rows.there(context, self.host):
-            if snapshot.status != 'error':
+            if snapshot.status != 'error' and snapshot.id not in but:
                 yield self._action(
                     do_it, _('snapshot %(id)s of volume %(volume)s') % {
                         'id': snapshot.id, 'volume': snapshot.volume_id},
@@ -308,6 +318,43 @@ class LostNode:
         """Delete the row of a lost source whose volume is deleted."""
         if records.get(context, placeholder.volume_id) is None:
             yield from self._released(context, placeholder, do_it)
+
+    def _old_copy(self, context: cinder_context.RequestContext,
+                  follower: Placeholder,
+                  known: collections.abc.Iterable[Placeholder]
+                  ) -> Placeholder | None:
+        """Return a source that is a snapshot before it followed, or None.
+
+        Its node keeps it, perhaps hidden, for as long as the row is there.
+
+        :param follower: on the lost node
+        """
+        if follower.state != State.FOLLOWED or (
+                snapshot_rows.recorded_backend(
+                    context, follower.snapshot_id or '') != self.host):
+            return None
+        found = [each for each in known
+                 if each.snapshot_id == follower.snapshot_id and
+                 each.backend != self.host and
+                 each.state in (State.SWITCHED, State.RELEASED)]
+        return min(found, key=lambda each: each.id != follower.name_id,
+                   default=None)
+
+    def _back(self, context: cinder_context.RequestContext,
+              follower: Placeholder, old: Placeholder, do_it: bool
+              ) -> plan.Action:
+        """Have a snapshot that has followed be its old copy again."""
+        def take_back() -> bool:
+            if not records.go_back(context, follower.id, old.id):
+                return False
+            self._requests.forget_source(context, follower)
+            return True
+        return self._action(
+            do_it, _('follower %s') % follower.id,
+            _('remove the row: snapshot %(snapshot)s has followed its volume '
+              'to %(host)s, and is taken back to %(old)s, which still has '
+              'it') % {'snapshot': follower.snapshot_id, 'host': self.host,
+                       'old': old.backend}, take_back)
 
     def _follower(self, context: cinder_context.RequestContext,
                   placeholder: Placeholder, do_it: bool

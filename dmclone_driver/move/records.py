@@ -514,6 +514,46 @@ def reader(context: cinder_context.RequestContext,
             if _is_there(context, reader_id) else None)
 
 
+@transactions.transaction()
+def go_back(session: orm.Session, follower_id: str, source_id: str) -> bool:
+    """Have a snapshot be its old copy again, as its newer node is lost.
+
+    :param source_id: placeholder of a source that is the old copy: that is
+        not deleted before its row is
+    :returns: False if the row is gone, or the snapshot is on another node
+    """
+    row, source = transactions.lock(session, follower_id, source_id)
+    if row is None or source is None or (
+            placeholders.state_of(row) != State.FOLLOWED or
+            not _has_old_copy(source)):
+        return False
+    if not snapshot_rows.go_back(session, row.snapshot_id, row.provider_id,
+                                 source.provider_id):
+        return False
+    _set_state(row, State.FOLLOWING)
+    return True
+
+
+def _has_old_copy(row: models.Volume | None) -> bool:
+    """Whether a placeholder's node has its source."""
+    return placeholders.state_of(row) in (State.SWITCHED, State.RELEASED)
+
+
+@transactions.transaction()
+def is_read(session: orm.Session, snapshot_id: str, host: str) -> bool:
+    """Whether a snapshot is a source on a backend, by the database.
+
+    :param host: ``node@backend``
+    """
+    # Rows are locked by their ids alone: others would be locked, too.
+    ids = [row_id for row_id, there in session.query(
+        models.Volume.id, models.Volume.provider_id).filter_by(
+            deleted=False, snapshot_id=snapshot_id)
+        if there and volume_utils.extract_host(there) == host]
+    return any(_has_old_copy(row) for row in transactions.lock(
+        session, *ids)) if ids else False
+
+
 def follower(context: cinder_context.RequestContext,
              name_id: str) -> objects.Volume | None:
     """Return the row of a follower, None for other logical volumes.

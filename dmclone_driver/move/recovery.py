@@ -311,7 +311,7 @@ class Recovery:
             LOG.exception('Removing the exports that no peer needs failed; '
                           'the next start of the service tries it again.')
         self._resume(context, self._not_idle(context))
-        self._snapshots.delete_unfinished(self._unfinished)
+        self._snapshots.delete_unfinished(context, self._unfinished)
         if self._copies:
             self._jobs.start(self._copies.name, self._remove_copies, context)
 

@@ -97,6 +97,25 @@ def arrive(session: orm.Session, snapshot_id: str, host: str) -> bool:
     return True
 
 
+def go_back(session: orm.Session, snapshot_id: str, there: str,
+            host: str) -> bool:
+    """Make a backend the home of a snapshot whose newer home is lost.
+
+    If the snapshot is deleted, that backend has to delete its copy.
+
+    :param there: the lost home, ``node@backend#pool``
+    :param host: the same of the backend
+    :returns: False if it is on another one meanwhile
+    """
+    row = _lock(session, snapshot_id)
+    recorded = (row.provider_id or '') if row is not None else ''
+    if row is None or recorded.removeprefix(TO_DELETE) != there:
+        return False
+    row.provider_id = (TO_DELETE if row.deleted or recorded.startswith(
+        TO_DELETE) else '') + host
+    return True
+
+
 @transactions.transaction()
 def restore(session: orm.Session, snapshot_id: str, host: str) -> bool:
     """Record the home of a snapshot that the database has forgotten.
@@ -111,6 +130,32 @@ def is_deleted(session: orm.Session, snapshot_id: str) -> bool:
     """Whether Cinder has marked a snapshot as deleted."""
     row = _lock(session, snapshot_id)
     return row is not None and bool(row.deleted)
+
+
+@transactions.transaction()
+def is_on(session: orm.Session, snapshot_id: str, host: str) -> bool:
+    """Whether a backend has a snapshot of a user, by the database.
+
+    :param host: ``node@backend``
+    """
+    row = _lock(session, snapshot_id)
+    return row is not None and not row.deleted and (
+        _recorded(row.provider_id) == host)
+
+
+def recorded_backend(context: cinder_context.RequestContext,
+                     snapshot_id: str) -> str:
+    """Return the backend of a snapshot, deleted or not; '' if unknown."""
+    with db_api.main_context_manager.reader.using(context):
+        found = context.session.query(models.Snapshot.provider_id).filter_by(
+            id=snapshot_id).first()
+    return _recorded(found.provider_id if found else None)
+
+
+def _recorded(host: str | None) -> str:
+    """Return the backend of a value of ``provider_id``, '' without one."""
+    return volume_utils.extract_host(
+        host.removeprefix(TO_DELETE)) if host else ''
 
 
 @transactions.transaction()

@@ -147,35 +147,65 @@ class Snapshots:
         block.zero_start(store.path, _HEADER)
         return store
 
-    def delete_unread(self, snapshot_id: str, hidden: bool = False) -> None:
+    def delete_unread(self, snapshot_id: str) -> None:
         """Delete a snapshot that is not needed, unless a volume reads it.
 
-        A failure is only logged: a job, or a start of the service, deletes a
-        hidden one.
-
-        :param hidden: whether only a hidden one is not needed
+        A failure is only logged.
         """
         try:
             lv = self.find(snapshot_id)
-            if lv is not None and not lv.readers and (
-                    lv.hidden or not hidden):
+            if lv is not None and not lv.readers:
                 self._delete(snapshot_id)
+        except Exception:
+            LOG.exception('Deleting the useless snapshot %s failed; its '
+                          'user can delete it.', snapshot_id)
+
+    def end_hidden(self, context: cinder_context.RequestContext,
+                   snapshot_id: str) -> None:
+        """Delete a hidden snapshot that no volume reads, or take it back.
+
+        A failure is only logged: a job, or a start of the service, does it.
+        """
+        try:
+            lv = self.find(snapshot_id)
+            if lv is not None and lv.hidden:
+                self._end_unfinished(context, lv, snapshot_id)
             self.hidden.discard(snapshot_id)
         except Exception:
-            if not hidden:
-                LOG.exception('Deleting the useless snapshot %s failed; its '
-                              'user can delete it.', snapshot_id)
-                return
             LOG.exception('Deleting the hidden snapshot %s failed; it is '
                           'tried again.', snapshot_id)
             self.hidden.add(snapshot_id)
 
+    def _end_unfinished(self, context: cinder_context.RequestContext,
+                        seen: LogicalVolume, snapshot_id: str) -> None:
+        """Delete a snapshot if it is still one that nobody needs.
+
+        It is taken back if the node to which it has followed was declared
+        lost. That needs the row of a source that reads it here, so nothing is
+        deleted before all of these rows are.
+
+        :param seen: its logical volume as it was read before
+        """
+        with self._backend.lock(snapshot_id):
+            lv = logical_volumes.find(seen.name, seen.group)
+            if lv is None:
+                return
+            here = self._backend.host
+            if lv.hidden and snapshot_rows.is_on(context, snapshot_id, here):
+                logical_volumes.untag(lv, logical_volumes.HIDDEN_TAG)
+                LOG.info('Snapshot %(snapshot)s is here again, in %(lv)s.',
+                         {'snapshot': snapshot_id, 'lv': lv.full_name})
+            elif lv.unfinished and (lv.not_taken or not records.is_read(
+                    context, snapshot_id, here)):
+                self._remove(lv, snapshot_id)
+
     def delete_hidden(self, context: cinder_context.RequestContext) -> None:
         """Delete the hidden snapshots whose deletion has failed before."""
         for snapshot_id in list(self.hidden):
-            self.delete_unread(snapshot_id, hidden=True)
+            self.end_hidden(context, snapshot_id)
 
-    def delete_unfinished(self, volumes: list[LogicalVolume]) -> None:
+    def delete_unfinished(self, context: cinder_context.RequestContext,
+                          volumes: list[LogicalVolume]) -> None:
         """Delete the snapshots that a killed service has not finished.
 
         A snapshot with the same id may have followed to this node since, or
@@ -188,10 +218,7 @@ class Snapshots:
             snapshot_id = _id_of(lv)
             if snapshot_id:
                 try:
-                    with self._backend.lock(snapshot_id):
-                        now = logical_volumes.find(lv.name, lv.group)
-                        if now is not None and now.unfinished:
-                            self._remove(now, snapshot_id)
+                    self._end_unfinished(context, lv, snapshot_id)
                 except Exception:
                     LOG.exception('Removing the unfinished snapshot %s '
                                   'failed; the next start of the service '
@@ -291,8 +318,9 @@ class Snapshots:
 
         If the snapshot has followed its volume, no user has the one here any
         longer. The row of the follower proves that, not the host of the
-        snapshot: the database may have been restored. Callers hold the
-        volume's lock.
+        snapshot: the database may have been restored. If the follower's node
+        was declared lost meanwhile, :meth:`end_hidden` takes that back.
+        Callers hold the volume's lock, and call that afterwards.
         """
         names = Names(placeholder.name_id)
         followed = records.follower_state(

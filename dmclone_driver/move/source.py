@@ -224,8 +224,7 @@ class Source:
             with self._backend.lock(placeholder.volume_id):
                 self._snapshots.release(context, placeholder,
                                         placeholder.snapshot_id)
-            self._snapshots.delete_unread(placeholder.snapshot_id,
-                                          hidden=True)
+            self._snapshots.end_hidden(context, placeholder.snapshot_id)
             # Another may have been deleted by its user meanwhile.
             self._snapshots.delete_later_ones(context)
             return

@@ -11,6 +11,7 @@ import copy
 import types
 
 from cinder import exception
+from cinder.volume import volume_utils
 
 from dmclone_driver.move import placeholders
 from dmclone_driver.move import records
@@ -103,6 +104,13 @@ class Context:
         return self
 
 
+class Found(list):
+    """The rows that a query finds."""
+
+    def first(self):
+        return self[0] if self else None
+
+
 class Session:
     """The rows that one transaction sees and changes."""
 
@@ -125,9 +133,9 @@ class Session:
     def query(self, model):
         return self
 
-    def filter_by(self, deleted, **wanted):
-        return [row for row in self._rows.values() if all(
-            getattr(row, name) == value for name, value in wanted.items())]
+    def filter_by(self, deleted=False, **wanted):
+        return Found(row for row in self._rows.values() if all(
+            getattr(row, name) == value for name, value in wanted.items()))
 
 
 class Database:
@@ -178,6 +186,9 @@ class Database:
             'move.snapshot_rows.is_as_read': lambda session, snapshot:
                 snapshot.status == 'available' and not snapshot.deleted,
             'move.snapshot_rows.arrive': self._arrive,
+            'move.snapshot_rows.go_back': self._go_back,
+            'move.snapshot_rows.is_on': self._is_on,
+            'move.records.is_read': self._is_read,
             'move.snapshot_rows.is_deleted': lambda context, snapshot_id:
                 snapshot_id in self.gone or
                 self.snapshots[snapshot_id].deleted,
@@ -247,6 +258,31 @@ class Database:
             return False
         session.hosts[snapshot] = host
         return True
+
+    @staticmethod
+    def _go_back(session, snapshot_id, there, host):
+        """Part of a transaction, as :meth:`_stay` is."""
+        snapshot = session.snapshots.get(snapshot_id)
+        recorded = snapshot.provider_id or '' if snapshot else ''
+        if snapshot is None or (
+                recorded.removeprefix(snapshot_rows.TO_DELETE) != there):
+            return False
+        session.hosts[snapshot] = (
+            snapshot_rows.TO_DELETE if snapshot.deleted or
+            recorded.startswith(snapshot_rows.TO_DELETE) else '') + host
+        return True
+
+    def _is_on(self, context, snapshot_id, host):
+        snapshot = self.snapshots.get(snapshot_id)
+        return snapshot is not None and not snapshot.deleted and (
+            snapshot_rows._recorded(snapshot.provider_id) == host)
+
+    def _is_read(self, context, snapshot_id, host):
+        return any(
+            row.snapshot_id == snapshot_id and row.provider_id and (
+                records._has_old_copy(row)) and
+            volume_utils.extract_host(row.provider_id) == host
+            for row in self.rows.values())
 
     def forget(self, snapshot_id):
         """Forget a deleted snapshot whose logical volume is gone."""

@@ -306,7 +306,8 @@ class FollowTestCase(FollowersTestCase):
 
     def delete_unfinished(self, *seen):
         with self.cloud.on(self.a):
-            self.a.driver._snapshots.delete_unfinished(list(seen))
+            self.a.driver._snapshots.delete_unfinished(self.context,
+                                                       list(seen))
 
     def test_no_command_changes_its_row(self):
         self.follow()
@@ -575,6 +576,80 @@ class LostNodeTestCase(FollowersTestCase):
         self.forget(self.b, self.a)
         self.assertEqual([], self.cloud.placeholders())
         self.assertEqual('error', self.read(self.taken).status)
+
+    def test_old_copy_is_there(self):
+        """The old node has not looked whether the snapshot has followed."""
+        self.take_along()
+        self.cloud.later.clear()
+        self.a.die()
+        self.cloud.watch(4)
+        self.assertEqual(self.b.pool, self.read(self.taken).provider_id)
+        self.cloud.add('node3')
+        self.forget(self.b, self.cloud.nodes['node3'])
+        self.assertEqual(self.a.pool, self.read(self.taken).provider_id)
+        self.a.start()
+        self.assertBack()
+
+    def test_old_copy_is_hidden(self):
+        """It is taken back between two steps of its end."""
+        self.take_along()
+        self.cloud.add('node3')
+        destroy = records.destroy
+
+        def forget_before(context, row_id):
+            self.patch('dmclone_driver.move.records.destroy', new=destroy)
+            self.assertEqual({logical_volumes.HIDDEN_TAG}, self.old().tags)
+            with mock.patch.object(self.cloud, 'watch'):
+                self.forget(self.b, self.cloud.nodes['node3'])
+            destroy(context, row_id)
+        self.patch('dmclone_driver.move.records.destroy', new=forget_before)
+        self.cloud.watch(4)
+        self.assertTrue(self.b.down)
+        self.assertBack()
+
+    def test_old_copy_is_read(self):
+        """It is hidden, and kept for a volume."""
+        volume = self.copy(self.taken, self.a)
+        hydrate, self.a.hydrate = self.a.hydrate, lambda: None
+        self.follow()
+        self.assertTrue(self.old().hidden)
+        self.forget(self.b, self.a)
+        self.assertEqual(self.a.pool, self.read(self.taken).provider_id)
+        self.a.hydrate = hydrate
+        self.cloud.watch(4)
+        self.assertBack()
+        self.delete(volume)
+
+    def test_old_copy_of_a_deleted_snapshot(self):
+        self.take_along()
+        self.a.die()
+        self.cloud.watch(4)
+        self.delete_snapshot_there()
+        self.cloud.add('node3')
+        self.forget(self.b, self.cloud.nodes['node3'])
+        self.a.start()
+        self.cloud.watch(4)
+        self.minute()
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertIdle(self.a)
+
+    def delete_snapshot_there(self):
+        with self.cloud.on(self.b):
+            self.b.driver.delete_snapshot(self.read(self.taken))
+        self.read(self.taken).destroy()
+
+    def old(self):
+        with self.cloud.on(self.a):
+            return self.a.driver._snapshots.find(self.taken.id)
+
+    def assertBack(self):
+        """Check that the snapshot is where it was, as it was."""
+        self.cloud.watch(4)
+        self.minute()
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual((self.a.pool, 'available'), (
+            self.read(self.taken).provider_id, self.read(self.taken).status))
+        self.assertEqual(frozenset(), self.old().tags)
 
     def test_old_node(self):
         self.move()

@@ -103,7 +103,7 @@ class VolumesTestCase(RecoveryTestCase):
                              'delete_unfinished')
         self.a.start()
         self.cloud.settle()
-        deleted.assert_called_once_with([])
+        deleted.assert_called_once_with(mock.ANY, [])
 
     def test_suspended_handle_goes_on(self):
         self.handle(self.a).suspended = True
