@@ -37,6 +37,7 @@ from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.copies import Copies
 from dmclone_driver.move.destination import Destination
 from dmclone_driver.move import jobs
+from dmclone_driver.move.jobs import Kind
 from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move import peers
 from dmclone_driver.move import placeholders
@@ -71,8 +72,11 @@ class Followers:
         self._teardown = teardown
         self._requests = requests
         #: Names of followers that are not the snapshot yet, or not any more.
-        self.unsettled = backend.jobs.kind(jobs.SETTLE_FOLLOWER,
-                                           self.settle_all, _PAUSE)
+        self.unsettled: Kind[Names, None] = backend.jobs.kind(
+            jobs.SETTLE_FOLLOWER, self.settle_all, _PAUSE)
+        #: Those that hydrate: that they are not complete is no failure.
+        self.hydrating: Kind[Names, None] = backend.jobs.kind(
+            jobs.WATCH_FOLLOWER, self.watch_all, _PAUSE)
 
     def take_along(self, context: cinder_context.RequestContext,
                    snapshot_id: str) -> None:
@@ -98,7 +102,7 @@ class Followers:
                         self._backend.initiator.name()):
                     self._settle_soon(context, snapshot_id)
                     return
-                # Until it is complete, and if it fails.
+                # If it fails, and until it is known to hydrate.
                 self.unsettled.add(names)
                 row = self._build(context, follower_id, names)
             self._copies.open(context, row, names)
@@ -220,13 +224,24 @@ class Followers:
 
     def settle_all(self, context: cinder_context.RequestContext) -> None:
         """Finish or give up the followers for which that is due."""
-        for names in list(self.unsettled):
+        self._settle_each(context, self.unsettled)
+
+    def watch_all(self, context: cinder_context.RequestContext) -> None:
+        """Give up the followers that hydrate in vain."""
+        self._settle_each(context, self.hydrating)
+
+    def _settle_each(self, context: cinder_context.RequestContext,
+                     kind: Kind[Names, None]) -> None:
+        for names in list(kind):
             try:
                 if self._settle(context, names):
                     self.unsettled.discard(names)
+                    self.hydrating.discard(names)
             except Exception:
                 LOG.exception('Finishing or removing the follower %s failed; '
                               'it is tried again.', names)
+                self.unsettled.add(names)
+                self.hydrating.discard(names)
 
     def _settle(self, context: cinder_context.RequestContext,
                 names: Names) -> bool:
@@ -246,7 +261,13 @@ class Followers:
                 return True
             # Otherwise this very check has found it useless.
             assert lv is not None
-            return lv.complete and self._follow(context, row, names, lv)
+            if lv.complete:
+                return self._follow(context, row, names, lv)
+            # Its completion may just have added it again: it is in one queue
+            # at any moment.
+            self.hydrating.add(names)
+            self.unsettled.discard(names)
+            return False
 
     def _is_useless(self, context: cinder_context.RequestContext,
                     row: objects.Volume, names: Names,

@@ -31,6 +31,8 @@ RETRY_WAITING = 10
 
 #: The kind of jobs of :mod:`followers`, which other parts add.
 SETTLE_FOLLOWER = 'settle follower'
+#: The same for those that only have to hydrate.
+WATCH_FOLLOWER = 'watch follower'
 
 
 class Pauses:

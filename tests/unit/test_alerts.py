@@ -17,6 +17,7 @@ from dmclone_driver.move import counts
 from dmclone_driver.move import hydration
 from dmclone_driver.move import notifications
 from dmclone_driver.move import records
+from dmclone_driver.move import rpcapi
 from dmclone_driver.move import watcher
 from tests.alerts import promql
 from tests.alerts.rules import rules
@@ -324,6 +325,23 @@ class FireTestCase(base.CloudTestCase):
             self.end()
         self.assertFires('DmcloneSourcesNotDeleted', 'DmcloneJobsPending',
                          cause=cause)
+
+    def test_follower_that_hydrates(self):
+        """That is no job which does not succeed."""
+        taken = self.snapshot_row()
+        with self.cloud.on(self.a):
+            taken.update(self.a.driver.create_snapshot(taken))
+        taken.save()
+        with self.cloud.on(self.b):
+            rpcapi.PeerClient().take_along(self.context, self.b.host,
+                                           taken.id)
+        for _ in range(3):
+            self.look(15)
+        self.scrape()
+        self.assertNotIn('DmcloneJobsPending', self.firing())
+        self.assertEqual(['watch follower'], list(self.b.jobs.left()))
+        self.end()
+        self.assertEqual({}, self.b.jobs.left())
 
     def test_peer(self):
         def cause():
