@@ -57,7 +57,7 @@ class Reverts:
                 snapshot=snapshot.id, volume=volume.id,
                 host=self._backend.host)
         if lv is not None and self._can_merge(mine, lv):
-            self._merge(Names(volume.name_id), mine, lv)
+            self._merge(volume, mine, lv)
             return True
         self._refuse_overflow(volume, mine)
         if lv is not None:
@@ -75,31 +75,42 @@ class Reverts:
             mine.clone or mine.has_taken or
             any(each.readers for each in self._snapshots.of(mine)))
 
-    def _merge(self, names: Names, mine: LogicalVolume,
+    def _merge(self, volume: objects.Volume, mine: LogicalVolume,
                lv: LogicalVolume) -> None:
         """Have LVM merge a snapshot, which removes it, and take it again.
 
         A tag has the next start do that, if this process is killed.
         """
-        group = self._backend.group
-        logical_volumes.tag(mine, logical_volumes.MERGED_TAG + lv.name)
-        LocalVolume(names).remove(HANDLE)
+        names, group = Names(volume.name_id), self._backend.group
         try:
+            # With a tag that stays, a later start would take the snapshot
+            # again after its user has deleted it.
+            logical_volumes.tag(mine, logical_volumes.MERGED_TAG + lv.name)
+            LocalVolume(names).remove(HANDLE)
             group.revert(lv.name)
             group.deactivate_lv(mine.name)
             group.activate_lv(mine.name)
             logical_volumes.take_snapshot(mine, lv.name)
         except Exception:
             with excutils.save_and_reraise_exception():
-                self._end_merge(names, mine, lv)
-        self._end_merge(names, mine, lv)
+                self._end_merge(volume, names)
+        self._end_merge(volume, names)
 
-    @staticmethod
-    def _end_merge(names: Names, mine: LogicalVolume,
-                   lv: LogicalVolume) -> None:
-        # Before the volume can be written again.
-        logical_volumes.untag(mine, logical_volumes.MERGED_TAG + lv.name)
-        LocalVolume(names).ensure_linear(mine)
+    def _end_merge(self, volume: objects.Volume, names: Names) -> None:
+        """Give a volume its handle back, and its snapshot, if that is gone.
+
+        A job repeats that if it fails.
+        """
+        try:
+            lv = self._backend.logical_volume(names)
+            assert lv is not None
+            logical_volumes.activate(lv)
+            # Before the volume can be written again.
+            self._snapshots.take_again(lv)
+            LocalVolume(names).ensure_linear(lv)
+        except Exception:
+            with excutils.save_and_reraise_exception():
+                self._backend.jobs.add('recover', volume.id, volume)
 
     def _copy(self, names: Names, lv: LogicalVolume) -> None:
         """Copy a snapshot to its volume, which keeps other snapshots."""

@@ -323,6 +323,34 @@ class VolumesTestCase(DriverTestCase):
         self.assertRaises(OSError, self.driver.revert_to_snapshot,
                           self.context, self.row(), snapshot)
         self.assertEqual('linear', self.handle().kinds)
+        self.assertEqual(set(), self.a.lvm.volumes[
+            '/dev/volumes/' + self.volume.name]['tags'])
+
+    def test_revert_that_fails_after_the_merge(self):
+        """The snapshot that LVM has removed is taken again."""
+        snapshot = self.snapshot()
+        self.driver.create_snapshot(snapshot)
+        self.patch('tests.unit.fakes.storage.Group.deactivate_lv',
+                   side_effect=OSError('busy'))
+        self.assertRaises(OSError, self.driver.revert_to_snapshot,
+                          self.context, self.row(), snapshot)
+        self.assertEqual(2, len(self.a.lvm.names()))
+        self.assertEqual('linear', self.handle().kinds)
+
+    def test_revert_whose_end_fails(self):
+        """A job takes the snapshot again, and only then adds the handle."""
+        snapshot = self.snapshot()
+        self.driver.create_snapshot(snapshot)
+        with mock.patch.object(logical_volumes, 'take_snapshot',
+                               side_effect=OSError('no space')):
+            self.assertRaises(OSError, self.driver.revert_to_snapshot,
+                              self.context, self.row(), snapshot)
+            self.assertEqual({}, self.a.kernel.devices)
+        self.cloud.watch()
+        self.assertEqual(2, len(self.a.lvm.names()))
+        self.assertEqual('linear', self.handle().kinds)
+        self.assertEqual(set(), self.a.lvm.volumes[
+            '/dev/volumes/' + self.volume.name]['tags'])
 
     def test_manage_and_unmanage(self):
         self.driver.unmanage(self.row())
