@@ -242,6 +242,7 @@ function configure_cinder_backend_dmclone {
     iniset "$CINDER_CONF" "$be_name" volume_driver \
         dmclone_driver.driver.DMCloneVolumeDriver
     iniset "$CINDER_CONF" "$be_name" volume_group "$DMCLONE_VOLUME_GROUP"
+    iniset "$CINDER_CONF" "$be_name" lvm_type default
     iniset "$CINDER_CONF" "$be_name" volume_clear "$CINDER_VOLUME_CLEAR"
     iniset "$CINDER_CONF" "$be_name" target_helper "$CINDER_TARGET_HELPER"
     iniset "$CINDER_CONF" "$be_name" target_prefix "$CINDER_TARGET_PREFIX"

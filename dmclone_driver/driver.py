@@ -60,6 +60,7 @@ from dmclone_driver.move import records
 from dmclone_driver.move import recovery
 from dmclone_driver.move import relocation
 from dmclone_driver.move import reporter
+from dmclone_driver.move import room
 from dmclone_driver.move import rpcapi
 from dmclone_driver.move import snapshot_rows
 from dmclone_driver.move import snapshots as snapshots_module
@@ -77,6 +78,7 @@ from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import ORIGIN
 from dmclone_driver.node import snapshot_devices
+from dmclone_driver.node import thin_pools
 from dmclone_driver import opts
 from dmclone_driver.privsep import block
 from dmclone_driver import releases
@@ -84,6 +86,7 @@ from dmclone_driver.releases import models
 from dmclone_driver import reverts
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
+from dmclone_driver import thin_clones
 
 LOG = logging.getLogger(__name__)
 
@@ -131,11 +134,15 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     VERSION = dmclone_driver.__version__
     CI_WIKI_NAME = 'dmclone_driver_CI'
+    # Cinder's object of the volume group.
+    vg: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.configuration.append_config_values(opts.MOVE_OPTS)
         self.protocol = 'local'
+        # As configured: a start replaces "auto".
+        self._lvm_type = self.configuration.lvm_type
         # Nothing uses it before check_for_setup_error() has opened it.
         self._backend: Backend = None  # type: ignore[assignment]
         self._server: Any = None
@@ -159,24 +166,24 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         # Before any check that can fail: guests wait for these handles.
         devices.resume_left()
         start.check_kernel(self.configuration)
-        backend = self.open_backend()
+        backend = self.open_backend(serves=True)
         if self._server is None:
             start.log_faults(self.configuration)
             self._backend = backend
             self._assemble()
 
-    def open_backend(self) -> Backend:
+    def open_backend(self, serves: bool = False) -> Backend:
         """Open this node's backend, without recovery and without peers.
 
+        :param serves: whether this is cinder-volume, which may create the
+            thin pool; a command only looks at the node
         :returns: :class:`dmclone_driver.move.backend.Backend`
         :raises: BadConfiguration
         """
-        if self.configuration.lvm_type == 'auto':
-            # Cinder would choose "thin", and create a thin pool in any group
-            # that has none (cinder/brick/local_dev/lvm.py, LVM.__init__).
-            self.configuration.lvm_type = 'default'
         start.check_options(self.configuration, DMCloneVolumeDriver)
-        start.check_group(self.configuration, super().check_for_setup_error)
+        # A repeated start has it, as other parts do.
+        if self._backend is None:
+            self._open_group(serves)
         target = importutils.import_object(
             options.ISCSI_TARGETS[self.configuration.target_helper],
             configuration=self.configuration, executor=self._execute)
@@ -188,6 +195,40 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 self.configuration.dmclone_source_timeout),
             rpcapi.PeerClient())
 
+    def _open_group(self, serves: bool) -> None:
+        """Open the volume group as Cinder does, with thick or thin volumes.
+
+        Cinder creates a thin pool in any group that has none, if volumes are
+        thin, and with "auto" (cinder/brick/local_dev/lvm.py, LVM.__init__).
+
+        :raises: BadConfiguration
+        """
+        look = super().check_for_setup_error
+        # Cinder opens it once.
+        self.vg = None
+        self.configuration.lvm_type = self._lvm_type
+        if self._lvm_type == 'auto' or not serves:
+            self.configuration.lvm_type = 'default'
+            start.check_group(self.configuration, look)
+            if not self._are_thin(serves):
+                return
+            self.configuration.lvm_type = 'thin'
+            self.vg = None
+        start.check_group(self.configuration, look)
+        if self._lvm_type == 'auto':
+            LOG.info('Volumes are thin: group %s was empty, or had a thin '
+                     'pool for them.', self.vg.vg_name)
+
+    def _are_thin(self, serves: bool) -> bool:
+        """Return whether volumes are thin in the group that is open."""
+        group = self.vg.vg_name
+        if self._lvm_type == 'auto' and not (
+                volume_utils.supports_thin_provisioning() and
+                thin_pools.are_chosen(group)):
+            return False
+        return self._lvm_type != 'default' and (
+            serves or thin_pools.find(group) is not None)
+
     def _assemble(self) -> None:
         """Create the parts, run the recovery, then start to answer peers."""
         self._listen()
@@ -195,6 +236,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._teardown = teardown.Teardown(self._backend, self._requests)
         self._snapshots = snapshots_module.Snapshots(self._backend)
         self._reverts = reverts.Reverts(self._backend, self._snapshots)
+        self._thin_clones = thin_clones.ThinClones(self._backend,
+                                                   self._snapshots)
         self._source = source.Source(self._backend, self._teardown,
                                      self._snapshots)
         self._destination = destination.Destination(
@@ -276,9 +319,12 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                            storage_protocol=self.protocol,
                            shared_targets=False)
         for pool in self._stats['pools']:
+            # A thick copy takes its room at once.
+            pool['free_capacity_gb'] = max(0, round(
+                pool['free_capacity_gb'] - room.awaited_gb(self._backend), 2))
             pool.update(multiattach=False, online_extend_support=False,
-                        thin_provisioning_support=False,
-                        thick_provisioning_support=True,
+                        thin_provisioning_support=self._backend.thin,
+                        thick_provisioning_support=not self._backend.thin,
                         **self._backend.capabilities(),
                         # For Nova's scheduler (scheduler/answers.py).
                         dmclone_remote_attach=(
@@ -294,9 +340,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         number and no formula: with pyparsing 3.3.3 Cinder cannot evaluate
         names in it (cinder/scheduler/evaluator/evaluator.py).
         """
-        free = 100 * self.vg.vg_free_space / self.vg.vg_size
+        free, total = self._backend.capacity()
         return str(max(0, round(
-            free - self.configuration.reserved_percentage)))
+            100 * free / total - self.configuration.reserved_percentage)))
 
     # Volumes
 
@@ -316,6 +362,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             snapshot: objects.Snapshot) -> dict[str, Any]:
         """Create a volume as a clone of a snapshot, which may be elsewhere.
 
+        It shares the blocks of a thin snapshot that is here.
+
         :returns: the update of its row
         :raises: SnapshotNotServed
         """
@@ -334,6 +382,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def _copy_snapshot(self, volume: objects.Volume,
                        snapshot: objects.Snapshot, host: str) -> None:
+        if volume_utils.extract_host(host) == self.host and (
+                self._thin_clones.of_snapshot(volume, snapshot.id)):
+            return
         self._copies.create(
             backend_module.context_of(volume), volume, snapshot.id, host,
             self._sizestr(volume.size))
@@ -377,8 +428,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def _ensure_handle(self, names: Names) -> None:
         lv = self._backend.logical_volume(names)
-        # It was created, renamed or reverted a moment ago.
+        # It was created or renamed a moment ago.
         assert lv is not None
+        # A thin snapshot that becomes a volume need not be active.
+        logical_volumes.activate(lv)
         LocalVolume(names).ensure_linear(lv)
 
     def _create_volume(self, name: str, size: str, lvm_type: str,
@@ -526,6 +579,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                              ) -> dict[str, Any]:
         """Create a volume as a clone of a volume on this node.
 
+        It shares the blocks of a thin volume that is complete.
+
         :returns: the update of its row
         :raises: NotHere, RequestsWait, SnapshotNotServed
         """
@@ -536,6 +591,11 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def _clone(self, volume: objects.Volume,
                src_vref: objects.Volume) -> None:
+        if self._share(src_vref, volume):
+            LOG.info('Volume %(clone)s shares the blocks of volume '
+                     '%(volume)s.',
+                     {'clone': volume.id, 'volume': src_vref.id})
+            return
         snapshot_id = str(uuid.uuid4())
         LOG.info('Volume %(clone)s becomes a clone of volume %(volume)s, from '
                  'hidden snapshot %(snapshot)s.',
@@ -596,10 +656,16 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         :raises: NoRoomForSnapshots, and others of single snapshots
         """
         self._check_members(each.volume for each in snapshots)
-        needed = sum(each.volume_size for each in snapshots)
-        free = self._destination.describe()['free_gb']
+        # A thin snapshot shares all blocks; others are not in the pool.
+        needed = sum(each.volume_size for each in snapshots
+                     if not self._is_thin(each.volume))
+        free = room.of_group(self._backend)
         if free < needed:
             raise exception.NoRoomForSnapshots(needed=needed, free=free)
+
+    def _is_thin(self, volume: objects.Volume) -> bool:
+        lv = self._backend.logical_volume(_names(volume))
+        return lv is not None and lv.thin
 
     def _check_members(
             self, volumes: collections.abc.Iterable[objects.Volume]) -> None:
@@ -657,10 +723,11 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             SnapshotFollowed
         """
         lv = self._snapshots.find(snapshot.id)
+        mine = _names(snapshot.volume).volume
         error: cinder_exception.SnapshotIsBusy
         if lv is not None and lv.followed:
             error = exception.SnapshotFollowed(snapshot_name=snapshot.id)
-        elif lv is None or lv.snapshot_of != _names(snapshot.volume).volume:
+        elif lv is None or lv.not_taken or (lv.snapshot_of or mine) != mine:
             error = exception.SnapshotElsewhere(
                 snapshot_name=snapshot.id,
                 host=snapshot_rows.backend_of(snapshot))
@@ -684,12 +751,14 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         # Otherwise the operation was refused (NotOnNode).
         assert lv is not None
         block.flush_buffers(_names(volume).path())
-        if lv.clone or lv.has_taken:
+        if lv.clone or lv.has_taken or lv.thin:
             self._snapshots.take(_names(volume), lv, snapshot.id)
         else:
             logical_volumes.take_snapshot(
                 lv, names_module.of_snapshot(snapshot.name))
-        self._refuse_if_moved_meanwhile(volume, snapshot.id, _('snapshot'))
+        self._refuse_if_moved_meanwhile(
+            volume, _('snapshot'),
+            lambda: self._snapshots.delete_unread(snapshot.id))
 
     @_in_one_place(_('clone'), prepared=True)
     def _snapshot_to_clone(self, volume: objects.Volume,
@@ -698,15 +767,34 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         assert lv is not None
         block.flush_buffers(_names(volume).path())
         self._snapshots.take(_names(volume), lv, snapshot_id, hidden=True)
-        self._refuse_if_moved_meanwhile(volume, snapshot_id, _('clone'))
+        self._refuse_if_moved_meanwhile(
+            volume, _('clone'),
+            lambda: self._snapshots.delete_unread(snapshot_id))
 
-    def _refuse_if_moved_meanwhile(self, volume: objects.Volume,
-                                   snapshot_id: str, action: str) -> None:
+    @_in_one_place(_('clone'), prepared=True)
+    def _share(self, source: objects.Volume, volume: objects.Volume) -> bool:
+        """Create a clone of a volume that shares its blocks, if possible.
+
+        :returns: False if nothing was done
+        """
+        lv = self._backend.logical_volume(_names(source))
+        if lv is None or not self._thin_clones.can_share(lv):
+            return False
+        block.flush_buffers(_names(source).path())
+        self._thin_clones.create(volume, lv)
+        self._refuse_if_moved_meanwhile(
+            source, _('clone'), lambda: self._thin_clones.remove(volume))
+        return True
+
+    def _refuse_if_moved_meanwhile(
+            self, volume: objects.Volume, action: str,
+            undo: collections.abc.Callable[[], None]) -> None:
         """Refuse a snapshot that may lack writes on the volume's new home.
 
         The new home switches over by itself when its guest writes, without
         the volume's lock on this node.
 
+        :param undo: function that removes the snapshot, or the clone
         :raises: NotHere, ReadLagsBehind
         """
         context = backend_module.context_of(volume)
@@ -716,7 +804,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 raise exception.ReadLagsBehind(volume=volume.id)
         except Exception:
             with excutils.save_and_reraise_exception():
-                self._snapshots.delete_unread(snapshot_id)
+                undo()
 
     @_in_one_place(_('revert'), hydrating=True)
     def _revert(self, volume: objects.Volume,

@@ -296,6 +296,16 @@ class NoRoomForMetadata(exception.VolumeDriverException):
                 "hydrated, or ask the operator for more space.")
 
 
+class NoRoomInPool(exception.VolumeDriverException):
+    """A clone can't be created: its copy would fill the thin pool."""
+
+    message = _("The copy of %(names)s would fill thin pool %(pool)s: with "
+                "the other copies under way it needs %(needed).2f GiB more "
+                "than the pool has besides reserved_percentage = "
+                "%(reserved)d. Wait until volumes there are deleted, choose "
+                "another node, or ask the operator for more space.")
+
+
 class BadConfiguration(exception.VolumeBackendAPIException):
     """The backend can't start as it is configured."""
 

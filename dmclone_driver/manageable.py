@@ -19,6 +19,7 @@ from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node import thin_pools
 from dmclone_driver.privsep import block
 
 #: An entry of the lists, as of Cinder's LVM driver.
@@ -28,18 +29,20 @@ Entry = dict[str, Any]
 def used(group: str) -> set[str]:
     """Return the names of the logical volumes that this driver uses.
 
-    These have a handle, are part of a move, or are snapshots in the database.
+    These have a handle, are part of a move, or are snapshots in the database,
+    or the pool of thin volumes.
     """
     handles = {parsed[0].volume for parsed in map(
         names_module.parse, dmsetup.devices())
         if parsed and parsed[1] == HANDLE}
     found = logical_volumes.find_all(group)
     snapshots = {volume_utils.extract_id_from_snapshot_name(
-        lv.name.removeprefix('_')): lv.name for lv in found if lv.origin}
+        lv.name.removeprefix('_')): lv.name for lv in found
+        if lv.origin or lv.thin}
     known = snapshot_rows.existing(cinder_context.get_admin_context(),
                                    filter(None, snapshots))
     return {lv.name for lv in found if lv.needed or lv.name in handles} | {
-        snapshots[each] for each in known}
+        snapshots[each] for each in known} | {thin_pools.name_of(group)}
 
 
 def without_used(group: str, entries: list[Entry]) -> list[Entry]:

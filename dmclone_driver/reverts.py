@@ -3,7 +3,8 @@
 
 LVM merges a snapshot of its own into the volume. In all other cases the
 snapshot is copied: the volume has another logical volume by now, hydrates, or
-has snapshots that LVM could not deactivate with it.
+has snapshots that LVM could not deactivate with it, or LVM has forgotten that
+it is the origin of a thin snapshot.
 """
 
 # Cinder's objects do not exist before they are registered.
@@ -70,10 +71,12 @@ class Reverts:
         return False
 
     def _can_merge(self, mine: LogicalVolume, lv: LogicalVolume) -> bool:
-        # LVM deactivates the volume, with all of its snapshots.
-        return lv.origin == mine.name and not (
+        # LVM deactivates the volume, with all of its snapshots if these are
+        # not thin.
+        return lv.origin == mine.name and lv.thin == mine.thin and not (
             mine.clone or mine.has_taken or
-            any(each.readers for each in self._snapshots.of(mine)))
+            any(each.readers for each in (
+                [lv] if lv.thin else self._snapshots.of(mine))))
 
     def _merge(self, volume: objects.Volume, mine: LogicalVolume,
                lv: LogicalVolume) -> None:
@@ -87,6 +90,12 @@ class Reverts:
             # again after its user has deleted it.
             logical_volumes.tag(mine, logical_volumes.MERGED_TAG + lv.name)
             LocalVolume(names).remove(HANDLE)
+            if lv.thin:
+                # Otherwise LVM merges it at a later activation if anything
+                # has one of them open, after it was taken again
+                # (_lvconvert_merge_thin_snapshot in tools/lvconvert.c).
+                group.deactivate_lv(lv.name)
+                group.deactivate_lv(mine.name)
             group.revert(lv.name)
             group.deactivate_lv(mine.name)
             group.activate_lv(mine.name)
@@ -128,6 +137,7 @@ class Reverts:
         :raises: SnapshotWouldOverflow
         """
         for each in self._snapshots.of(mine):
-            if each.origin and not snapshot_devices.has_room(each, mine.size):
+            if each.origin and not each.thin and (
+                    not snapshot_devices.has_room(each, mine.size)):
                 raise exception.SnapshotWouldOverflow(volume=volume.id,
                                                       lv=each.full_name)

@@ -167,6 +167,9 @@ def cinder_node(name, ip, choices):
     settings['dmclone'] = _backend('dmclone', 'cinder-volumes', ip, choices)
     settings['dmclone']['volume_driver'] = DRIVERS[
         'dmclone' if both else choices.driver]
+    if both or choices.driver == 'dmclone':
+        # "auto" would be thin in an empty group.
+        settings['dmclone']['lvm_type'] = 'default'
     if both:
         settings['lvm'] = _backend('lvm', 'cinder-metadata', ip, choices)
         settings['lvm']['volume_driver'] = DRIVERS['lvm']

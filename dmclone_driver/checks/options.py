@@ -35,9 +35,6 @@ def check(configuration: cinder_configuration.Configuration
                 configuration.target_helper in ISCSI_TARGETS,
                 _('this driver supports tgtadm and lioadm'),
                 _('set it to one of them'))
-    yield judge('lvm_type', configuration.lvm_type != 'thin',
-                _('this driver supports thick volumes only'),
-                _('set it to default'))
     yield judge('lvm_mirrors', not configuration.lvm_mirrors,
                 _('this driver does not support mirrors of LVM'),
                 _('set it to 0, and mirror the disks below the volume group'))

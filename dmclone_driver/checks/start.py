@@ -21,6 +21,7 @@ from dmclone_driver.checks.result import Result
 from dmclone_driver.checks import storage
 from dmclone_driver.checks import timeouts
 from dmclone_driver.checks import udev
+from dmclone_driver.node import volume_groups
 from dmclone_driver.privsep import command
 
 LOG = logging.getLogger(__name__)
@@ -69,13 +70,16 @@ def check_group(configuration: cinder_configuration.Configuration,
 
 
 def log_faults(configuration: cinder_configuration.Configuration) -> None:
-    """Log what the host's programs might do to the volumes of guests."""
+    """Log what might show or change the volumes of guests."""
     host = Host()
     try:
-        found = [udev.check(host), *lvm_filter.check(configuration, host)]
+        group = volume_groups.find(configuration.volume_group)
+        found = [udev.check(host), *lvm_filter.check(configuration, host),
+                 *([storage.check_pool(configuration, group)]
+                   if group else [])]
     except Exception as error:
-        LOG.warning('Checking udev and the filter of LVM failed, see '
-                    'dmclone-check: %s', error)
+        LOG.warning('Checking udev, the filter of LVM and the thin pool '
+                    'failed, see dmclone-check: %s', error)
         return
     for each in found:
         if each.outcome == Outcome.FAILED:

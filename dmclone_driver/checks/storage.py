@@ -6,6 +6,7 @@ import collections.abc
 from cinder import exception as cinder_exception
 from cinder import utils
 from cinder.volume import configuration as cinder_configuration
+from cinder.volume import volume_utils
 from oslo_concurrency import processutils
 from oslo_utils import importutils
 from oslo_utils import units
@@ -16,7 +17,18 @@ from dmclone_driver.checks.result import Setting
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.node.metadata import stores
+from dmclone_driver.node.quantities import Bytes
+from dmclone_driver.node import thin_pools
 from dmclone_driver.node import volume_groups
+
+POOL = 'thin pool'
+
+# Room for the metadata of some clones, which is not in the pool.
+_FOR_METADATA = 64 * units.Mi
+
+# The part of a pool's metadata, in percent, from which an operator has to
+# extend it. LVM extends it by itself if that is configured.
+_FULL = 80
 
 
 def check_group(configuration: cinder_configuration.Configuration,
@@ -55,19 +67,90 @@ def check_group(configuration: cinder_configuration.Configuration,
 
 def check_space(configuration: cinder_configuration.Configuration,
                 group: volume_groups.VolumeGroup) -> Result:
-    """Check that another volume fits, as Cinder's scheduler counts."""
+    """Check that another volume fits, as Cinder's scheduler counts.
+
+    In a thin pool one that is written as a whole has to fit.
+    """
     reserved = configuration.reserved_percentage
-    left = group.free - group.size * reserved // 100
+    pool = _pool_of(configuration, group)
+    size, free, what = (group.size, group.free, _('volume group %s')
+                        % group.name)
+    if pool is not None:
+        size, free, what = (
+            pool.size, Bytes(max(0, pool.free - pool.awaited)),
+            _('thin pool %s') % pool.full_name)
+    left = free - size * reserved // 100
     text = _('%(free).2f of %(size).2f GiB are free, of which '
              '%(reserved).2f GiB are reserved') % {
-                 'free': group.free / units.Gi, 'size': group.size / units.Gi,
-                 'reserved': group.size * reserved / 100 / units.Gi}
+                 'free': free / units.Gi, 'size': size / units.Gi,
+                 'reserved': size * reserved / 100 / units.Gi}
     if left < units.Gi:
         return result.failed(
             'free space', text,
-            _('extend volume group %s, delete or migrate volumes, or lower '
-              'reserved_percentage') % group.name, configuration.config_group)
+            _('extend %s, delete or migrate volumes, or lower '
+              'reserved_percentage') % what, configuration.config_group)
     return result.ok('free space', text, configuration.config_group)
+
+
+def _are_thin(configuration: cinder_configuration.Configuration,
+              group: volume_groups.VolumeGroup) -> bool:
+    """Return whether new volumes are thin, without a change of the node."""
+    if configuration.lvm_type == 'auto':
+        return bool(volume_utils.supports_thin_provisioning() and
+                    thin_pools.are_chosen(group.name))
+    return bool(configuration.lvm_type == 'thin')
+
+
+def _pool_of(configuration: cinder_configuration.Configuration,
+             group: volume_groups.VolumeGroup) -> thin_pools.ThinPool | None:
+    return (thin_pools.find(group.name) if _are_thin(configuration, group)
+            else None)
+
+
+def check_pool(configuration: cinder_configuration.Configuration,
+               group: volume_groups.VolumeGroup) -> Result:
+    """Check the pool of thin volumes, apart from its free space."""
+    section = configuration.config_group
+    if not _are_thin(configuration, group):
+        return result.not_applicable(POOL, _('volumes are thick'), section)
+    pool = thin_pools.find(group.name)
+    if pool is None:
+        return result.ok(POOL, _('%(group)s/%(pool)s, which cinder-volume '
+                                 'creates at its start') % {
+                                     'group': group.name, 'pool':
+                                     thin_pools.name_of(group.name)}, section)
+    fault = _fault_of(configuration, group, pool)
+    if fault:
+        return result.failed(POOL, *fault, section)
+    return result.ok(POOL, _('%(pool)s, whose metadata is %(used).0f %% full')
+                     % {'pool': pool.full_name,
+                        'used': pool.metadata_percent}, section)
+
+
+def _fault_of(configuration: cinder_configuration.Configuration,
+              group: volume_groups.VolumeGroup, pool: thin_pools.ThinPool
+              ) -> tuple[str, str] | None:
+    """Return what is wrong with a pool, and what to do about it, or None."""
+    if not thin_pools.zeroes(pool):
+        return (_('%s does not zero blocks before their first use, so that '
+                  'a volume shows what others have had there')
+                % pool.full_name,
+                _('run "lvchange --zero y %s"') % pool.full_name)
+    if pool.metadata_percent >= _FULL:
+        return (_('the metadata of %(pool)s is %(used).0f %% full; without '
+                  'room there no volume in the pool can be written') % {
+                      'pool': pool.full_name, 'used': pool.metadata_percent},
+                _('extend it with "lvextend --poolmetadatasize +1G %s"')
+                % pool.full_name)
+    if group.free < _FOR_METADATA and (
+            configuration.dmclone_metadata_backend == 'lvm' and
+            configuration.dmclone_metadata_volume_group in
+            (None, group.name)):
+        return (_('volume group %(group)s has %(free)d MiB outside of its '
+                  'pool, where the metadata of clones is') % {
+                      'group': group.name, 'free': group.free // units.Mi},
+                _('extend the group, or set dmclone_metadata_volume_group'))
+    return None
 
 
 def check_metadata(configuration: cinder_configuration.Configuration

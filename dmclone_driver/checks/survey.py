@@ -147,11 +147,12 @@ class Survey:
         found, group = storage.check_group(configuration, look)
         yield found
         if group is None:
-            for line in 'free space', 'metadata':
+            for line in 'free space', storage.POOL, 'metadata':
                 yield result.not_applicable(
                     line, _('there is no volume group'), section)
             return
         yield storage.check_space(configuration, group)
+        yield storage.check_pool(configuration, group)
         yield storage.check_metadata(configuration)
 
     def _check_peers(self, configuration: cinder_configuration.Configuration

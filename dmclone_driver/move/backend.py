@@ -62,6 +62,21 @@ class Backend:
         """The node's name, as in the host of its cinder-volume."""
         return volume_utils.extract_host(self.host, 'host')
 
+    @property
+    def thin(self) -> bool:
+        """Whether new volumes are thin. Those that exist may differ."""
+        return bool(self.configuration.lvm_type == 'thin')
+
+    def capacity(self) -> tuple[float, float]:
+        """Return what is free for volumes, and the size of all, in GiB.
+
+        That of the pool if volumes are thin. Cinder updates it each minute.
+        """
+        if self.thin:
+            return (float(self.group.vg_thin_pool_free_space),
+                    float(self.group.vg_thin_pool_size))
+        return float(self.group.vg_free_space), float(self.group.vg_size)
+
     def capabilities(self) -> dict[str, Any]:
         """Return the driver's own capabilities for volume types."""
         return {'dmclone_metadata_backend': self.metadata.kind,

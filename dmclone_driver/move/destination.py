@@ -13,7 +13,6 @@ from cinder import exception as cinder_exception
 from oslo_log import log as logging
 from oslo_utils import excutils
 from oslo_utils import timeutils
-from oslo_utils import units
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
@@ -24,6 +23,7 @@ from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
+from dmclone_driver.move import room
 from dmclone_driver.move.teardown import Teardown
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
@@ -38,9 +38,8 @@ from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node.quantities import Sectors
-from dmclone_driver.node import volume_groups
+from dmclone_driver.node import thin_pools
 from dmclone_driver.privsep import block
-from dmclone_driver.releases import sched_utils
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
 
@@ -80,10 +79,10 @@ class Destination:
             'free_gb': 93.5, 'reserved_percentage': 0, 'capabilities':
             {'dmclone_metadata_backend': 'lvm', ...}}``
         """
-        reserved = self._backend.configuration.reserved_percentage
         return {'initiator': self._backend.initiator.name(),
-                'free_gb': self._free_gb(reserved),
-                'reserved_percentage': reserved,
+                'free_gb': self._free_gb(),
+                'reserved_percentage':
+                    self._backend.configuration.reserved_percentage,
                 'capabilities': self._backend.capabilities()}
 
     def identify(self) -> dict[str, Any]:
@@ -99,18 +98,8 @@ class Destination:
                 'target_ip_address': configuration.target_ip_address,
                 'target_port': configuration.target_port}
 
-    def _free_gb(self, reserved: int) -> float:
-        """Return the free space as Cinder's scheduler computes it, in GiB."""
-        name = self._backend.group.vg_name
-        # Not Cinder's function, which starts a process for rootwrap, too.
-        group = volume_groups.find(name)
-        if group is None:
-            raise cinder_exception.VolumeGroupNotFound(vg_name=name)
-        total, free = (size / units.Gi for size in (group.size, group.free))
-        return max(0, sched_utils.calculate_virtual_free_capacity(
-            total, free, provisioned_capacity=total - free,
-            thin_provisioning_support=False, max_over_subscription_ratio=1,
-            reserved_percentage=reserved, thin=False))
+    def _free_gb(self) -> float:
+        return room.free_gb(self._backend)
 
     def prepare(self, context: cinder_context.RequestContext, volume_id: str,
                 placeholder_id: str, size: Bytes, location: str,
@@ -210,6 +199,8 @@ class Destination:
         path, region = metadata.create(names, size, region)
         logical_volumes.tag(lv, logical_volumes.METADATA_TAG +
                             path.removeprefix('/dev/'))
+        if lv.thin:
+            room.refuse_overfull(self._backend, names)
         steps.reached(Step.FORMATTED, names.name_id)
         return path, region
 
@@ -229,7 +220,9 @@ class Destination:
                                 configuration.lvm_mirrors)
             path = '/dev/%s/%s' % (group.vg_name, name)
             lv = logical_volumes.LogicalVolume(
-                group.vg_name, name, block.size(path), active=True)
+                group.vg_name, name, block.size(path), active=True,
+                pool=thin_pools.name_of(group.vg_name)
+                if self._backend.thin else '')
         return lv
 
     @staticmethod

@@ -155,7 +155,8 @@ class Report:
     :ivar looked: seconds since the clones were last looked at; None if they
         were not yet
     :ivar volumes: number of volumes whose home this is
-    :ivar free: bytes of the volume group, at most a minute old
+    :ivar free: bytes of the volume group, or of the pool of thin volumes, at
+        most a minute old
     :ivar total: bytes
     :ivar metadata: kind of the metadata store
     :ivar persistent: whether the metadata outlives a power failure

@@ -94,14 +94,15 @@ class Reporter:
         """
         clones = self._sightings.clones
         rows = self._rows(context, clones) if database else None
-        group, metadata = self._backend.group, self._backend.metadata
+        metadata = self._backend.metadata
+        # Cinder updates them each minute, and after each change.
+        free, total = (int(size * units.Gi)
+                       for size in self._backend.capacity())
         return Report(
             backend=self._backend.host, version=self._version,
             database=rows is not None, looked=self._sightings.age,
             volumes=None if rows is None else len(self._homes(rows)),
-            # Cinder updates them each minute, and after each change.
-            free=int(float(group.vg_free_space) * units.Gi),
-            total=int(float(group.vg_size) * units.Gi),
+            free=free, total=total,
             metadata=metadata.kind, persistent=metadata.persistent,
             listed=None if self._listed is None else
             self._sightings.since(self._listed),

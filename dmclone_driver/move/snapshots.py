@@ -7,8 +7,13 @@ and row, until its last snapshot is deleted. One that has followed its volume
 is a whole copy: see :mod:`followers`.
 
 LVM takes a snapshot of a complete volume. While a volume hydrates, and for a
-clone of a volume, device-mapper does: see :mod:`node.snapshot_devices`. Only
-its saved blocks are in a logical volume then. It stays so until it is deleted.
+clone of a volume that is not thin, device-mapper does: see
+:mod:`node.snapshot_devices`. Only its saved blocks are in a logical volume
+then. It stays so until it is deleted.
+
+A thin snapshot shares blocks with its origin, and does not need it. The
+origin of a moved volume is kept for it nevertheless, as long as LVM knows it
+as its origin.
 
 A volume from a snapshot begins as a clone, whose source is the snapshot. It
 has a placeholder like a volume that has moved. The source's name id is its
@@ -65,6 +70,11 @@ def _id_of(lv: LogicalVolume) -> str | None:
             lv.name.removeprefix('_')))
 
 
+def _name_of(snapshot_id: str) -> str:
+    """Return the name of a snapshot's logical volume."""
+    return names_module.of_snapshot(CONF.snapshot_name_template % snapshot_id)
+
+
 class Snapshots:
     """The snapshots of one backend; each is locked by its id."""
 
@@ -80,8 +90,7 @@ class Snapshots:
         """Return the logical volume of a snapshot, None if not here."""
         group = self._backend.group.vg_name
         return logical_volumes.find(
-            names_module.of_snapshot(CONF.snapshot_name_template
-                                     % snapshot_id), group
+            _name_of(snapshot_id), group
         ) or logical_volumes.find_followed(snapshot_id, group)
 
     def of(self, lv: LogicalVolume,
@@ -106,42 +115,60 @@ class Snapshots:
 
     def take(self, names: Names, lv: LogicalVolume, snapshot_id: str,
              hidden: bool = False) -> None:
-        """Take a snapshot above a volume's clone; requests wait for moments.
+        """Take a snapshot that does not need LVM's own of a thick volume.
 
-        Callers hold the volume's lock.
+        It is taken above the volume's clone, and requests wait for moments.
+        If the volume is thin, and complete, LVM takes it. Callers hold the
+        volume's lock.
 
         :param lv: the volume's logical volume
         :param hidden: for a clone alone; it is deleted when that is complete
         :raises: RequestsWait
         """
-        local = LocalVolume(names)
-        local.refuse_closed_gate()
-        taken = Taken(snapshot_id, names.name_id, block.size(names.path()))
+        tags = [logical_volumes.HIDDEN_TAG] if hidden else []
         try:
-            if not lv.has_taken:
-                logical_volumes.tag(lv, logical_volumes.ORIGIN_TAG)
-            store = self._create_store(lv, taken, hidden)
-            local.take_snapshot(lv, taken, store)
-            # What a power cut would take from the volume, it would take from
-            # the snapshot, too.
-            local.make_durable()
-            logical_volumes.retag(store, logical_volumes.NOT_TAKEN_TAG,
-                                  logical_volumes.TAKEN_TAG + str(taken))
+            if lv.thin and not lv.clone:
+                self._take_thin(names, lv, snapshot_id, tags)
+            else:
+                self._take_above(names, lv, snapshot_id, tags)
         except Exception:
             with excutils.save_and_reraise_exception():
                 self.delete_unread(snapshot_id)
                 self.origin_may_go(lv.name)
         steps.reached(Step.FROZEN, names.name_id)
 
+    @staticmethod
+    def _take_thin(names: Names, lv: LogicalVolume, snapshot_id: str,
+                   tags: list[str]) -> None:
+        logical_volumes.take_snapshot(lv, _name_of(snapshot_id), *tags)
+        # It shares blocks that the disk may not have written yet.
+        LocalVolume(names).make_durable()
+
+    def _take_above(self, names: Names, lv: LogicalVolume, snapshot_id: str,
+                    tags: list[str]) -> None:
+        local = LocalVolume(names)
+        local.refuse_closed_gate()
+        taken = Taken(snapshot_id, names.name_id, block.size(names.path()))
+        if not lv.has_taken:
+            logical_volumes.tag(lv, logical_volumes.ORIGIN_TAG)
+        store = self._create_store(lv, taken, tags)
+        local.take_snapshot(lv, taken, store)
+        # What a power cut would take from the volume, it would take from
+        # the snapshot, too.
+        local.make_durable()
+        logical_volumes.retag(store, logical_volumes.NOT_TAKEN_TAG,
+                              logical_volumes.TAKEN_TAG + str(taken))
+
     def _create_store(self, lv: LogicalVolume, taken: Taken,
-                      hidden: bool) -> LogicalVolume:
-        """Create the logical volume for the blocks that a snapshot saves."""
-        name = names_module.of_snapshot(
-            CONF.snapshot_name_template % taken.snapshot_id)
+                      tags: list[str]) -> LogicalVolume:
+        """Create the logical volume for the blocks that a snapshot saves.
+
+        It is in the pool of a thin volume: it allocates what it saves.
+        """
         logical_volumes.create(
-            lv.group, name, snapshot_devices.store_size(taken.size),
-            logical_volumes.NOT_TAKEN_TAG + str(taken),
-            *([logical_volumes.HIDDEN_TAG] if hidden else []))
+            lv.group, _name_of(taken.snapshot_id),
+            snapshot_devices.store_size(taken.size),
+            logical_volumes.NOT_TAKEN_TAG + str(taken), *tags, pool=lv.pool)
         store = self.find(taken.snapshot_id)
         assert store is not None
         block.zero_start(store.path, _HEADER)
@@ -281,7 +308,9 @@ class Snapshots:
         :raises: SnapshotUnavailable
         """
         lv = self.find(snapshot_id)
-        if lv is None or lv.deleted or not (lv.snapshot_of or lv.followed):
+        # LVM may have forgotten the origin of a thin one.
+        if lv is None or lv.deleted or lv.not_taken or not (
+                lv.snapshot_of or lv.followed or lv.thin):
             raise exception.SnapshotUnavailable(
                 snapshot=snapshot_id, host=self._backend.host,
                 volume=volume_id)

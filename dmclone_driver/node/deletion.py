@@ -103,8 +103,12 @@ def _clear(lv: logical_volumes.LogicalVolume, path: str,
     """Zero a logical volume as the options of Cinder say, or its start.
 
     Nothing records how far that is: after an interruption all is repeated.
+
+    A thin one is not cleared: that would allocate all of its blocks. The pool
+    zeroes a block before it gives it to another volume (schedule_zero in
+    drivers/md/dm-thin.c); Cinder does not clear thin volumes, too.
     """
-    if configuration.volume_clear == 'none':
+    if configuration.volume_clear == 'none' or lv.thin:
         return
     limit = (configuration.volume_copy_bps_limit or
              cfg.CONF.volume_copy_bps_limit)

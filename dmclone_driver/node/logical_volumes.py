@@ -5,9 +5,11 @@ Cinder's LVM class creates, deletes and extends logical volumes; it does not
 support tags.
 """
 
+import collections.abc
 import dataclasses
 
 from dmclone_driver.node import lvm
+from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.quantities import Bytes
 
@@ -83,8 +85,12 @@ class LogicalVolume:
     size: Bytes
     active: bool
     tags: frozenset[str] = frozenset()
-    #: Of LVM's snapshots: the name of the logical volume below.
+    #: Of LVM's snapshots: the name of the logical volume below. A thin volume
+    #: that was cloned from another one has it, too, and LVM forgets it when
+    #: the origin of a thin one is deleted.
     origin: str = ''
+    #: Of thin ones: the name of the pool that has their blocks.
+    pool: str = ''
 
     @property
     def full_name(self) -> str:
@@ -95,6 +101,11 @@ class LogicalVolume:
     def path(self) -> str:
         """The device's path."""
         return '/dev/' + self.full_name
+
+    @property
+    def thin(self) -> bool:
+        """Whether it has only those blocks that were written."""
+        return bool(self.pool)
 
     @property
     def saved_blocks(self) -> str:
@@ -201,9 +212,14 @@ class LogicalVolume:
 
     @property
     def snapshot_of(self) -> str | None:
-        """Of any snapshot: the name of the logical volume below, or None."""
-        return Names(self.taken.name_id).volume if self.taken else (
-            self.origin or None)
+        """Of any snapshot: the name of the logical volume below, or None.
+
+        Of a thin one it may be unknown: it does not need the other.
+        """
+        if self.taken:
+            return Names(self.taken.name_id).volume
+        cloned = names_module.of_logical_volume(self.name) is not None
+        return None if cloned else self.origin or None
 
     @property
     def readers(self) -> set[str]:
@@ -212,7 +228,8 @@ class LogicalVolume:
                 if tag.startswith(READER_TAG)}
 
 
-_COLUMNS = 'vg_name,lv_name,lv_size,lv_active,lv_tags,origin'
+_COLUMNS = ('vg_name,lv_name,lv_size,lv_active,lv_tags,origin,pool_lv,'
+            'lv_layout')
 
 
 def parse(row: dict[str, str]) -> LogicalVolume:
@@ -220,13 +237,16 @@ def parse(row: dict[str, str]) -> LogicalVolume:
 
     :param row: e.g. ``{"vg_name": "cinder-volumes", "lv_name": "volume-1",
         "lv_size": "1073741824", "lv_active": "active", "lv_tags": "a,b",
-        "origin": ""}``
+        "origin": "", "pool_lv": "cinder-volumes-pool", "lv_layout":
+        "thin,sparse"}``; a cached volume has a pool, too
     """
     return LogicalVolume(group=row['vg_name'], name=row['lv_name'],
                          size=Bytes(int(row['lv_size'])),
                          active=row['lv_active'] == 'active',
                          tags=lvm.words(row['lv_tags']),
-                         origin=row['origin'])
+                         origin=row['origin'],
+                         pool=row['pool_lv'] if 'thin' in lvm.words(
+                             row['lv_layout']) else '')
 
 
 def find_all(*groups: str) -> list[LogicalVolume]:
@@ -280,31 +300,45 @@ def find_anywhere(name: str) -> LogicalVolume | None:
     return parse(rows[0]) if rows else None
 
 
-def create(group: str, name: str, size: Bytes, *tags: str) -> None:
+def create(group: str, name: str, size: Bytes, *tags: str,
+           pool: str = '') -> None:
     """Create a logical volume, whatever its blocks had before.
 
     If there is a signature, such as a filesystem's, LVM asks whether to wipe
     it. With Cinder's LVM class, which does not answer, the creation fails.
 
     :param size: is rounded up to whole extents
+    :param pool: name of the pool of a thin one
     :raises: LVMError
     """
-    lvm.run('lvcreate', '--yes', '--name', name, '--size', '%db' % size,
-            *(part for text in tags for part in ('--addtag', text)), group)
+    kind = ('--size', '%db' % size) if not pool else (
+        '--type', 'thin', '--virtualsize', '%db' % size, '--thinpool', pool)
+    lvm.run('lvcreate', '--yes', '--name', name, *kind, *_adding(tags), group)
 
 
-def take_snapshot(lv: LogicalVolume, name: str) -> None:
-    """Take a snapshot of LVM, with room for a change of every block.
+def _adding(tags: collections.abc.Iterable[str]) -> list[str]:
+    return [part for text in tags for part in ('--addtag', text)]
+
+
+def take_snapshot(lv: LogicalVolume, name: str, *tags: str) -> None:
+    """Take a snapshot of LVM, which has room for a change of every block.
 
     Cinder's LVM class makes it as large as the volume, which has no room for
     the records of what it saved: when all is overwritten, the snapshot is
     lost. With ``%ORIGIN`` LVM adds that room. The records are in memory, too,
     so a chunk is as large as a region, not LVM's default of 4 KiB.
 
+    A thin snapshot is one without a size (lvmthin(7), "Thin Snapshot
+    Creation"). Without the option it would not be activated, now or at the
+    next start of the node (lv_set_activation_skip in LVM's
+    lib/metadata/lv_manip.c).
+
     :raises: LVMError
     """
-    lvm.run('lvcreate', '--yes', '--snapshot', '--name', name, '--chunksize',
-            _CHUNK, '--extents', '100%ORIGIN', lv.full_name)
+    kind = ('--setactivationskip', 'n') if lv.thin else (
+        '--chunksize', _CHUNK, '--extents', '100%ORIGIN')
+    lvm.run('lvcreate', '--yes', '--snapshot', '--name', name, *kind,
+            *_adding(tags), lv.full_name)
 
 
 def chunk_size(lv: LogicalVolume) -> Bytes:
@@ -342,9 +376,14 @@ def retag(lv: LogicalVolume, prefix: str, new: str) -> None:
 
 
 def activate(lv: LogicalVolume) -> None:
-    """Activate a logical volume."""
+    """Activate a logical volume.
+
+    Thin snapshots of Cinder's LVM driver are marked as skipped (lvmthin(7),
+    "Thin LV Activation").
+    """
     if not lv.active:
-        lvm.run('lvchange', '--activate', 'y', '--yes', lv.full_name)
+        lvm.run('lvchange', '--activate', 'y', '--ignoreactivationskip',
+                '--yes', lv.full_name)
 
 
 def remove(lv: LogicalVolume) -> None:

@@ -121,9 +121,10 @@ class PluginCases:
         self.assertEqual({} if role == 'no c-vol' else {
             'volume_backend_name': 'dmclone',
             'volume_driver': 'dmclone_driver.driver.DMCloneVolumeDriver',
-            'volume_group': GROUP, 'volume_clear': 'none',
-            'target_helper': helper, 'target_ip_address': address,
-            'target_port': '3260', 'target_prefix': IQN}, options)
+            'volume_group': GROUP, 'lvm_type': 'default',
+            'volume_clear': 'none', 'target_helper': helper,
+            'target_ip_address': address, 'target_port': '3260',
+            'target_prefix': IQN}, options)
 
     @ddt.data(*ADDRESSES)
     def test_address(self, version):

@@ -55,9 +55,9 @@ def lv_path(name_id):
     return '/dev/%s/volume-%s' % (fake_cloud.GROUP, name_id)
 
 
-def _configuration():
+def _configuration(lvm_type):
     """Return a configuration that registers each list of options once."""
-    found, known = fake_cloud.Node._configuration(), []
+    found, known = fake_cloud.Node._configuration(lvm_type), []
     append = found.append_config_values
 
     def append_new(options):
@@ -74,8 +74,8 @@ class Node(fake_cloud.Node):
 
     KERNEL = machine.Kernel
 
-    def __init__(self, cloud, name):
-        super().__init__(cloud, name)
+    def __init__(self, cloud, name, **options):
+        super().__init__(cloud, name, **options)
         self.kernel.cloud = cloud
 
     def _register(self):

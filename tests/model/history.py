@@ -13,9 +13,13 @@ from tests.unit.fakes import steps
 class History(life.Life):
     """A volume on three nodes; there may be other volumes on them, too."""
 
+    #: The kinds of volumes that the nodes make, as lvm_type.
+    KINDS = ('default', 'default', 'default')
+
     def __init__(self, patch):
         self.cloud = cloud_module.Cloud(patch)
-        self.nodes = [self.cloud.add(name) for name in 'abc']
+        self.nodes = [self.cloud.add(name, lvm_type=kind) for name, kind in
+                      zip('abc', self.KINDS, strict=True)]
         self.cloud.settle()
         super().__init__(self, self.nodes[0].create().id)
         #: All volumes whose content is checked.

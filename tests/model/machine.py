@@ -117,8 +117,13 @@ class Kernel(kernel.Kernel):
     # Content
 
     def disk(self, path):
-        """Return a logical volume's disk; a new one has arbitrary content."""
+        """Return a logical volume's disk.
+
+        A new one has arbitrary content, and zeros if it is thin.
+        """
         volume = self.lvm.volumes[path]
+        if volume.get('pool'):
+            volume.setdefault('disk', Disk(['zero 0'] * LENGTH))
         if 'disk' not in volume:
             self._junk += 1
             volume['disk'] = Disk(['junk %s%d' % (self.node, self._junk)] *
@@ -127,7 +132,10 @@ class Kernel(kernel.Kernel):
 
     def copy_disk(self, path, copy):
         """Copy the present content of an origin to its snapshot."""
-        self.lvm.volumes[copy]['disk'] = Disk(self.disk(path).now)
+        disk = self.lvm.volumes[copy]['disk'] = Disk(self.disk(path).now)
+        if self.lvm.volumes[copy].get('pool'):
+            # It shares blocks that may not be safe yet.
+            disk.safe = list(self.disk(path).safe)
 
     def bottom(self, device):
         """Return the path of the disk under a linear device."""
@@ -198,6 +206,10 @@ class Kernel(kernel.Kernel):
 
     def merge_disk(self, path, snapshot):
         """Copy the content of a snapshot of LVM back to its origin."""
+        if self.lvm.volumes[path].get('pool'):
+            # The snapshot takes its place.
+            self.lvm.volumes[path]['disk'] = self.disk(snapshot)
+            return
         disk = self.disk(path)
         disk.now = list(self.disk(snapshot).now)
         disk.flush()
@@ -333,6 +345,11 @@ class Kernel(kernel.Kernel):
             path = self.bottom(device)
             device = self.get(path)
         self.disk(path).flush()
+        pool = self.lvm.volumes[path].get('pool')
+        for volume in self.lvm.volumes.values():
+            # They share blocks, and the disk.
+            if pool and volume.get('pool') == pool and 'disk' in volume:
+                volume['disk'].flush()
 
     # Overrides of the kernel without content
 

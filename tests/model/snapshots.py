@@ -325,3 +325,9 @@ class History(history.History):
         for row in self.cloud.rows():
             if row.migration_status in records.MIGRATES:
                 raise Violation('volume %s migrates for ever' % row.id)
+
+
+class ThinHistory(History):
+    """The same with thin volumes, but on one node."""
+
+    KINDS = ('thin', 'default', 'thin')

@@ -307,6 +307,12 @@ class MovesOnRules(SnapshotRules):
         self.history.relocate(copy, self.node(second), fault)
 
 
+class ThinRules(SnapshotRules):
+    """The same actions with thin volumes, but on one node."""
+
+    HISTORY = snapshots.ThinHistory
+
+
 class HandsRules(Rules):
     """Additional actions: operators, lost answers, lagging databases."""
 
@@ -451,6 +457,10 @@ class SecondSnapshotsTestCase(Histories, ModelTestCase):
 
 class MovesOnTestCase(Histories, ModelTestCase):
     RULES, SEED, NUMBER = MovesOnRules, 7, 500
+
+
+class ThinTestCase(Histories, ModelTestCase):
+    RULES, SEED, NUMBER = ThinRules, 7, 1000
 
 
 class HandsTestCase(Histories, ModelTestCase):

@@ -161,6 +161,15 @@ def _reconnect_later(self, context, names, placeholder, anew=False):
         _reconnect(self, context, names, placeholder)
 
 
+def _take_thin_without_flush(names, lv, snapshot_id, tags):
+    logical_volumes.take_snapshot(lv, names_module.of_snapshot(
+        'snapshot-' + snapshot_id), *tags)
+
+
+def _merge_in_use(self, volume, mine, lv):
+    self._backend.group.revert(lv.name)
+
+
 class _Hasty(LocalVolume):
     """A volume that is never flushed."""
 
@@ -287,6 +296,27 @@ FAULTS_OF_MOVING_ON = {
 }
 
 
+#: Faults that are detected in the same histories with thin volumes.
+FAULTS_OF_THIN_VOLUMES = {
+    'blocks shared of a volume that is not complete':
+        ('thin_clones.ThinClones.can_share',
+         lambda self, lv: lv is not None and lv.thin and self._backend.thin,
+         'a new volume has'),
+    'thin snapshot taken below the clone':
+        ('move.snapshots.Snapshots._take_above',
+         lambda self, *args: self._take_thin(*args),
+         'a snapshot has|a new volume has'),
+    'thin snapshot that is not flushed':
+        ('move.snapshots.Snapshots._take_thin',
+         staticmethod(_take_thin_without_flush),
+         'has lost its content|a power cut would make'),
+    'thin clone that is not flushed':
+        ('thin_clones.LocalVolume', _Hasty, 'a power cut would make|instead'),
+    'thin snapshot that LVM may merge later':
+        ('reverts.Reverts._merge', _merge_in_use, 'LVM may merge'),
+}
+
+
 #: The seeds that have found the faults for which most seeds take long.
 FIRST_SEEDS = {
     'placeholder recognised by its status': 23,
@@ -322,6 +352,10 @@ class PlantedFaultsTestCase(test_model.ModelTestCase):
     @ddt.data(*FAULTS_OF_MOVING_ON)
     def test_is_found_as_it_moves_on(self, name):
         self._find(test_model.MovesOnRules, name, *FAULTS_OF_MOVING_ON[name])
+
+    @ddt.data(*FAULTS_OF_THIN_VOLUMES)
+    def test_is_found_with_thin_volumes(self, name):
+        self._find(test_model.ThinRules, name, *FAULTS_OF_THIN_VOLUMES[name])
 
     def _find(self, rules, name, path, fault, said):
         class Rules(rules):

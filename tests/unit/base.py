@@ -90,11 +90,15 @@ class CloudTestCase(DatabaseTestCase):
     It fails if an action would have hung, or would have destroyed data.
     """
 
+    #: The kinds of volumes on the nodes, as lvm_type.
+    KINDS = ('default', 'default')
+
     def setUp(self):
         super().setUp()
         self.cloud = cloud.Cloud(self)
-        self.a = self.cloud.add('node1')
-        self.b = self.cloud.add('node2')
+        self.a, self.b = (
+            self.cloud.add(name, lvm_type=kind) for name, kind in zip(
+                ('node1', 'node2'), self.KINDS, strict=True))
         self.cloud.settle()
         self.volume = self.a.create()
         self.context = self.cloud.context

@@ -9,7 +9,6 @@ import sys
 from unittest import mock
 import uuid
 
-from cinder.brick.local_dev import lvm
 from cinder.tests.unit import utils as cinder_utils
 import ddt
 from oslo_config import cfg
@@ -25,7 +24,6 @@ from dmclone_driver.move import jobs
 from dmclone_driver.move import plan
 from dmclone_driver.releases import db_api
 from tests.unit import base
-from tests.unit.fakes import cloud
 from tests.unit.fakes import storage
 
 
@@ -39,26 +37,6 @@ class ProgramTestCase(base.PlainTestCase):
               'print(program.load_driver()[0].DMCloneVolumeDriver.VERSION)')],
             check=True, capture_output=True, text=True).stdout
         self.assertEqual(driver.DMCloneVolumeDriver.VERSION, out.strip())
-
-
-class OpenBackendTestCase(base.CloudTestCase):
-
-    def test_no_thin_pool_is_created(self):
-        """Cinder creates one in each group if lvm_type stays 'auto'."""
-        cfg.CONF.set_override('lvm_type', 'auto', group=cloud.BACKEND)
-        self.addCleanup(cfg.CONF.clear_override, 'lvm_type',
-                        group=cloud.BACKEND)
-        self.patch('cinder.volume.volume_utils.supports_thin_provisioning',
-                   return_value=True)
-        self.addCleanup(lvm.LVM.reset_mock)
-        with self.cloud.on(self.b):
-            lvm.LVM.reset_mock()
-            driver.DMCloneVolumeDriver(
-                configuration=self.b.driver.configuration,
-                host=self.b.host).open_backend()
-        self.assertEqual(
-            ['default'], [call.kwargs['lvm_type'] for call in
-                          lvm.LVM.call_args_list if 'lvm_type' in call.kwargs])
 
 
 class CheckTestCase(base.PlainTestCase):

@@ -24,7 +24,9 @@ from tests.unit.fakes import storage
 CLASSES = (
     (network.Initiator, initiator.Initiator, ()),
     (network.Target, base.SourceTarget, ('reboot', 'forget')),
-    (storage.Group, lvm.LVM, ('vg_size', 'vg_free_space')),
+    (storage.Group, lvm.LVM, (
+        'vg_size', 'vg_free_space', 'vg_thin_pool_size',
+        'vg_thin_pool_free_space', 'vg_provisioned_capacity')),
     (coordination.Lock, tooz.locking.Lock, ()),
 )
 

@@ -300,6 +300,7 @@ OTHERS = {
     'MoveGone': 'between peers: the home answers its user MoveFailed',
     'NoRoomForMetadata': 'between peers: the reason in MoveFailed',
     'NoRoomForSnapshots': 'the reason in GroupRefused',
+    'NoRoomInPool': 'between peers: the reason in MoveFailed',
     'OriginNotRebuilt': 'between peers: the reason in SnapshotNotServed',
     'PeerBusy': 'between peers: the reason in MoveRefused or MoveFailed',
     'PeerError': 'the base class of the next ones',

@@ -69,7 +69,6 @@ class SetupCheckTestCase(base.MachineTestCase):
         start.check_options(configuration(**options), Driver)
 
     @ddt.data(({'target_helper': 'nvmet'}, 'target_helper = nvmet'),
-              ({'lvm_type': 'thin'}, 'lvm_type = thin'),
               ({'lvm_mirrors': 1}, 'lvm_mirrors = 1'),
               ({'dmclone_region_size': 100}, 'dmclone_region_size = 100'),
               ({'dmclone_region_size': 2}, 'power of two from 4 to'))

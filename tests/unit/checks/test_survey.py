@@ -11,6 +11,7 @@ from dmclone_driver.checks.result import Outcome
 from dmclone_driver.checks import survey
 from dmclone_driver import driver
 from dmclone_driver.move import rpcapi
+from dmclone_driver.node import logical_volumes
 from tests.unit import base
 from tests.unit.checks import node
 from tests.unit.fakes import cloud
@@ -48,8 +49,6 @@ FAULTS = {
     'target_helper': (lambda test: test.set(cloud.BACKEND,
                                             target_helper='nvmet'),
                       'tgtadm and lioadm'),
-    'lvm_type': (lambda test: test.set(cloud.BACKEND, lvm_type='thin'),
-                 'thick volumes'),
     'lvm_mirrors': (lambda test: test.set(cloud.BACKEND, lvm_mirrors=1),
                     'mirrors'),
     'dmclone_region_size': (
@@ -69,6 +68,8 @@ FAULTS = {
     'free space': (
         lambda test: test.a.lvm.add('volumes', 'full', 99 * cloud.GIB - 1),
         'GiB are free'),
+    'thin pool': (lambda test: test.make_pool(zero=''),
+                  'lvchange --zero y volumes/volumes-pool'),
     'metadata': (
         lambda test: test.set(cloud.BACKEND,
                               dmclone_metadata_volume_group='nowhere'),
@@ -122,6 +123,11 @@ class SurveyTestCase(base.CloudTestCase):
             cfg.CONF.set_override(name, value, group=group)
             self.addCleanup(cfg.CONF.clear_override, name, group=group)
 
+    def make_pool(self, **state):
+        """Make a pool; with "auto" volumes are thin then."""
+        self.a.lvm.add_pool('volumes', 50 * cloud.GIB)
+        self.a.lvm.volumes['/dev/volumes/volumes-pool'].update(state)
+
     def deny(self):
         self.node.write('/sys/module/apparmor/parameters/enabled', 'Y\n')
         self.node.write('/dev/kmsg', node.DENIAL)
@@ -159,7 +165,7 @@ class SurveyTestCase(base.CloudTestCase):
         self.assertEqual([], [
             each for each in results if each.outcome in (
                 Outcome.FAILED, Outcome.UNKNOWN)])
-        self.assertEqual(['multipath', 'AppArmor, SELinux'],
+        self.assertEqual(['multipath', 'AppArmor, SELinux', 'thin pool'],
                          self.checks(results, Outcome.NOT_APPLICABLE))
 
     def test_each_line_has_a_fault(self):
@@ -176,6 +182,47 @@ class SurveyTestCase(base.CloudTestCase):
         self.assertEqual([check], [each.check for each in found])
         self.assertIn(words, found[0].reason)
         self.assertTrue(bool(found[0].remedy) or found[0].refused, found)
+
+    def result(self, check):
+        found, = (each for each in self.survey() if each.check == check)
+        return found
+
+    def test_thin_pool(self):
+        self.make_pool(metadata='12.5')
+        found = self.result('thin pool')
+        self.assertEqual(
+            (Outcome.OK, 'volumes/volumes-pool, whose metadata is 12 % full'),
+            (found.outcome, found.reason))
+
+    def test_thin_pool_that_does_not_exist_yet(self):
+        self.set(cloud.BACKEND, lvm_type='thin')
+        self.assertEqual(Outcome.OK, self.result('thin pool').outcome)
+        self.assertIn('creates', self.result('thin pool').reason)
+        self.assertNotIn('/dev/volumes/volumes-pool', self.a.lvm.volumes)
+
+    def test_metadata_of_thin_pool_is_full(self):
+        self.make_pool(metadata='80.0')
+        self.assertIn('--poolmetadatasize', self.result('thin pool').remedy)
+
+    @ddt.data((None, Outcome.FAILED), ('elsewhere', Outcome.OK))
+    @ddt.unpack
+    def test_no_room_outside_of_the_thin_pool(self, group, outcome):
+        self.make_pool()
+        self.set(cloud.BACKEND, dmclone_metadata_volume_group=group)
+        self.a.lvm.add('volumes', 'full', 49 * cloud.GIB)
+        self.assertEqual(outcome, self.result('thin pool').outcome)
+
+    def test_thin_pool_is_full(self):
+        """What a clone in it will allocate is not free."""
+        self.make_pool()
+        self.a.lvm.add('volumes', 'clone', 50 * cloud.GIB,
+                       pool='/dev/volumes/volumes-pool')
+        self.assertEqual(Outcome.OK, self.result('free space').outcome)
+        self.a.lvm.volumes['/dev/volumes/clone']['tags'].add(
+            logical_volumes.METADATA_TAG + 'volumes/x')
+        found = self.result('free space')
+        self.assertEqual(Outcome.FAILED, found.outcome)
+        self.assertIn('extend thin pool volumes/volumes-pool', found.remedy)
 
     def test_two_backends_of_the_driver(self):
         self.enable(OURS)

@@ -128,7 +128,8 @@ class Cloud:
             patch('dmclone_driver.privsep.block.' + name,
                   new=lambda *args, n=name: self.here.kernel.block(n)(*args))
         patch('cinder.brick.local_dev.lvm.LVM', new=mock.Mock(
-            side_effect=lambda name, *args, **kwargs: self.here.group(name),
+            side_effect=lambda name, *args, lvm_type='default', **kwargs:
+            self.here.group(name, lvm_type),
             LVM_CMD_PREFIX=['env', 'LC_ALL=C'],
             get_all_volume_groups=lambda helper, name: self.here.groups(name)))
         patch('dmclone_driver.driver.importutils', new=types.SimpleNamespace(
@@ -387,9 +388,11 @@ class Node:
 
     KERNEL = kernel.Kernel
 
-    def __init__(self, cloud, name, size=100 * GIB, groups=None):
+    def __init__(self, cloud, name, size=100 * GIB, groups=None,
+                 lvm_type='default'):
         self.cloud = cloud
         self.name = name
+        self.lvm_type = lvm_type
         self.host = '%s@%s' % (name, BACKEND)
         self.pool = '%s#%s' % (self.host, BACKEND)
         self.address = '192.0.2.%d' % (len(cloud.nodes) + 1)
@@ -415,11 +418,11 @@ class Node:
         service.create()
         return service
 
-    def group(self, name):
+    def group(self, name, lvm_type='default'):
         """Return Cinder's object of a volume group."""
         if name not in self.lvm.groups:
             raise cinder_exception.VolumeGroupNotFound(vg_name=name)
-        return storage.Group(self.lvm, name)
+        return storage.Group(self.lvm, name, lvm_type)
 
     def groups(self, name):
         """Return a volume group as Cinder reads it from LVM."""
@@ -441,13 +444,16 @@ class Node:
             self.driver.check_for_setup_error()
 
     @staticmethod
-    def _configuration():
-        return configuration.Configuration(manager.volume_backend_opts,
-                                           config_group=BACKEND)
+    def _configuration(lvm_type):
+        """Return the configuration of a node; only lvm_type is its own."""
+        found = configuration.Configuration(manager.volume_backend_opts,
+                                            config_group=BACKEND)
+        found.lvm_type = lvm_type
+        return found
 
     def _make_driver(self):
         driver = driver_module.DMCloneVolumeDriver(
-            configuration=self._configuration(), host=self.host)
+            configuration=self._configuration(self.lvm_type), host=self.host)
         self._set_options()
         driver.backend_name = BACKEND
         return driver

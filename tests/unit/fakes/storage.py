@@ -24,7 +24,8 @@ class Lvm:
         self.sizes = {}
         #: {group: set of tags}
         self.tags = {}
-        #: {path: dict of size, active, tags, origin}
+        #: {path: dict of size, active, tags, origin}; of thin ones also the
+        #: path of their pool and what they have allocated, in bytes
         self.volumes = {}
         #: Groups whose free blocks have signatures, about which LVM asks.
         self.signatures = set()
@@ -42,29 +43,49 @@ class Lvm:
         return self.bitmaps.get(path)
 
     def names(self):
-        """Return the names of all logical volumes."""
-        return sorted(path.rpartition('/')[2] for path in self.volumes)
+        """Return the names of all logical volumes but pools."""
+        return sorted(path.rpartition('/')[2] for path, volume in
+                      self.volumes.items() if not volume.get('is_pool'))
 
     def free(self, group):
         """Return the free bytes of a group."""
         return self.groups[group] - sum(
             volume['size'] for path, volume in self.volumes.items()
-            if path.startswith('/dev/%s/' % group))
+            if path.startswith('/dev/%s/' % group) and
+            not volume.get('pool'))
 
-    def add(self, group, name, size, origin=None):
-        """Create a logical volume."""
+    def add(self, group, name, size, origin=None, pool=None):
+        """Create a logical volume.
+
+        :param pool: path of the pool of a thin one
+        """
         path = '/dev/%s/%s' % (group, name)
         if path in self.volumes:
             raise kernel.error('%s already exists' % name)
-        if size > self.free(group):
+        if pool and pool not in self.volumes:
+            raise kernel.error('Thin pool %s not found' % pool)
+        if not pool and size > self.free(group):
             raise kernel.error('insufficient free space')
         self.volumes[path] = {'size': size, 'active': True, 'tags': set(),
-                              'origin': origin}
+                              'origin': origin, 'pool': pool, 'allocated': 0}
 
-    def snapshot(self, group, name, origin):
-        """Create a logical volume with the content of another."""
-        self.add(group, name, self.volumes[origin]['size'], origin)
-        self.kernel.copy_disk(origin, '/dev/%s/%s' % (group, name))
+    def add_pool(self, group, size):
+        """Create the pool that Cinder uses."""
+        self.add(group, group + '-pool', size)
+        self.volumes['/dev/%s/%s-pool' % (group, group)]['is_pool'] = True
+
+    def snapshot(self, group, name, origin, skipped=False):
+        """Create a logical volume with the content of another.
+
+        :param skipped: whether it is skipped at activation
+        """
+        self.add(group, name, self.volumes[origin]['size'], origin,
+                 self.volumes[origin].get('pool'))
+        path = '/dev/%s/%s' % (group, name)
+        self.volumes[path].update(
+            skipped=skipped, active=not skipped,
+            allocated=self.volumes[origin].get('allocated', 0))
+        self.kernel.copy_disk(origin, path)
 
     def drop(self, path):
         """Delete a logical volume."""
@@ -74,6 +95,37 @@ class Lvm:
             raise kernel.error('%s is used by another device' % path)
         del self.volumes[path]
         self.bitmaps.pop(path, None)
+        self.forget_origin(path)
+
+    def forget_origin(self, path):
+        """Forget the origin of thin snapshots, which do not need it."""
+        for volume in self.volumes.values():
+            if volume['origin'] == path and volume.get('pool'):
+                volume['origin'] = None
+
+    def used(self, path):
+        """Return the bytes that a pool has allocated, without sharing."""
+        return sum(volume['allocated'] for volume in self.volumes.values()
+                   if volume.get('pool') == path and not volume['origin'])
+
+    def _percent(self, path, volume):
+        """Return what of a logical volume is allocated, as LVM prints it."""
+        if not volume['active'] or not (
+                volume.get('pool') or volume.get('is_pool')):
+            return ''
+        return '%.2f' % (100 * (self.used(path) if volume.get('is_pool') else
+                                volume['allocated']) / volume['size'])
+
+    def activate(self, path, skipped=False):
+        """Activate a logical volume.
+
+        :param skipped: whether also one that is marked as skipped
+        """
+        volume = self.volumes[path]
+        if skipped or not volume.get('skipped'):
+            volume['active'] = True
+            if volume.get('pool'):
+                self.volumes[volume['pool']]['active'] = True
 
     def lvm(self, arguments, environment, timeout):
         """Replace privsep.command.lvm."""
@@ -99,7 +151,16 @@ class Lvm:
                                            else ''),
                              'lv_tags': ','.join(sorted(volume['tags'])),
                              'origin': (volume['origin'] or
-                                        '').rpartition('/')[2]})
+                                        '').rpartition('/')[2],
+                             'pool_lv': (volume.get('pool') or
+                                         '').rpartition('/')[2],
+                             'lv_layout': ('thin,sparse' if volume.get('pool')
+                                           else 'thin,pool' if
+                                           volume.get('is_pool') else
+                                           'linear'),
+                             'data_percent': self._percent(path, volume),
+                             'metadata_percent': volume.get('metadata', ''),
+                             'zero': volume.get('zero', 'zero')})
         for text in wanted:
             if text.partition('/')[0] not in self.groups and (
                     '=' not in text and text != '--select'):
@@ -149,7 +210,10 @@ class Lvm:
             self._take(group, options)
             return
         given = dict(zip(options[1::2], options[2::2]))
-        self.add(group, given['--name'], int(given['--size'][:-1]))
+        thin = given.get('--type') == 'thin'
+        self.add(group, given['--name'], int(given[
+            '--virtualsize' if thin else '--size'][:-1]),
+            pool='/dev/%s/%s' % (group, given['--thinpool']) if thin else None)
         self.volumes['/dev/%s/%s' % (group, given['--name'])]['tags'] = {
             value for option, value in zip(options[1::2], options[2::2])
             if option == '--addtag'}
@@ -157,14 +221,23 @@ class Lvm:
     def _take(self, origin, options):
         name = options[options.index('--name') + 1]
         group = origin.partition('/')[0]
-        self.snapshot(group, name, '/dev/' + origin)
+        thin = self.volumes['/dev/' + origin].get('pool')
+        self.snapshot(group, name, '/dev/' + origin,
+                      bool(thin) and '--setactivationskip' not in options)
         taken = self.volumes['/dev/%s/%s' % (group, name)]
-        taken.update(chunk=65536, store=snapshot_devices.store_size(
-            taken['size']))
+        taken['tags'] = {value for option, value in zip(options, options[1:])
+                         if option == '--addtag'}
+        if bool(thin) == ('--extents' in options):
+            # With a size LVM makes a snapshot of the other kind.
+            raise kernel.error('a snapshot of the wrong kind')
+        if not thin:
+            taken.update(chunk=65536, store=snapshot_devices.store_size(
+                taken['size']))
 
     def _lvchange(self, arguments):
         path = '/dev/' + arguments.pop()
         volume = self.volumes[path]
+        skipped = '--ignoreactivationskip' in arguments
         while arguments:
             option = arguments.pop(0)
             if option == '--addtag':
@@ -172,7 +245,10 @@ class Lvm:
             elif option == '--deltag':
                 volume['tags'].discard(arguments.pop(0))
             elif option == '--activate':
-                volume['active'] = arguments.pop(0) == 'y'
+                if arguments.pop(0) == 'y':
+                    self.activate(path, skipped)
+                else:
+                    volume['active'] = False
 
     def _lvremove(self, arguments):
         self.drop('/dev/' + arguments[-1])
@@ -181,9 +257,15 @@ class Lvm:
 class Group:
     """Replaces cinder.brick.local_dev.lvm.LVM."""
 
-    def __init__(self, lvm, name):
+    def __init__(self, lvm, name, lvm_type='default'):
         self._lvm = lvm
         self.vg_name = name
+        self.vg_thin_pool = None
+        if lvm_type == 'thin':
+            if self.get_volume(name + '-pool') is None:
+                self.create_thin_pool(name + '-pool')
+            self.vg_thin_pool = name + '-pool'
+            self.activate_lv(self.vg_thin_pool)
 
     def _step(self, what, function, *args):
         return self._lvm.steps.run(
@@ -201,23 +283,48 @@ class Group:
     def vg_free_space(self):
         return round(self._lvm.free(self.vg_name) / GIB, 2)
 
+    @property
+    def vg_thin_pool_size(self):
+        return round(self._pool()['size'] / GIB, 2)
+
+    @property
+    def vg_thin_pool_free_space(self):
+        return round((self._pool()['size'] - self._lvm.used(
+            self._path(self.vg_thin_pool))) / GIB, 2)
+
+    @property
+    def vg_provisioned_capacity(self):
+        return round(sum(
+            volume['size'] for path, volume in self._lvm.volumes.items()
+            if path.startswith('/dev/%s/' % self.vg_name) and
+            not volume.get('is_pool')) / GIB, 2)
+
+    def _pool(self):
+        return self._lvm.volumes[self._path(self.vg_thin_pool)]
+
+    def create_thin_pool(self, name=None, size_str=None):
+        self._step('create ' + name, self._lvm.add_pool, self.vg_name,
+                   self._lvm.free(self.vg_name) * 95 // 100)
+
     def update_volume_group_info(self):
         self._step('look', lambda: None)
 
     def create_volume(self, name, size_str, lv_type='default',
                       mirror_count=0):
         size = int(size_str[:-1]) * UNITS[size_str[-1]]
-        if self.vg_name in self._lvm.signatures:
+        thin = lv_type == 'thin'
+        if not thin and self.vg_name in self._lvm.signatures:
             raise kernel.error('Aborted wiping of LVM2_member.', code=5)
-        self._step('create ' + name, self._lvm.add, self.vg_name, name, size)
+        self._step('create ' + name, self._lvm.add, self.vg_name, name, size,
+                   None, self._path(self.vg_thin_pool) if thin else None)
 
     def create_lv_snapshot(self, name, source_lv_name, lv_type='default'):
         origin = self._path(source_lv_name)
         self._step('snapshot ' + name, self._lvm.snapshot, self.vg_name, name,
-                   origin)
+                   origin, lv_type == 'thin')
 
     def delete(self, name):
-        """Delete like Cinder, with "lvremove -f": with all snapshots."""
+        """Delete like Cinder, with "lvremove -f": with thick snapshots."""
         self._step('delete ' + name, self._drop, self._path(name))
 
     def _drop(self, path):
@@ -236,13 +343,16 @@ class Group:
                 if self.get_volume(name)]
 
     def lv_is_snapshot(self, name):
-        return bool(self._lvm.volumes[self._path(name)]['origin'])
+        """Whether LVM's attributes say so, which they do of thick ones."""
+        volume = self._lvm.volumes[self._path(name)]
+        return bool(volume['origin'] and not volume.get('pool'))
 
     def lv_is_open(self, name):
         return bool(self._lvm.kernel.users(self._path(name)))
 
     def lv_has_snapshot(self, name):
-        return any(volume['origin'] == self._path(name)
+        return any(volume['origin'] == self._path(name) and
+                   not volume.get('pool')
                    for volume in self._lvm.volumes.values())
 
     def extend_volume(self, lv_name, new_size):
@@ -255,7 +365,8 @@ class Group:
         if volume['size'] == size:
             raise kernel.error('  New size (768 extents) matches existing '
                                'size (768 extents).')
-        if size - volume['size'] > self._lvm.free(self.vg_name):
+        if not volume.get('pool') and (
+                size - volume['size'] > self._lvm.free(self.vg_name)):
             raise kernel.error('  Insufficient free space')
         volume['size'] = size
         if origin:
@@ -272,7 +383,7 @@ class Group:
         self._step('activate ' + name, self._activate, self._path(name))
 
     def _activate(self, path):
-        self._lvm.volumes[path]['active'] = True
+        self._lvm.activate(path, skipped=True)
 
     def deactivate_lv(self, name):
         self._step('deactivate ' + name, self._deactivate, self._path(name))
@@ -287,5 +398,11 @@ class Group:
                    self._path(snapshot_name))
 
     def _merge(self, path):
-        self._lvm.kernel.merge_disk(self._lvm.volumes[path]['origin'], path)
-        del self._lvm.volumes[path]
+        volumes, origin = self._lvm.volumes, self._lvm.volumes[path]['origin']
+        if volumes[path].get('pool'):
+            if volumes[path]['active'] or volumes[origin]['active']:
+                self._lvm.kernel.violations.append(
+                    'LVM may merge %s at any time' % path)
+            self._lvm.forget_origin(origin)
+        self._lvm.kernel.merge_disk(origin, path)
+        del volumes[path]

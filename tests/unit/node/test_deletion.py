@@ -133,6 +133,18 @@ class DeletionTestCase(base.MachineTestCase):
         self.assertEqual([], self.kernel.zeroed)
         self.assertEqual([], self.lvm.names())
 
+    def test_thin_volume(self):
+        """To clear it would allocate all of its blocks."""
+        group = storage.Group(self.lvm, 'volumes', 'thin')
+        group.create_volume('thin', '1g', 'thin')
+        logical_volumes.take_snapshot(
+            logical_volumes.find('thin', 'volumes'), 'snap')
+        for name in 'thin', 'snap':
+            deletion.delete_snapshot(logical_volumes.find(name, 'volumes'),
+                                     group, self.configuration)
+        self.assertEqual([self.lv.name], self.lvm.names())
+        self.assertEqual([], self.kernel.zeroed)
+
     def test_snapshot(self):
         self.group.create_lv_snapshot('clone-snap-1', self.lv.name)
         deletion.delete_snapshot(

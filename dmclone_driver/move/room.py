@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The room on this node for copies of volumes, as Cinder's scheduler counts.
+
+A copy of all data allocates all blocks of a thin volume. So a pool has room
+for one if its volumes may get larger in sum, by the options for
+over-subscription, and if it has the blocks. The blocks that clones here have
+not allocated yet are theirs.
+"""
+
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
+import math
+
+from cinder import exception as cinder_exception
+from oslo_config import cfg
+from oslo_utils import units
+
+from dmclone_driver import exception
+from dmclone_driver.move.backend import Backend
+from dmclone_driver.node.names import Names
+from dmclone_driver.node import thin_pools
+from dmclone_driver.node import volume_groups
+from dmclone_driver.releases import sched_utils
+
+CONF = cfg.CONF
+
+
+def free_gb(backend: Backend) -> float:
+    """Return the room for copies of volumes, in GiB.
+
+    :raises: VolumeGroupNotFound, LVMError
+    """
+    return _of_pool(backend) if backend.thin else of_group(backend)
+
+
+def of_group(backend: Backend) -> float:
+    """Return the room for what is not in a thin pool, in GiB.
+
+    :raises: VolumeGroupNotFound, LVMError
+    """
+    name = backend.group.vg_name
+    # Not Cinder's function, which starts a process for rootwrap, too.
+    group = volume_groups.find(name)
+    if group is None:
+        raise cinder_exception.VolumeGroupNotFound(vg_name=name)
+    total, free = (size / units.Gi for size in (group.size, group.free))
+    return max(0, sched_utils.calculate_virtual_free_capacity(
+        total, free, provisioned_capacity=total - free,
+        thin_provisioning_support=False, max_over_subscription_ratio=1,
+        reserved_percentage=_reserved(backend), thin=False))
+
+
+def awaited_gb(backend: Backend) -> float:
+    """Return what the clones here have not allocated yet, in GiB.
+
+    :raises: LVMError
+    """
+    if not backend.thin:
+        return 0
+    pool = thin_pools.find(backend.group.vg_name)
+    return 0 if pool is None else pool.awaited / units.Gi
+
+
+def refuse_overfull(backend: Backend, names: Names) -> None:
+    """Refuse a clone in a thin pool that cannot take all copies under way.
+
+    A thick clone has its blocks as soon as it has its logical volume. A thin
+    one counts from its tag on: so of two that begin at once, each counts both.
+
+    :param names: of the clone, which has its tag
+    :raises: NoRoomInPool
+    """
+    pool, reserved = _pool(backend), _reserved(backend)
+    left = _blocks(pool, reserved)
+    if left < 0:
+        raise exception.NoRoomInPool(names=names, pool=pool.full_name,
+                                     needed=-left, reserved=reserved)
+
+
+def _reserved(backend: Backend) -> int:
+    return int(backend.configuration.reserved_percentage)
+
+
+def _pool(backend: Backend) -> thin_pools.ThinPool:
+    name = backend.group.vg_name
+    pool = thin_pools.find(name)
+    if pool is None:
+        raise cinder_exception.VolumeGroupNotFound(
+            vg_name='%s/%s' % (name, thin_pools.name_of(name)))
+    return pool
+
+
+def _blocks(pool: thin_pools.ThinPool, reserved: int) -> float:
+    """Return what is left for copies, in GiB, rounded as Cinder does."""
+    return (pool.free - pool.awaited) / units.Gi - math.floor(
+        pool.size / units.Gi * reserved / 100)
+
+
+def _of_pool(backend: Backend) -> float:
+    pool, reserved = _pool(backend), _reserved(backend)
+    total, free, provisioned = (size / units.Gi for size in (
+        pool.size, pool.free, pool.provisioned))
+    ratio = sched_utils.calculate_max_over_subscription_ratio(
+        {'thin_provisioning_support': True, 'total_capacity_gb': total,
+         'free_capacity_gb': free, 'provisioned_capacity_gb': provisioned,
+         'max_over_subscription_ratio':
+             backend.configuration.max_over_subscription_ratio},
+        CONF.max_over_subscription_ratio)
+    virtual = sched_utils.calculate_virtual_free_capacity(
+        total, free, provisioned, thin_provisioning_support=True,
+        max_over_subscription_ratio=ratio, reserved_percentage=reserved,
+        thin=True)
+    return max(0, min(virtual, _blocks(pool, reserved)))

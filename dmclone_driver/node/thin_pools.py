@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Thin pools: how full they are, and what copies under way will take."""
+
+import dataclasses
+
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import lvm
+from dmclone_driver.node.quantities import Bytes
+
+
+def name_of(group: str) -> str:
+    """Return the name of the pool in which Cinder makes thin volumes.
+
+    See LVM.__init__ in cinder/brick/local_dev/lvm.py.
+    """
+    return group + '-pool'
+
+
+@dataclasses.dataclass(frozen=True)
+class ThinPool:
+    """What LVM says about a thin pool, and about the volumes in it.
+
+    :ivar used: what the pool has allocated; all of it if it is not active,
+        since LVM does not know then
+    :ivar provisioned: the sizes of all other logical volumes of the group,
+        as Cinder adds them up (update_volume_group_info in
+        cinder/brick/local_dev/lvm.py)
+    :ivar awaited: what the clones in it have not allocated yet; a copy of all
+        data allocates it
+    :ivar metadata_percent: how full the pool's metadata is
+    """
+
+    group: str
+    name: str
+    size: Bytes
+    used: Bytes
+    provisioned: Bytes
+    awaited: Bytes
+    metadata_percent: float
+
+    @property
+    def full_name(self) -> str:
+        """The name by which LVM's commands find exactly this one."""
+        return '%s/%s' % (self.group, self.name)
+
+    @property
+    def free(self) -> Bytes:
+        """What is not allocated."""
+        return Bytes(self.size - self.used)
+
+
+_COLUMNS = ('lv_name,lv_size,lv_layout,pool_lv,lv_tags,data_percent,'
+            'metadata_percent')
+
+
+def find(group: str) -> ThinPool | None:
+    """Return the pool in which Cinder makes thin volumes, or None.
+
+    LVM asks the kernel how full they are without a flush (lv_thin_pool_status
+    in lib/report/properties.c of LVM).
+
+    :raises: LVMError
+    """
+    name = name_of(group)
+    rows = lvm.report('lvs', group, '-o', _COLUMNS)
+    pool = next((row for row in rows if row['lv_name'] == name and
+                 'pool' in lvm.words(row['lv_layout'])), None)
+    if pool is None:
+        return None
+    return ThinPool(
+        group=group, name=name, size=Bytes(int(pool['lv_size'])),
+        used=_allocated(pool),
+        provisioned=Bytes(sum(int(row['lv_size']) for row in rows
+                              if row is not pool)),
+        awaited=Bytes(sum(map(_awaited, (
+            row for row in rows if row['pool_lv'] == name)))),
+        metadata_percent=float(pool['metadata_percent'] or 0))
+
+
+def _allocated(row: dict[str, str], unknown: float = 100) -> Bytes:
+    """Return what a pool or a thin volume has allocated.
+
+    :param unknown: the percentage of one that is not active
+    """
+    percent = row['data_percent']
+    return Bytes(round(int(row['lv_size']) *
+                       (float(percent) if percent else unknown) / 100))
+
+
+def _awaited(row: dict[str, str]) -> int:
+    """Return what a thin volume, if it is a clone, will allocate.
+
+    What is beyond the clone is not copied. How much of it is allocated is not
+    known, so that all may be.
+    """
+    tags = lvm.words(row['lv_tags'])
+    if not any(tag.startswith(logical_volumes.METADATA_TAG) for tag in tags):
+        return 0
+    size = int(row['lv_size'])
+    cloned = next((int(tag.removeprefix(logical_volumes.CLONED_TAG))
+                   for tag in tags
+                   if tag.startswith(logical_volumes.CLONED_TAG)), size)
+    return min(cloned, size - _allocated(row, 0))
+
+
+def zeroes(pool: ThinPool) -> bool:
+    """Return whether a pool zeroes each block before its first use.
+
+    That is a property of segments, so that it is not asked with the others:
+    logical volumes with several would get as many rows
+    (lib/report/columns.h of LVM).
+
+    :raises: LVMError
+    """
+    return bool(lvm.report('lvs', pool.full_name, '-o', 'zero')[0]['zero'])
+
+
+def are_chosen(group: str) -> bool:
+    """Return whether volumes are thin with ``lvm_type = auto``.
+
+    As Cinder's documentation says: if the group is empty, or has a pool for
+    them (check_for_setup_error in cinder/volume/drivers/lvm.py).
+
+    :raises: LVMError
+    """
+    found = {lv.name for lv in logical_volumes.find_all(group)}
+    return not found or name_of(group) in found

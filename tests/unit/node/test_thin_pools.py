@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Thin pools."""
+
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import thin_pools
+from tests.unit import base
+from tests.unit.fakes import storage
+
+GIB = storage.GIB
+
+
+class ThinPoolsTestCase(base.MachineTestCase):
+
+    def open(self):
+        self.group = storage.Group(self.lvm, 'volumes', 'thin')
+
+    def create(self, name, size, allocated=0, *tags):
+        self.group.create_volume(name, '%dg' % size, 'thin')
+        self.lvm.volumes['/dev/volumes/' + name].update(
+            tags=set(tags), allocated=allocated * GIB)
+
+    def test_find(self):
+        self.assertIsNone(thin_pools.find('volumes'))
+        self.open()
+        self.create('one', 100, 20)
+        self.lvm.add('volumes', 'thick', GIB)
+        pool = thin_pools.find('volumes')
+        self.assertEqual(('volumes/volumes-pool', 0, 95 * GIB, 101 * GIB, 0), (
+            pool.full_name, pool.metadata_percent, pool.size,
+            pool.provisioned, pool.awaited))
+        # LVM prints percentages with two digits.
+        self.assertEqual(75.0, round(pool.free / GIB, 1))
+
+    def test_clones_will_allocate(self):
+        """What each has not copied yet; a thick one has its blocks."""
+        self.open()
+        tag = logical_volumes.METADATA_TAG + 'volumes/dmclone-metadata-1'
+        self.create('clone', 10, 4, tag)
+        self.create('new', 5, 0, tag)
+        self.create('complete', 50, 1, 'dmclone.opened=1')
+        self.lvm.add('volumes', 'thick', GIB)
+        self.lvm.volumes['/dev/volumes/thick']['tags'] = {tag}
+        self.assertEqual(11 * GIB, thin_pools.find('volumes').awaited)
+
+    def test_larger_than_the_clone(self):
+        """What is beyond it is not copied, but may be what is allocated."""
+        self.open()
+        tags = (logical_volumes.METADATA_TAG + 'volumes/dmclone-metadata-1',
+                logical_volumes.CLONED_TAG + str(2 * GIB))
+        self.create('one', 10, 0, *tags)
+        self.create('other', 10, 9, *tags)
+        self.assertEqual(3 * GIB, thin_pools.find('volumes').awaited)
+
+    def test_not_active(self):
+        """LVM does not know what is free."""
+        self.open()
+        self.create('one', 100, 20)
+        for volume in self.lvm.volumes.values():
+            volume.update(active=False, metadata='')
+        self.assertEqual(0, thin_pools.find('volumes').free)
+
+    def test_zeroes(self):
+        self.open()
+        pool = thin_pools.find('volumes')
+        self.assertTrue(thin_pools.zeroes(pool))
+        self.lvm.volumes['/dev/volumes/volumes-pool']['zero'] = ''
+        self.assertFalse(thin_pools.zeroes(pool))
+
+    def test_are_chosen(self):
+        """As Cinder's documentation says of "auto"."""
+        self.assertTrue(thin_pools.are_chosen('volumes'))
+        self.lvm.add('volumes', 'thick', GIB)
+        self.assertFalse(thin_pools.are_chosen('volumes'))
+        self.open()
+        self.assertTrue(thin_pools.are_chosen('volumes'))

@@ -1,0 +1,601 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Thin volumes: what differs from thick ones."""
+
+from unittest import mock
+
+from cinder import exception as cinder_exception
+import ddt
+from oslo_concurrency import processutils
+
+from dmclone_driver import exception
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import names as names_module
+from dmclone_driver.node.names import Names
+from tests.unit import base
+from tests.unit.fakes import cloud
+from tests.unit.fakes import storage
+from tests.unit.move import test_snapshots
+
+GIB = storage.GIB
+POOL = '/dev/volumes/volumes-pool'
+
+
+class Mixin:
+    """What the tests of this file need."""
+
+    def names(self, volume=None):
+        return Names(self.cloud.row((volume or self.volume).id).name_id)
+
+    def lv(self, node, name):
+        with self.cloud.on(node):
+            return logical_volumes.find(name, 'volumes')
+
+    def mine(self, node, volume=None):
+        """Return a volume's logical volume on a node."""
+        return self.lv(node, self.names(volume).volume)
+
+    def allocate(self, node, volume, size):
+        """Have a volume allocate some GiB."""
+        node.lvm.volumes[self.mine(node, volume).path]['allocated'] = (
+            size * GIB)
+
+
+class Moves(Mixin):
+    """Moves between nodes, of which each has its own kind of volumes."""
+
+    def test_life(self):
+        """Created, extended, moved there and back, and deleted."""
+        kinds = [kind == 'thin' for kind in self.KINDS]
+        self.assertEqual(kinds[0], self.mine(self.a).thin)
+        with self.cloud.on(self.a):
+            self.a.driver.extend_volume(self.row(), 3)
+        for node, other, thin in ((self.b, self.a, kinds[1]),
+                                  (self.a, self.b, kinds[0])):
+            self.cloud.attach(self.volume, node)
+            self.assertIn('clone', node.kernel.roles(self.names()))
+            self.cloud.watch(3)
+            self.assertIdle(node)
+            self.assertEqual((thin, 3 * GIB), (self.mine(node).thin,
+                                               self.mine(node).size))
+            self.assertEqual([], other.lvm.names())
+            self.cloud.detach(self.volume, node)
+        self.delete(self.volume)
+        self.assertEqual([], self.cloud.leftovers())
+
+
+class ThinToThinTestCase(Moves, base.CloudTestCase):
+    KINDS = ('thin', 'thin')
+
+
+class ThickToThinTestCase(Moves, base.CloudTestCase):
+    KINDS = ('default', 'thin')
+
+
+class ThinToThickTestCase(Moves, base.CloudTestCase):
+    KINDS = ('thin', 'default')
+
+
+@ddt.ddt
+class RoomTestCase(Mixin, base.CloudTestCase):
+    """The pool has 95 GiB of the group's 100."""
+
+    KINDS = ('thin', 'thin')
+
+    def stats(self, node):
+        with self.cloud.on(node):
+            node.driver.get_volume_stats(refresh=True)
+        return node.driver._stats['pools'][0]
+
+    def free(self, node):
+        with self.cloud.on(node):
+            return round(node.destination.describe()['free_gb'], 2)
+
+    @ddt.data((0, 0, 95), (0, 5, 90), (10, 5, 81), (10, 95, 0))
+    @ddt.unpack
+    def test_blocks(self, percentage, used, free):
+        self.override_config('reserved_percentage', percentage,
+                             group=cloud.BACKEND)
+        large = self.a.create(95)
+        self.allocate(self.a, large, used)
+        self.assertEqual(free, self.free(self.a))
+
+    @ddt.data(('2.0', 80, 10), ('auto', 80, 93), ('20.0', 80, 93))
+    @ddt.unpack
+    def test_over_subscription(self, ratio, size, free):
+        """What may be provisioned counts, too."""
+        self.override_config('max_over_subscription_ratio', ratio,
+                             group=cloud.BACKEND)
+        first = self.a.create(size + 19)
+        self.a.create(size)
+        self.allocate(self.a, first, 2)
+        self.assertEqual(free, round(self.free(self.a)))
+
+    def test_copies_under_way(self):
+        """They will allocate what they have not copied yet."""
+        large = self.a.create(60)
+        self.cloud.attach(large, self.b)
+        self.assertEqual(35, self.free(self.b))
+        self.allocate(self.b, large, 20)
+        self.assertEqual(35, self.free(self.b))
+        error = self.assertRaises(
+            exception.MoveRefused, self.cloud.attach, self.a.create(36),
+            self.b)
+        self.assertIn('only 35.00 GiB left', error.msg)
+        # Cinder's scheduler sees it, too: 75 without that.
+        self.assertEqual(35, self.stats(self.b)['free_capacity_gb'])
+        self.cloud.watch(3)
+        self.assertEqual(75, self.free(self.b))
+
+    def test_two_copies_at_once(self):
+        """Each counts both, whatever there was room for before."""
+        self.cloud.attach(self.a.create(60), self.b)
+        large = self.a.create(60)
+        with mock.patch.object(self.b.destination, '_free_gb',
+                               return_value=95):
+            error = self.assertRaises(exception.MoveFailed,
+                                      self.cloud.attach, large, self.b)
+        self.assertIn('needs 25.00 GiB more', error.msg)
+        self.cloud.watch(3)
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual(1, len(self.b.lvm.names()))
+
+    def test_no_pool(self):
+        del self.b.lvm.volumes[POOL]
+        self.assertRaises(cinder_exception.VolumeGroupNotFound, self.free,
+                          self.b)
+
+    def test_stats(self):
+        self.allocate(self.a, self.volume, 1)
+        pool = self.stats(self.a)
+        with self.cloud.on(self.a):
+            report = self.a.driver._reporter.report(self.context)
+        self.assertEqual(
+            (95, 94, 1, True, False),
+            tuple(pool[key] for key in (
+                'total_capacity_gb', 'free_capacity_gb',
+                'provisioned_capacity_gb', 'thin_provisioning_support',
+                'thick_provisioning_support')))
+        self.assertEqual('99', pool['goodness_function'])
+        self.assertEqual((94 * GIB, 95 * GIB), (report.free, report.total))
+
+
+@ddt.ddt
+class KindTestCase(Mixin, base.CloudTestCase):
+    """What "auto" means."""
+
+    def open(self, node, kind='auto', serves=True):
+        """Open the backend of a node again; return its kind of volumes."""
+        node.lvm_type = kind
+        with self.cloud.on(node):
+            driver = node._make_driver()
+            # Also if it has to be tried again.
+            for _attempt in range(2):
+                driver.open_backend(serves)
+        return driver.configuration.lvm_type
+
+    @ddt.data('auto', 'thin')
+    def test_command(self, kind):
+        """It creates no pool, and uses one that is there."""
+        self.assertEqual('default', self.open(self.b, kind, serves=False))
+        self.assertEqual({}, self.b.lvm.volumes)
+        self.open(self.b, kind)
+        self.assertEqual('thin', self.open(self.b, kind, serves=False))
+
+    def test_repeated_start(self):
+        """All parts use one object of Cinder's for the group."""
+        with self.cloud.on(self.a):
+            self.a.driver.check_for_setup_error()
+        self.assertIs(self.a.driver.vg, self.a.driver._backend.group)
+
+    def test_thick_volumes(self):
+        """No pool is created in a group that has volumes."""
+        self.assertEqual('default', self.open(self.a))
+        self.assertNotIn(POOL, self.a.lvm.volumes)
+
+    def test_empty_group(self):
+        self.assertEqual('thin', self.open(self.b))
+        self.assertEqual(95 * GIB, self.b.lvm.volumes[POOL]['size'])
+
+    def test_pool(self):
+        self.a.lvm.add_pool('volumes', 50 * GIB)
+        self.assertEqual('thin', self.open(self.a))
+        self.assertEqual(50 * GIB, self.a.lvm.volumes[POOL]['size'])
+
+    def test_old_lvm(self):
+        self.patch('cinder.volume.volume_utils.supports_thin_provisioning',
+                   return_value=False)
+        self.assertEqual('default', self.open(self.b))
+
+    def test_thin(self):
+        """Cinder creates the pool, and old volumes stay thick."""
+        self.assertEqual('thin', self.open(self.a, 'thin'))
+        self.assertEqual(99 * GIB * 95 // 100,
+                         self.a.lvm.volumes[POOL]['size'])
+        self.assertFalse(self.mine(self.a).thin)
+
+    def test_no_such_group(self):
+        del self.b.lvm.groups['volumes']
+        self.assertRaises(exception.BadConfiguration, self.open, self.b)
+
+
+class SnapshotsTestCase(test_snapshots.SnapshotsTestCase):
+    KINDS = ('thin', 'thin')
+
+    names, mine = Mixin.names, Mixin.mine
+
+    def assertOnlyOn(self, node):
+        """Check that a node has the volume, and nothing is left over."""
+        self.minute()
+        self.assertIdle(node)
+
+
+@ddt.ddt
+class TakenTestCase(SnapshotsTestCase):
+    """Snapshots of thin volumes."""
+
+    def setUp(self):
+        super().setUp()
+        self.taken = self.snapshot()
+
+    def test_takes_no_room(self):
+        free = self.a.lvm.free('volumes')
+        for _number in range(4):
+            self.snapshot()
+        self.assertEqual(free, self.a.lvm.free('volumes'))
+        lv = self.snapshot_lv(self.taken)
+        self.assertEqual((True, True, self.volume.name), (
+            lv.thin, lv.active, lv.snapshot_of))
+        self.assertEqual({}, {
+            name: device for name, device in self.a.kernel.devices.items()
+            if 'snapshot' in device.kinds})
+
+    def test_is_durable(self):
+        """It shares what the disk may not have written yet."""
+        self.a.kernel.flushed.clear()
+        with mock.patch.object(
+                logical_volumes, 'take_snapshot',
+                side_effect=lambda *args: self.a.kernel.flushed.append(
+                    'taken')):
+            self.snapshot()
+        path = self.names().path()
+        self.assertEqual([path, 'taken', path], self.a.kernel.flushed)
+
+    def test_delete(self):
+        self.delete_snapshot(self.taken)
+        self.assertIsNone(self.snapshot_lv(self.taken))
+        self.assertOnlyOn(self.a)
+
+    def test_extend(self):
+        with self.cloud.on(self.a):
+            self.a.driver.extend_volume(self.row(), 2)
+        self.assertEqual(2 * GIB, self.a.kernel.get(self.names().path()).size)
+        self.assertEqual(1 * GIB, self.snapshot_lv(self.taken).size)
+
+    def test_volume_moves(self):
+        """The snapshot stays, and so does its origin, until it is deleted."""
+        name = self.names().volume
+        self.move()
+        self.assertTrue(self.lv(self.a, name).kept)
+        self.assertIsNotNone(self.snapshot_lv(self.taken))
+        self.delete_snapshot(self.taken)
+        self.assertOnlyOn(self.b)
+
+    def test_while_it_hydrates(self):
+        """What it saves is in the pool."""
+        self.delete_snapshot(self.taken)
+        self.cloud.attach(self.volume, self.b)
+        free = self.b.lvm.free('volumes')
+        taken = self.snapshot()
+        self.assertEqual(free, self.b.lvm.free('volumes'))
+        lv = self.snapshot_lv(taken, self.b)
+        self.assertEqual((True, self.names().name_id), (
+            lv.thin, lv.taken.name_id))
+        self.cloud.watch(3)
+        later = self.snapshot()
+        self.assertIsNone(self.snapshot_lv(later, self.b).taken)
+        for each in taken, later:
+            self.delete_snapshot(each)
+        self.assertOnlyOn(self.b)
+
+    def test_after_a_reboot(self):
+        self.a.reboot()
+        self.a.start()
+        self.cloud.settle()
+        volume = self.copy(self.taken, self.b)
+        self.assertIn('clone', self.roles(volume, self.b))
+
+    def test_group(self):
+        """Snapshots of many volumes need no room."""
+        volumes = [self.a.create(90) for _number in range(3)]
+        rows = [mock.Mock(volume=volume, volume_size=90)
+                for volume in volumes]
+        with self.cloud.on(self.a):
+            self.a.driver._check_snapshots(rows)
+
+    def test_group_of_thick_volumes(self):
+        """Their snapshots are not in the pool, but in what is left."""
+        self.a.lvm.volumes[self.mine(self.a).path]['pool'] = None
+        with self.cloud.on(self.a):
+            for size, fits in ((3, True), (5, False)):
+                rows = [mock.Mock(volume=self.row(), volume_size=size)]
+                if fits:
+                    self.a.driver._check_snapshots(rows)
+                    continue
+                error = self.assertRaises(
+                    exception.NoRoomForSnapshots,
+                    self.a.driver._check_snapshots, rows)
+                self.assertIn('4', error.msg)
+
+    def test_unmanage(self):
+        with self.cloud.on(self.a):
+            self.a.driver.unmanage_snapshot(self.read(self.taken))
+        self.assertIsNotNone(self.snapshot_lv(self.taken))
+
+    def test_unmanage_what_was_not_taken(self):
+        """Its logical volume is empty, whether or not it has an origin."""
+        path = self.snapshot_lv(self.taken).path
+        self.a.lvm.volumes[path].update(
+            origin=None, tags={logical_volumes.NOT_TAKEN_TAG + 'a/b/1'})
+        with self.cloud.on(self.a):
+            self.assertRaises(
+                cinder_exception.SnapshotIsBusy,
+                self.a.driver.unmanage_snapshot, self.read(self.taken))
+        self.a.lvm.volumes[path]['tags'].clear()
+
+    def test_pool_is_not_managed(self):
+        with self.cloud.on(self.a):
+            error = self.assertRaises(
+                cinder_exception.ManageExistingInvalidReference,
+                self.a.driver.manage_existing, self.new(self.a),
+                {'source-name': 'volumes-pool'})
+        self.assertIn('this driver uses', error.msg)
+
+    # Reverts
+
+    def revert(self, snapshot):
+        with self.cloud.on(self.a):
+            self.a.driver.revert_to_snapshot(self.context, self.row(),
+                                             self.read(snapshot))
+
+    def test_revert(self):
+        """LVM exchanges the volume, and nothing is copied."""
+        with mock.patch('cinder.volume.volume_utils.copy_volume') as copy:
+            self.revert(self.taken)
+        copy.assert_not_called()
+        self.assertEqual(self.volume.name,
+                         self.snapshot_lv(self.taken).snapshot_of)
+        self.delete_snapshot(self.taken)
+        self.assertOnlyOn(self.a)
+
+    def test_revert_while_a_volume_reads_another_snapshot(self):
+        """Only the volume and this snapshot are deactivated."""
+        self.copy(self.taken, self.b)
+        latest = self.snapshot()
+        with mock.patch('cinder.volume.volume_utils.copy_volume') as copy:
+            self.revert(latest)
+        copy.assert_not_called()
+
+    def test_revert_after_lvm_has_forgotten_the_origin(self):
+        """A merge removes the old origin, from all of its snapshots."""
+        latest = self.snapshot()
+        self.revert(latest)
+        self.assertIsNone(self.snapshot_lv(self.taken).snapshot_of)
+        self.delete_snapshot(latest)
+        self.assertCopiedBack(self.snapshot_lv(self.taken).path)
+        # It is still a snapshot.
+        self.copy(self.taken, self.a)
+        with self.cloud.on(self.a):
+            self.a.driver.unmanage_snapshot(self.read(self.taken))
+
+    @ddt.data({}, {'after': True}, {'killed': True},
+              {'killed': True, 'after': True})
+    def test_revert_that_fails(self, fault):
+        """The volume can be used, and the snapshot is there again."""
+        number = 0
+        while True:
+            self.cloud.steps.start(number, **fault)
+            try:
+                self.revert(self.taken)
+                break
+            except (Exception, test_snapshots.steps.Killed):
+                pass
+            step = self.cloud.steps.log[number]
+            self.cloud.steps.start()
+            self.cloud.watch()
+            if fault.get('killed'):
+                self.a.stop()
+                self.a.start()
+                self.cloud.settle()
+            self.assertEqual(1 * GIB, self.snapshot_lv(self.taken).size)
+            self.assertEqual(set(), self.mine(self.a).tags, (number, step))
+            self.assertIsNotNone(self.a.kernel.get(self.names().path()))
+            number += 1
+        self.assertGreater(number, 5)
+
+
+@ddt.ddt
+class ClonesTestCase(SnapshotsTestCase):
+    """Volumes that share blocks, and those that cannot."""
+
+    def clone(self, source, size=1):
+        volume = self.new(self.a, size)
+        with self.cloud.on(self.a):
+            volume.update(self.a.driver.create_cloned_volume(
+                volume, self.cloud.row(source.id)))
+        volume.status = 'available'
+        volume.save()
+        return self.cloud.row(volume.id)
+
+    def assertShares(self, volume, size=1):
+        """Check that a volume is complete, and has no placeholder."""
+        self.assertEqual({'handle': 'linear'}, self.roles(volume, self.a))
+        self.assertEqual([], self.cloud.placeholders())
+        lv = self.mine(self.a, volume)
+        self.assertEqual(
+            (True, True, size * GIB, frozenset(), None),
+            (lv.thin, lv.active, lv.size, lv.tags, lv.snapshot_of))
+        self.assertEqual(size * GIB,
+                         self.a.kernel.get(self.names(volume).path()).size)
+
+    @ddt.data(1, 3)
+    def test_from_a_snapshot(self, size):
+        taken = self.snapshot()
+        volume = self.copy(taken, self.a, size)
+        self.assertShares(volume, size)
+        # Neither needs the other.
+        self.delete_snapshot(taken)
+        self.delete(volume)
+        self.assertOnlyOn(self.a)
+
+    @ddt.data(1, 3)
+    def test_of_a_volume(self, size):
+        clone = self.clone(self.volume, size)
+        self.assertShares(clone, size)
+        second = self.clone(clone, size)
+        self.delete(clone)
+        self.delete(second)
+        self.assertOnlyOn(self.a)
+
+    def test_moves_away(self):
+        """The clone's origin is no snapshot of it."""
+        clone = self.clone(self.volume)
+        self.move()
+        self.assertEqual([self.names(clone).volume], self.a.lvm.names())
+
+    def test_of_a_snapshot_on_another_node(self):
+        volume = self.copy(self.snapshot(), self.b)
+        self.assertIn('clone', self.roles(volume, self.b))
+
+    def test_of_a_volume_that_hydrates(self):
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.detach(self.volume, self.b)
+        volume = self.new(self.b)
+        with self.cloud.on(self.b):
+            self.b.driver.create_cloned_volume(volume, self.row())
+        self.assertIn('clone', self.roles(volume, self.b))
+        self.cloud.watch(5)
+        self.assertEqual({'handle': 'linear'}, self.roles(volume, self.b))
+        self.minute()
+        self.assertIdle(self.b)
+
+    def test_thick_source(self):
+        """Volumes of a group that was thick before."""
+        self.a.lvm.volumes[self.mine(self.a).path]['pool'] = None
+        self.assertIn('clone', self.roles(self.clone(self.volume), self.a))
+
+    def test_snapshot_above_a_clone(self):
+        """Its logical volume has what it saved, not its content."""
+        self.cloud.attach(self.volume, self.b)
+        taken = self.snapshot()
+        volume = self.copy(taken, self.b)
+        self.assertIn('clone', self.roles(volume, self.b))
+
+    def test_name_is_taken(self):
+        """A logical volume that was there before is kept."""
+        taken = self.snapshot()
+        other = self.a.create()
+        before = self.mine(self.a, other)
+        with self.cloud.on(self.a):
+            self.assertRaises(
+                processutils.ProcessExecutionError,
+                self.a.driver.create_volume_from_snapshot, other, taken)
+        self.assertEqual(before, self.mine(self.a, other))
+
+    def test_has_moved_meanwhile(self):
+        """The clone could lack what was written at the new home."""
+        with mock.patch('dmclone_driver.move.records.has_moved',
+                        return_value=True):
+            self.assertRaises(exception.ReadLagsBehind, self.clone,
+                              self.volume)
+        self.assertEqual([self.volume.name], self.a.lvm.names())
+
+    @ddt.data({}, {'after': True}, {'killed': True},
+              {'killed': True, 'after': True})
+    def test_creation_fails_anywhere(self, fault):
+        """Its deletion removes what is there of it."""
+        taken, number, done = self.snapshot(), 0, False
+        while not done:
+            volume = self.new(self.a, 2)
+            self.cloud.steps.start(number, **fault)
+            try:
+                with self.cloud.on(self.a):
+                    if number % 2:
+                        self.a.driver.create_cloned_volume(volume, self.row())
+                    else:
+                        self.a.driver.create_volume_from_snapshot(volume,
+                                                                  taken)
+                done = self.cloud.steps.log and (
+                    len(self.cloud.steps.log) <= number)
+            except (Exception, test_snapshots.steps.Killed) as error:
+                if isinstance(error, processutils.ProcessExecutionError):
+                    self.assertIsNotNone(error.stderr)
+            self.cloud.steps.start()
+            if fault.get('killed'):
+                self.a.stop()
+                self.a.start()
+                self.cloud.settle()
+            self.delete(volume)
+            number += 1
+        self.assertGreater(number, 5)
+        self.delete_snapshot(taken)
+        self.assertOnlyOn(self.a)
+
+
+class AdoptionTestCase(SnapshotsTestCase):
+    """A backend of Cinder's LVM driver with thin volumes."""
+
+    def setUp(self):
+        super().setUp()
+        self.taken = test_snapshots.cinder_utils.create_snapshot(
+            self.context, self.volume.id, status='available', volume_size=1,
+            volume_type_id=self.volume.volume_type_id)
+        self.clone = self.a.create()
+        with self.cloud.on(self.a):
+            self.a.driver.unmanage(self.row())
+            self.a.driver.unmanage(self.clone)
+        for row in self.row(), self.cloud.row(self.clone.id):
+            row.provider_id = None
+            row.save()
+        self.a.stop()
+        # As that driver does (create_snapshot, create_cloned_volume).
+        self.a.lvm.drop(self.mine(self.a, self.clone).path)
+        group = storage.Group(self.a.lvm, 'volumes', 'thin')
+        name = names_module.of_snapshot(self.taken.name)
+        group.create_lv_snapshot(name, self.volume.name, 'thin')
+        group.create_lv_snapshot(self.clone.name, self.volume.name, 'thin')
+        group.activate_lv(self.clone.name)
+        self.a.reboot()
+        self.a.start()
+        self.cloud.settle()
+
+    def test_volumes_have_handles(self):
+        for volume in self.volume, self.clone:
+            self.assertEqual({'handle': 'linear'}, self.roles(volume, self.a))
+
+    def test_clone_is_no_snapshot(self):
+        self.delete_snapshot(self.taken)
+        self.delete(self.volume)
+        self.assertEqual([self.clone.name], self.a.lvm.names())
+        self.delete(self.clone)
+        self.assertEqual([], self.cloud.leftovers())
+
+    def test_snapshot(self):
+        """It is not active, and can be read nevertheless."""
+        self.assertFalse(self.snapshot_lv(self.taken).active)
+        volume = self.copy(self.taken, self.b)
+        self.cloud.watch(3)
+        self.assertEqual({'handle': 'linear'}, self.roles(volume, self.b))
+        with (mock.patch('cinder.volume.volume_utils.copy_volume') as copy,
+              self.cloud.on(self.a)):
+            self.a.driver.revert_to_snapshot(self.context, self.row(),
+                                             self.read(self.taken))
+        copy.assert_not_called()
+
+    def test_moves(self):
+        self.cloud.attach(self.clone, self.b)
+        self.cloud.watch(3)
+        self.assertEqual({'handle': 'linear'},
+                         self.roles(self.clone, self.b))
+        self.assertEqual(
+            sorted([self.volume.name, self.snapshot_lv(self.taken).name]),
+            self.a.lvm.names())
