@@ -16,6 +16,8 @@ PACKAGES = (
     'gzip hostname mount util-linux login passwd procps dpkg debianutils '
     'diffutils less netbase libc-bin ncurses-bin init-system-helpers '
     'udev lvm2 dmsetup open-iscsi tgt kmod iproute2 iputils-ping nftables '
+    # LVM checks thin pools with it.
+    'thin-provisioning-tools '
     'openssh-server e2fsprogs qemu-utils fio sg3-utils psmisc strace '
     'lsof openssl '
     # Instances.
