@@ -38,11 +38,18 @@ class CloneStatus:
     hydration: bool = False
     #: The largest number of adjacent regions copied as one.
     batch: int = 0
+    #: The largest number of regions copied at a time; with 0 none is begun.
+    threshold: int = 1
 
     @property
     def healthy(self) -> bool:
         """Whether the metadata works, so that the counts are reliable."""
         return self.mode == 'rw'
+
+    @property
+    def paused(self) -> bool:
+        """Whether hydration is on, and begins no copy for the moment."""
+        return self.hydration and not self.threshold
 
     @property
     def written(self) -> bool:
@@ -78,4 +85,5 @@ def clone(text: str) -> CloneStatus:
         length=length, mode=words[-1], region=Sectors(int(words[5])),
         hydrated=int(hydrated), total=int(total), hydrating=int(words[7]),
         hydration='no_hydration' not in features,
-        batch=int(core[core.index('hydration_batch_size') + 1]))
+        batch=int(core[core.index('hydration_batch_size') + 1]),
+        threshold=int(core[core.index('hydration_threshold') + 1]))

@@ -37,6 +37,7 @@ class Clone:
         self.waiting = 0
         self.hydration = False
         self.batch = 1
+        self.threshold = 64
         self.mode = 'rw'
 
 
@@ -434,7 +435,8 @@ class Kernel:
         return '0 %d clone 8 20/1024 %d %d/%d %d %d %s 4 %s %s\n' % (
             device.table[0].length, clone.region, clone.bitmap['hydrated'],
             clone.total, clone.waiting, len(features), ' '.join(features),
-            'hydration_threshold 64 hydration_batch_size %d' % clone.batch,
+            'hydration_threshold %d hydration_batch_size %d' % (
+                clone.threshold, clone.batch),
             clone.mode)
 
     def _targets(self, arguments, table):
@@ -488,6 +490,7 @@ class Kernel:
             bitmap['used'] = True
             device.own = Clone(bitmap, segments[0])
             device.own.batch = int(segments[0].words[-1])
+            device.own.threshold = int(segments[0].words[-3])
 
     def _suspend(self, name, flush=True):
         device = self._named(name)
@@ -543,8 +546,8 @@ class Kernel:
         clone = self._named(name).own
         if not clone:
             raise error('Invalid argument')
-        if verb == 'hydration_batch_size':
-            clone.batch = int(values[0])
+        if verb in ('hydration_batch_size', 'hydration_threshold'):
+            setattr(clone, verb.split('_')[1], int(values[0]))
             return
         clone.hydration = {'enable_hydration': True,
                            'disable_hydration': False}[verb]

@@ -23,7 +23,7 @@ class CloneTestCase(base.PlainTestCase):
         self.assertEqual(
             status.CloneStatus(length=16384, mode='rw', region=128,
                                hydrated=0, total=128, hydrating=0,
-                               hydration=False, batch=32),
+                               hydration=False, batch=32, threshold=64),
             status.clone(PASSIVE + ' \n'))
 
     def test_other_features(self):
@@ -33,6 +33,14 @@ class CloneTestCase(base.PlainTestCase):
         self.assertEqual('rw', found.mode)
         found = changed('2 no_hydration no_discard_passdown', '0')
         self.assertTrue(found.hydration)
+
+    def test_paused(self):
+        """A threshold of 0 begins no copy, also if hydration is on."""
+        self.assertFalse(status.clone(PASSIVE).paused)
+        on = PASSIVE.replace('2 no_hydration', '1')
+        self.assertFalse(status.clone(on).paused)
+        self.assertTrue(status.clone(on.replace(
+            'threshold 64', 'threshold 0')).paused)
 
     def test_no_hydration_counts_as_a_feature_only(self):
         found = changed('2 no_hydration no_discard_passdown 4',
