@@ -53,6 +53,10 @@ from dmclone_driver.move import metrics
 from dmclone_driver.move import metrics_endpoint
 from dmclone_driver.move import notifications
 from dmclone_driver.move import outages
+from dmclone_driver.move import outgoing
+from dmclone_driver.move import pace_requests
+from dmclone_driver.move import pace_settings
+from dmclone_driver.move import pacer
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move import peers
 from dmclone_driver.move import preflight
@@ -240,8 +244,11 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                                                    self._snapshots)
         self._source = source.Source(self._backend, self._teardown,
                                      self._snapshots)
+        sessions = outages.Outages(self._backend)
+        settings = pace_settings.PaceSettings(self.host, self.configuration)
+        turns = pacer.Pacer(self._backend, settings, sessions)
         self._destination = destination.Destination(
-            self._backend, self._teardown,
+            self._backend, self._teardown, turns,
             bypass.Bypass(self._backend, self._requests))
         self._copies = copies.Copies(self._backend, self._destination,
                                      self._teardown, self._requests)
@@ -258,7 +265,6 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._connections = connections.Connections(
             self._backend, self._home, self._preflight, self._peers,
             self.target_driver)
-        sessions = outages.Outages(self._backend)
         troubles = messages.Troubles()
         complete = completion.Completion(self._backend, self._teardown,
                                          self._requests, troubles)
@@ -267,14 +273,15 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             arrival.Arrival(self._backend, self._destination, self._requests,
                             troubles),
             hydration.Hydration(self._backend, self._destination, sessions,
-                                troubles),
-            complete, troubles)
+                                troubles, turns),
+            complete, troubles, turns)
         recover = recovery.Recovery(
             self._backend, self._source, self._destination, self._home,
             self._snapshots, self._requests, complete,
             self._connections.end_export)
         self._reporter = reporter.Reporter(
-            self._backend, watch.sightings, sessions, self.VERSION)
+            self._backend, watch.sightings, sessions, turns, self.VERSION)
+        lent = outgoing.Outgoing(settings, self._backend.jobs.pauses.now)
         context = cinder_context.get_admin_context()
         recover.run(context)
         sessions.start()
@@ -284,8 +291,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             self._backend.jobs,
             relocation.Relocation(self._backend, self._home, self._preflight,
                                   self._peers), self._followers,
-            self._reporter,
-            self.VERSION))
+            self._reporter, pace_requests.PaceRequests(
+                self._backend, settings, turns, lent), lent, self.VERSION))
         recover.start_peer_sync(context)
         metrics_endpoint.start(self.configuration, metrics.Collector(
             self._reporter, watch.gate_waits, sessions, self._backend.jobs,

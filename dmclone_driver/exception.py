@@ -48,6 +48,12 @@ class MoveGone(exception.VolumeDriverException):
                 "prepared: %(reason)s.")
 
 
+class PaceRefused(exception.VolumeDriverException):
+    """The limits of copies can't be changed so; nothing was changed."""
+
+    message = _("The pace of copies on %(host)s was not changed: %(reason)s.")
+
+
 class LockNotAcquired(exception.VolumeDriverException):
     """A volume's lock can't be taken now; nothing was done."""
 

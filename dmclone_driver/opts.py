@@ -4,6 +4,9 @@
 from cinder.volume import configuration
 from oslo_config import cfg
 
+# What the parser in move/pace.py takes.
+_BANDWIDTH = (r'^(none|(100|[1-9]\d?)%|\d+(\.\d+)?[kMGT]?i?(B|b|bit))$')
+
 MOVE_OPTS = [
     cfg.StrOpt(
         'dmclone_metadata_backend',
@@ -73,6 +76,35 @@ MOVE_OPTS = [
              'home, which reads from the one before it: all of them have to '
              'run. A move that would exceed the limit is refused until a '
              'copy is complete. With 1 only complete volumes move.'),
+    cfg.IntOpt(
+        'dmclone_copies_at_once',
+        default=4, min=1,
+        help='Number of copies to this node that run at a time, and of '
+             'copies that other nodes make from it. Others wait for their '
+             'turn; guests use their volumes meanwhile. "dmclone pace" '
+             'changes this, and the next three, while copies run.'),
+    cfg.StrOpt(
+        'dmclone_bandwidth_in',
+        default='90%', regex=_BANDWIDTH,
+        help='What all copies from other nodes to this one use together, at '
+             'most: a share of the link that has target_ip_address, such as '
+             '50%, or an amount per second, such as 200MB or 1Gbit, or '
+             '"none". A share limits nothing if the link has no speed, as '
+             'virtual cards.'),
+    cfg.StrOpt(
+        'dmclone_bandwidth_out',
+        default='90%', regex=_BANDWIDTH,
+        help='The same of all copies that other nodes make from this one.'),
+    cfg.StrOpt(
+        'dmclone_copy_order',
+        default='nearly-complete',
+        choices=[
+            ('nearly-complete', 'the copy with the fewest bytes left'),
+            ('longest-wait', 'the copy that has waited longest')],
+        help='Which copy is next when one is complete. Before that come the '
+             'copies that an operator wants first, those that other copies '
+             'read through, those from a node whose service is disabled, as '
+             'while it is drained, and those that have waited for an hour.'),
     cfg.IntOpt(
         'dmclone_check_interval',
         default=10, min=1,

@@ -27,6 +27,9 @@ WAITS = {
     Wait.SESSION: _('the session to its source is lost, and requests for '
                     'data that is not copied yet wait: check %(source)s, its '
                     'iSCSI target and the network'),
+    Wait.TURN: _('it waits for its turn to be copied, or keeps to a limit; '
+                 'its guest need not wait: see "dmclone pace '
+                 '%(destination)s"'),
     Wait.START: _('the copy begins when cinder-volume on %(source)s answers'),
     Wait.PROGRESS: _('nothing was copied for a minute: its guest keeps the '
                      'disk busy, or the source cannot be read; see the log '

@@ -11,6 +11,8 @@ class CloneState(enum.Enum):
     PASSIVE = 'passive'
     #: Its hydration has to be started, or it cannot be completed yet.
     WAITING = 'waiting'
+    #: It waits for its turn to be copied.
+    QUEUED = 'queued'
     #: Regions are copied.
     HYDRATING = 'hydrating'
     #: All regions are copied, and the source is being removed.

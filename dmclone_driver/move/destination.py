@@ -19,6 +19,7 @@ from dmclone_driver.i18n import _
 from dmclone_driver.move import attachments
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.bypass import Bypass
+from dmclone_driver.move.pacer import Pacer
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
@@ -63,8 +64,9 @@ class Destination:
     """Destinations on this node; each is named after its placeholder."""
 
     def __init__(self, backend: Backend, teardown: Teardown,
-                 bypass: Bypass) -> None:
+                 pacer: Pacer, bypass: Bypass) -> None:
         self._backend = backend
+        self._pacer = pacer
         self._teardown = teardown
         self._bypass = bypass
         #: Names of clones in use by requests, once per request. The watcher
@@ -458,6 +460,8 @@ class Destination:
                 placeholder: Placeholder) -> bool:
         """Start the hydration once the old home has sealed the source.
 
+        If it is not its turn, it waits for nothing else afterwards.
+
         :returns: whether it runs; the watcher tries again if not
         """
         local = LocalVolume(names)
@@ -470,17 +474,23 @@ class Destination:
             if snapshot:
                 self.reconnect(context, names, snapshot, anew=True)
                 self._bypass.end(context, placeholder)
+                # It may be a source on another node now.
+                placeholder.refresh()
         except exception.PeerError as error:
             LOG.warning('Hydration of %(names)s waits: %(error)s.',
                         {'names': names, 'error': error.msg})
+            self._pacer.give_up(names)
             return False
         if not sealed:
+            self._pacer.give_up(names)
             LOG.info('Hydration of %s waits: its source is still open on '
                      'the old home.', names)
             return False
         with self._backend.lock(placeholder.volume_id):
             # Without the lock this could restart a hydration that a
             # concurrent deletion has just stopped.
+            if not self._pacer.take_turn(names, placeholder.backend):
+                return False
             local.start_hydration()
             steps.reached(Step.HYDRATING, names.name_id)
             LOG.info('Hydration of %s has started.', names)
@@ -497,6 +507,7 @@ class Destination:
         """
         local = LocalVolume(names)
         volume_id = placeholder.volume_id
+        self._pacer.give_up(names)
         with self._backend.lock(volume_id):
             if local.is_clone():
                 self._backend.initiator.cut(placeholder.provider_location)

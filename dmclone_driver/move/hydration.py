@@ -5,6 +5,7 @@ import dataclasses
 
 from cinder import context as cinder_context
 from oslo_log import log as logging
+from oslo_utils import excutils
 
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.clone_state import CloneState
@@ -12,6 +13,7 @@ from dmclone_driver.move.destination import Destination
 from dmclone_driver.move import jobs
 from dmclone_driver.move.messages import Troubles
 from dmclone_driver.move.outages import Outages
+from dmclone_driver.move.pacer import Pacer
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
@@ -44,13 +46,14 @@ class Hydration:
     """Clones of this node that hydrate or have to."""
 
     def __init__(self, backend: Backend, destination: Destination,
-                 outages: Outages, troubles: Troubles) -> None:
+                 outages: Outages, troubles: Troubles, pacer: Pacer) -> None:
         self._backend = backend
         self._jobs = backend.jobs
         self._pauses = backend.jobs.pauses
         self._destination = destination
         self._outages = outages
         self._troubles = troubles
+        self._pacer = pacer
         #: Clones whose hydration is due, {names: (number of sources, the
         #: nearest of them)}.
         self._due: dict[Names, tuple[int, Placeholder]] = {}
@@ -70,6 +73,8 @@ class Hydration:
             # Copies would wait for the source, and a guest's writes to the
             # same regions would wait for the copies.
             return CloneState.WAITING
+        if self._pacer.is_queued(names):
+            return CloneState.QUEUED
         last = (jobs.RETRY_LAST if LocalVolume(names).is_connected() else
                 jobs.RETRY_WAITING)
         if not self._pauses.due(('hydration', names), last):
@@ -79,6 +84,7 @@ class Hydration:
             LOG.error('The database has no source of %s, which cannot be '
                       'completed without it. Its row was deleted, or the '
                       'database was restored.', names)
+            self._pacer.give_up(names)
             return CloneState.SICK
         self._due[names] = (len(records.chain(context, placeholder)),
                             placeholder)
@@ -102,11 +108,17 @@ class Hydration:
         if status is None or status.hydration:
             # A request has started it since the watcher's check.
             return
-        if not (self._may_call_node(context, names, placeholder) and
-                self._destination.hydrate(context, names, placeholder)):
-            # The whole source is unreachable, so copying single regions does
-            # not help.
-            self._copy_in_batches(names, status)
+        try:
+            if not self._may_call_node(context, names, placeholder):
+                self._pacer.give_up(names)
+            elif self._destination.hydrate(context, names, placeholder):
+                return
+        except Exception:
+            with excutils.save_and_reraise_exception():
+                self._pacer.give_up(names)
+        # The whole source is unreachable, so copying single regions does not
+        # help.
+        self._copy_in_batches(names, status)
 
     def _may_call_node(self, context: cinder_context.RequestContext,
                        names: Names, placeholder: Placeholder) -> bool:
@@ -126,8 +138,11 @@ class Hydration:
 
         While a guest's request is in progress the kernel begins no copy
         (do_hydration in drivers/md/dm-clone-target.c). A busy guest alone is
-        not a stall.
+        not a stall, and neither is a copy that waits for its turn.
         """
+        if self._pacer.is_held_back(names, status):
+            self._progress.pop(names, None)
+            return
         self._restore_batches(names, status)
         now = self._pauses.now()
         requests = sysfs.requests(names.of(names_module.HANDLE))

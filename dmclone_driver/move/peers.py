@@ -46,6 +46,16 @@ def addresses(node: str) -> set[str]:
         return set()
 
 
+def disabled(context: cinder_context.RequestContext) -> frozenset[str]:
+    """Return the backends that get no new volumes, as while they are drained.
+
+    :returns: of the form ``node@backend``; found with one query
+    """
+    return frozenset(service.host for service in
+                     objects.ServiceList.get_all_by_binary(
+                         context.elevated(), 'cinder-volume', disabled=True))
+
+
 class Peers:
     """Finds peers of one backend; it is a peer of itself."""
 

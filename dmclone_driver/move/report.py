@@ -51,6 +51,8 @@ class Wait(enum.StrEnum):
     CONNECTION = 'connection'
     #: The iSCSI session to the source is lost.
     SESSION = 'session'
+    #: It is the turn of other copies.
+    TURN = 'turn'
     #: Hydration begins when the node of the source answers.
     START = 'start'
     #: It hydrates, and no region was copied for a minute.

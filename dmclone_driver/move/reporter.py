@@ -18,6 +18,7 @@ from dmclone_driver.move.clone_state import CloneState
 from dmclone_driver.move import hydration
 from dmclone_driver.move import left_behind
 from dmclone_driver.move.outages import Outages
+from dmclone_driver.move.pacer import Pacer
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move.report import LeftBehind
@@ -63,10 +64,11 @@ class Reporter:
     """Makes the reports of a backend."""
 
     def __init__(self, backend: Backend, sightings: Sightings,
-                 outages: Outages, version: str) -> None:
+                 outages: Outages, pacer: Pacer, version: str) -> None:
         self._backend = backend
         self._sightings = sightings
         self._outages = outages
+        self._pacer = pacer
         self._version = version
         self._left_behind: tuple[LeftBehind, ...] = ()
         #: When it was listed, None before the first time.
@@ -190,6 +192,8 @@ class Reporter:
             return Wait.NOTHING
         if not _is_connected(names):
             return Wait.CONNECTION
+        if self._pacer.is_held_back(names, status):
+            return Wait.TURN
         if not status.hydration:
             return Wait.START
         if self._sightings.since(seen.progress) >= hydration.STALLED:

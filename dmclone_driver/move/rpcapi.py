@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from dmclone_driver.move.followers import Followers
     from dmclone_driver.move.image_cache import ImageCache
     from dmclone_driver.move.jobs import Jobs
+    from dmclone_driver.move.outgoing import Outgoing
+    from dmclone_driver.move.pace_requests import PaceRequests
     from dmclone_driver.move.relocation import Relocation
     from dmclone_driver.move.reporter import Reporter
     from dmclone_driver.move.source import Source
@@ -41,7 +43,7 @@ CONF = cfg.CONF
 
 TOPIC = 'dmclone_driver'
 #: What this backend serves. 1.1 has export_clone and move, too; 1.2 identify;
-#: 1.3 report and take_along; 1.4 is_unwritten.
+#: 1.3 report and take_along; 1.4 is_unwritten, lend and pace.
 VERSION = '1.4'
 # What peers with any version of this driver serve.
 _OLDEST = '1.0'
@@ -212,6 +214,20 @@ class PeerClient:
         return Report.parse(self._call(context, backend_host, 'report',
                                        timeout, version='1.3'))
 
+    def lend(self, context: cinder_context.RequestContext,
+             backend_host: str, reader: str, wanted: list[str],
+             timeout: float = 10) -> dict[str, float | None]:
+        """Ask a node which copies from it may run; see Outgoing.lend."""
+        return self._call(context, backend_host, 'lend', timeout,
+                          version='1.4', reader=reader, wanted=wanted)
+
+    def pace(self, context: cinder_context.RequestContext,
+             backend_host: str, changes: dict[str, Any] | None = None,
+             timeout: float = 10) -> dict[str, Any]:
+        """Read, or change, the pace of a node; see PaceRequests.pace."""
+        return self._call(context, backend_host, 'pace', timeout,
+                          version='1.4', changes=changes or {})
+
     def move(self, context: cinder_context.RequestContext,
              backend_host: str, volume_id: str, node: str) -> dict[str, Any]:
         """Have a volume's home move it; see Relocation.move."""
@@ -244,7 +260,8 @@ class PeerEndpoint:
     def __init__(self, destination: Destination, source: Source,
                  image_cache: ImageCache, jobs: Jobs,
                  relocation: Relocation, followers: Followers,
-                 reporter: Reporter, version: str) -> None:
+                 reporter: Reporter, pace: PaceRequests, outgoing: Outgoing,
+                 version: str) -> None:
         self._destination = destination
         self._source = source
         self._image_cache = image_cache
@@ -252,6 +269,8 @@ class PeerEndpoint:
         self._relocation = relocation
         self._reporter = reporter
         self._followers = followers
+        self._pace = pace
+        self._outgoing = outgoing
         self._version = version
 
     def describe(self,
@@ -301,6 +320,7 @@ class PeerEndpoint:
 
     def release_source(self, context: cinder_context.RequestContext,
                        placeholder_id: str) -> None:
+        self._outgoing.forget(placeholder_id)
         _answer(self._source.release_soon, context, placeholder_id)
 
     def jobs(self,
@@ -310,6 +330,14 @@ class PeerEndpoint:
     def report(self,
                context: cinder_context.RequestContext) -> dict[str, Any]:
         return _answer(self._reporter.report, context).as_dict()
+
+    def lend(self, context: cinder_context.RequestContext, reader: str,
+             wanted: list[str]) -> dict[str, float | None]:
+        return _answer(self._outgoing.lend, reader, wanted)
+
+    def pace(self, context: cinder_context.RequestContext,
+             changes: dict[str, Any]) -> dict[str, Any]:
+        return _answer(self._pace.pace, context, changes)
 
     def move(self, context: cinder_context.RequestContext, volume_id: str,
              node: str) -> dict[str, Any]:
@@ -326,7 +354,8 @@ def _answer(function: collections.abc.Callable[..., Any], *args: Any,
     try:
         return function(*args, **kwargs)
     except Exception as error:
-        refused = isinstance(error, exception.MoveRefused)
+        refused = isinstance(error, (exception.MoveRefused,
+                                     exception.PaceRefused))
         LOG.error('RPC %(method)s for %(ids)s failed: %(error)s', {
             'method': function.__name__, 'error': error,
             'ids': ', '.join(

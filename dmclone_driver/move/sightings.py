@@ -22,8 +22,8 @@ class Sighting:
     """A clone as the watcher has last seen it.
 
     :ivar state: None while a request works on it
-    :ivar progress: when its number of hydrated regions last changed, in
-        seconds of the clock
+    :ivar progress: when its number of hydrated regions last changed, or it
+        last waited for its turn, in seconds of the clock
     :ivar rate: bytes per second at which it fills, by hydration and by its
         guest's writes; None until that is measured
     """
@@ -78,7 +78,8 @@ def _after(last: Sighting | None, status: CloneStatus,
     """Return a sighting that follows another one of the same clone."""
     if last is None:
         return Sighting(status, state, now, mark=(status.hydrated, now))
-    moved = status.hydrated != last.status.hydrated
+    moved = (status.hydrated != last.status.hydrated or status.paused or
+             state == CloneState.QUEUED)
     found = dataclasses.replace(
         last, status=status, state=state,
         progress=now if moved else last.progress)

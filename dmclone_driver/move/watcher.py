@@ -23,6 +23,7 @@ from dmclone_driver.move.hydration import Hydration
 from dmclone_driver.move import jobs
 from dmclone_driver.move.messages import Troubles
 from dmclone_driver.move.outages import Outages
+from dmclone_driver.move.pacer import Pacer
 from dmclone_driver.move.sightings import Sightings
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper.status import CloneStatus
@@ -45,7 +46,8 @@ class Watcher:
 
     def __init__(self, backend: Backend, destination: Destination,
                  outages: Outages, arrival: Arrival, hydration: Hydration,
-                 completion: Completion, troubles: Troubles) -> None:
+                 completion: Completion, troubles: Troubles,
+                 pacer: Pacer) -> None:
         self._jobs = backend.jobs
         self._destination = destination
         self._outages = outages
@@ -53,6 +55,7 @@ class Watcher:
         self._hydration = hydration
         self._completion = completion
         self._troubles = troubles
+        self._pacer = pacer
         #: The clones found by the last check, for those who only look.
         self.sightings = Sightings(backend.jobs.pauses.now)
         self.gate_waits = GateWaits(backend.jobs.pauses.now)
@@ -89,34 +92,47 @@ class Watcher:
         """
         devices.resume_left()
         context = cinder_context.get_admin_context()
+        clones = {parsed[0]: status for parsed, status in (
+            (names_module.parse(device), status)
+            for device, status in dmsetup.clones().items()) if parsed}
+        interval = min(self._interval, self._pace(context, clones))
         found: dict[Names, tuple[CloneStatus, CloneState | None]] = {}
-        for device, status in dmsetup.clones().items():
-            parsed = names_module.parse(device)
-            if not parsed:
-                continue
-            found[parsed[0]] = status, None
-            if parsed[0] in self._destination.busy:
+        for names, status in clones.items():
+            found[names] = status, None
+            if names in self._destination.busy:
                 continue
             try:
-                state = self._look_at(context, parsed[0], status)
+                state = self._look_at(context, names, status)
             except Exception:
                 LOG.exception('Checking clone %s failed; it is tried again.',
-                              parsed[0])
+                              names)
                 state = CloneState.WAITING
-            found[parsed[0]] = status, state
+            found[names] = status, state
         self._hydration.start_due(context)
         for names in self.sightings.clones.keys() - found.keys():
             self._forget(names)
         self._count_copied(found)
         self.sightings.replace(found)
-        self.gate_waits.look({names: status for names, (status, _state)
-                              in found.items()})
+        self.gate_waits.look(clones)
         self._jobs.look(context)
         states = {state for _status, state in found.values()}
         if CloneState.PASSIVE in states:
             return GATE_INTERVAL
         return (jobs.RETRY_FIRST if CloneState.WAITING in states else
-                self._interval)
+                interval)
+
+    def _pace(self, context: cinder_context.RequestContext,
+              clones: collections.abc.Mapping[Names, CloneStatus]) -> float:
+        """Have copies take turns; return the seconds until the next look.
+
+        Whatever fails there, writes that wait at gates do not wait for it.
+        """
+        try:
+            return self._pacer.look(context, clones, self._destination.busy)
+        except Exception:
+            LOG.exception('Deciding which copies run failed; it is tried '
+                          'again.')
+            return self._interval
 
     def _count_copied(self, found: collections.abc.Mapping[
             Names, tuple[CloneStatus, CloneState | None]]) -> None:

@@ -421,6 +421,18 @@ class LocalVolume:
         """Start hydration; only when writes to the source are impossible."""
         dmsetup.message(self.names.of(CLONE), 'enable_hydration')
 
+    def pause_hydration(self) -> None:
+        """Begin no more copies; those under way end by themselves."""
+        dmsetup.message(self.names.of(CLONE), 'disable_hydration')
+
+    def limit_copies(self, regions: int) -> None:
+        """Set how many regions are copied at a time, 0 for none.
+
+        Whether hydration is on stays as it is.
+        """
+        dmsetup.message(self.names.of(CLONE),
+                        'hydration_threshold %d' % regions)
+
     def copy_one_by_one(self) -> None:
         """Copy each region separately.
 
@@ -441,7 +453,7 @@ class LocalVolume:
 
         :returns: whether all copies have ended
         """
-        dmsetup.message(self.names.of(CLONE), 'disable_hydration')
+        self.pause_hydration()
         for _attempt in range(STOP_ATTEMPTS):
             if not self._copying():
                 return True

@@ -19,6 +19,8 @@ FOLDER = paths.STATE / 'crash'
 TO_PREPARE = 150
 OPTIONS = {'volume_driver': 'tests.crash.driver.StoppingDriver',
            'dmclone_prepare_timeout': str(TO_PREPARE),
+           # Many volumes move at a time, and some of them stop.
+           'dmclone_copies_at_once': '1000',
            # A deletion would clear the nominal size, which is larger.
            'volume_clear_size': str(stops.MIB)}
 

@@ -196,7 +196,8 @@ class Database:
                 snapshot_rows.host_of(snapshot),
             'move.peers.objects': types.SimpleNamespace(
                 ServiceList=types.SimpleNamespace(
-                    get_all_by_binary=lambda context, name: self.services)),
+                    get_all_by_binary=lambda context, name, disabled=None:
+                    [] if disabled else self.services)),
             'move.records.altered': self._altered,
             'move.records.is_being_made': lambda context, volume_id: False,
             'move.backend.objects': types.SimpleNamespace(

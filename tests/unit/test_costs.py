@@ -79,6 +79,17 @@ class CostsTestCase(base.QueriesTestCase):
         self.cost(self.b.look)
         self.assertCost(0, 0)
 
+    def test_look_while_copies_wait(self):
+        """One query a minute finds out which nodes are drained."""
+        for _ in range(6):
+            self.cloud.attach(self.a.create(), self.b)
+        for queries in (2, 0):
+            self.cost(self.b.look)
+            self.assertCost(0, queries)
+        self.cloud.pass_time(10)
+        self.cost(self.b.look)
+        self.assertCost(0, 0)
+
     def test_start(self):
         """Whatever the number of volumes, too."""
         for number in (0, 5):

@@ -22,6 +22,7 @@ class ExceptionTestCase(base.PlainTestCase):
         (exception.MoveRefused, 'volume host reason'),
         (exception.MoveFailed, 'volume host reason'),
         (exception.MoveGone, 'volume placeholder reason'),
+        (exception.PaceRefused, 'host reason'),
         (exception.LockNotAcquired, 'volume reason'),
         (exception.NotWhileMoving, 'action volume source destination'),
         (exception.DataLost, 'action volume host'),

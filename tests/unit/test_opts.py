@@ -17,6 +17,10 @@ REJECTED = [('dmclone_region_size', '-1'),
             ('dmclone_hydration_threshold', '3'),
             ('dmclone_hydration_batch_size', '3'),
             ('dmclone_chain_limit', '0'),
+            ('dmclone_copies_at_once', '0'),
+            ('dmclone_bandwidth_in', 'much'),
+            ('dmclone_bandwidth_out', '0%'),
+            ('dmclone_copy_order', 'by name'),
             ('dmclone_check_interval', '0'),
             ('dmclone_prepare_timeout', '4'),
             ('dmclone_source_timeout', '-2'),
@@ -31,7 +35,7 @@ class OptionsTestCase(base.PlainTestCase):
         group = cfg.CONF[configuration.SHARED_CONF_GROUP]
         for option in opts.MOVE_OPTS:
             self.assertEqual(option.default, group[option.dest])
-        self.assertEqual(15, len(opts.MOVE_OPTS))
+        self.assertEqual(19, len(opts.MOVE_OPTS))
 
     def test_of_this_driver(self):
         """All have the prefix, and a help text."""

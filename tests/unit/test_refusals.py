@@ -302,6 +302,7 @@ OTHERS = {
     'NoRoomForSnapshots': 'the reason in GroupRefused',
     'NoRoomInPool': 'between peers: the reason in MoveFailed',
     'OriginNotRebuilt': 'between peers: the reason in SnapshotNotServed',
+    'PaceRefused': "of an operator's command: see cmd/test_pace",
     'PeerBusy': 'between peers: the reason in MoveRefused or MoveFailed',
     'PeerError': 'the base class of the next ones',
     'PeerFailed': 'the reason in MoveFailed, or SnapshotNotServed',

@@ -92,6 +92,9 @@ class Listeners:
 class Cloud:
     """Some nodes; ``here`` is the node whose code runs."""
 
+    #: Where the services keep their files; there is none.
+    STATE_PATH = '/nonexistent'
+
     def __init__(self, test):
         self.test = test
         self.steps = steps_module.Steps()
@@ -142,7 +145,10 @@ class Cloud:
             node.address for node in self.nodes.values()
             if node.name == name})
         patch('platform.release', new=lambda: '6.1.0')
-        # It reads files of this machine.
+        # They read files, or the cards, of this machine.
+        patch('dmclone_driver.move.pace_settings.CONF',
+              new=types.SimpleNamespace(state_path=self.STATE_PATH))
+        patch('dmclone_driver.node.links.speed', new=lambda address: None)
         patch('dmclone_driver.checks.start.log_faults',
               new=lambda configuration: None)
         patch('dmclone_driver.checks.options.ISCSI_TARGETS',

@@ -44,10 +44,13 @@ class RpcApiTestCase(base.DatabaseTestCase):
                                                           Part())
         self.image_cache, self.followers = Part(), Part()
         self.reporter = mock.Mock()
+        self.pace, self.outgoing = Part(), mock.Mock(
+            **{'lend.side_effect': lambda *args: list(args)})
         self.server = rpcapi.serve(HOST, rpcapi.PeerEndpoint(
             self.destination, self.source, self.image_cache,
             mock.Mock(**{'left.return_value': {'recover': ['x']}}),
-            self.relocation, self.followers, self.reporter, '0.1.0'))
+            self.relocation, self.followers, self.reporter, self.pace,
+            self.outgoing, '0.1.0'))
         self.addCleanup(self.server.stop)
         self.client = rpcapi.PeerClient()
         self.context = cinder_context.RequestContext('the-user', 'project')
@@ -63,6 +66,30 @@ class RpcApiTestCase(base.DatabaseTestCase):
     def test_identify(self):
         self.assertEqual({'time': 1.5, 'version': '0.1.0'},
                          self.client.identify(self.context, HOST))
+
+    def test_lend(self):
+        self.assertEqual(
+            ['reader', ['copy']],
+            self.client.lend(self.context, HOST, 'reader', ['copy']))
+
+    def test_pace(self):
+        for changes in ({}, {'copies': 2}):
+            self.assertEqual(['pace', 'the-user', changes],
+                             self.client.pace(self.context, HOST, changes))
+
+    def test_pace_refused(self):
+        """The reason arrives, and there is no traceback in the log."""
+        self.pace.error = exception.PaceRefused(host=HOST, reason='no way')
+        with mock.patch('dmclone_driver.move.rpcapi.LOG.error') as error:
+            refused = self.assertRaises(exception.PeerFailed,
+                                        self.client.pace, self.context, HOST)
+        self.assertIn('no way', refused.msg)
+        self.assertFalse(error.call_args.kwargs['exc_info'])
+
+    def test_peer_that_lends_nothing(self):
+        with mock.patch.object(rpcapi.PeerEndpoint.target, 'version', '1.3'):
+            self.assertRaises(exception.PeerTooOld, self.client.lend,
+                              self.context, HOST, 'reader', [])
 
     def test_peer_of_the_version_before(self):
         with mock.patch.object(rpcapi.PeerEndpoint.target, 'version', '1.1'):

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The copies of this node: whose turn it is, and how fast each may be.
+
+A copy that waits for its turn is not stuck: its guest reads and writes, its
+source is sealed and connected, and only hydration is off. What is remembered
+here is a hint. After a start of the service the kernel says which copies run,
+and the others are found when they are about to.
+"""
+
+import collections.abc
+import dataclasses
+import math
+import threading
+
+from cinder import context as cinder_context
+from oslo_log import log as logging
+
+from dmclone_driver.move.backend import Backend
+from dmclone_driver.move.lenders import Lenders
+from dmclone_driver.move.outages import Outages
+from dmclone_driver.move import pace
+from dmclone_driver.move.pace import Copy
+from dmclone_driver.move.pace_settings import PaceSettings
+from dmclone_driver.move import throttle
+from dmclone_driver.node.devicemapper.status import CloneStatus
+from dmclone_driver.node.devicemapper import sysfs
+from dmclone_driver.node.devicemapper import table
+from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node.names import EXPORT
+from dmclone_driver.node.names import Names
+
+LOG = logging.getLogger(__name__)
+
+# Seconds in which a copy has to get one window, or half of what its rate
+# allows it. If it gets less it gives its turn to another one.
+IDLE = 30
+# Seconds between two looks while a copy has to be slowed down.
+SLOWED = 1
+
+_Found = collections.abc.Mapping[Names, CloneStatus]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """What a copy that runs has got.
+
+    :ivar hydrated: its regions when the present measurement began
+    :ivar since: when that was, in seconds
+    :ivar idle: whether it got too little in the one before
+    """
+
+    hydrated: int
+    since: float
+    idle: bool = False
+
+
+class Pacer:
+    """Decides which copies run, and keeps them to their rates."""
+
+    def __init__(self, backend: Backend, settings: PaceSettings,
+                 outages: Outages) -> None:
+        self._backend = backend
+        self._pauses = backend.jobs.pauses
+        self._settings = settings
+        self._outages = outages
+        self._lenders = Lenders(backend)
+        #: Requests and the watcher change what follows.
+        self._lock = threading.Lock()
+        self._plan = pace.Plan()
+        #: Copies that only wait for their turn: {names: since when}.
+        self._ready: dict[Names, float] = {}
+        #: Copies that have begun since the last look.
+        self._begun: set[Names] = set()
+        #: Copies that had their turn in vain: {names: regions then}.
+        self._vain: dict[Names, int] = {}
+        self._runs: dict[Names, _Run] = {}
+        #: Copies that have their turn and do not run: {names: since when}.
+        self._offered: dict[Names, float] = {}
+        self._throttles: dict[Names, throttle.Throttle] = {}
+
+    # For requests
+
+    def take_turn(self, names: Names, source: str) -> bool:
+        """Take a turn for a copy that is about to begin, if there is one.
+
+        :param source: backend of its source, which is sealed and connected
+        :returns: False if it has to wait; the watcher begins it later
+        """
+        self._lenders.add(names, source)
+        with self._lock:
+            turns = len(self._plan.turns | self._begun)
+            if names in self._plan.rates or (
+                    # Nobody who waits already is passed over.
+                    not self._plan.queue and
+                    turns < self._settings.limits.copies):
+                self._ready.pop(names, None)
+                self._begun.add(names)
+                return True
+            self._wait(names)
+        LOG.info('Hydration of %s waits for its turn.', names)
+        return False
+
+    def _wait(self, names: Names) -> None:
+        """Have a copy wait, and begin as soon as it is its turn."""
+        self._ready.setdefault(names, self._pauses.now())
+        self._pauses.forget(('hydration', names))
+
+    def give_up(self, names: Names) -> None:
+        """Forget a copy that could not begin, and waits for more."""
+        with self._lock:
+            self._ready.pop(names, None)
+            self._begun.discard(names)
+
+    def is_queued(self, names: Names) -> bool:
+        """Whether a copy waits for nothing but its turn."""
+        return names in self._ready and names not in self._plan.rates
+
+    def is_held_back(self, names: Names, status: CloneStatus) -> bool:
+        """Whether a copy gets nothing since others, or a limit, go before."""
+        if names in self._outages.lost:
+            return False
+        return (status.paused if status.hydration else
+                self.is_queued(names))
+
+    # For the watcher
+
+    def look(self, context: cinder_context.RequestContext, found: _Found,
+             busy: collections.abc.Container[Names]) -> float:
+        """Decide who may copy; stop or slow down the others.
+
+        Those that may begin are begun by :class:`Hydration`.
+
+        :param found: the state of all clones of this node
+        :param busy: those that are left alone
+        :returns: seconds until the next look, infinity if that can wait
+        """
+        with self._lock:
+            begun, self._begun = self._begun, set()
+            self._forget_others(found)
+            copies = self._copies(found, begun)
+            self._plan = pace.plan(
+                copies, self._settings.limits,
+                # Nothing is looked up for a node without copies.
+                self._settings.bandwidth_in if copies else None)
+            now = self._pauses.now()
+            self._offered = {names: self._offered.get(names, now)
+                             for names in self._plan.rates
+                             if names in self._ready}
+        slowed = False
+        for names, status in found.items():
+            if _is_copying(status) and names not in busy:
+                try:
+                    slowed |= self._apply(names, status)
+                except Exception:
+                    LOG.exception('Changing the pace of %s failed; it is '
+                                  'tried again.', names)
+        self._lenders.ask_if_due(context, self._plan)
+        return SLOWED if slowed else math.inf
+
+    def _forget_others(self, found: _Found) -> None:
+        """Forget clones that are gone, or are no copies any longer."""
+        self._lenders.keep(found)
+        for memory in (self._ready, self._runs, self._vain, self._throttles):
+            for names in memory.keys() - found.keys():
+                del memory[names]
+        for names in list(self._ready):
+            status = found[names]
+            # Without its source it waits for more than its turn.
+            if not status.healthy or status.complete or status.hydration or (
+                    names in self._outages.lost):
+                del self._ready[names]
+        for names, status in found.items():
+            if not _is_copying(status):
+                self._runs.pop(names, None)
+                self._throttles.pop(names, None)
+            if self._vain.get(names, status.hydrated) != status.hydrated:
+                del self._vain[names]
+
+    def _copies(self, found: _Found,
+                begun: collections.abc.Container[Names]) -> list[Copy]:
+        """Return what is known of all that run, or that could at once."""
+        running = {names for names, status in found.items()
+                   if _is_copying(status) or names in begun}
+        waiting = self._ready.keys() - running
+        # Without a queue there is nothing to choose.
+        exported = set(sysfs.devices()) if waiting else set()
+        return [self._copy(names, found[names], names in running, exported)
+                for names in (*running, *waiting)]
+
+    def _copy(self, names: Names, status: CloneStatus, running: bool,
+              devices: collections.abc.Container[str]) -> Copy:
+        source = self._lenders.source(names)
+        first = self._settings.first
+        idle = (self._is_idle(names, status) if running else
+                self._waited_with_turn(names) >= IDLE)
+        if idle:
+            self._vain[names] = status.hydrated
+        return Copy(
+            names, (status.total - status.hydrated) * _bytes(status), running,
+            idle, self._waited(names), first.index(names.name_id)
+            if names.name_id in first else None, names.of(EXPORT) in devices,
+            source in self._lenders.draining, names in self._vain,
+            source == self._backend.host, self._lenders.allowed(names))
+
+    def _waited(self, names: Names) -> float:
+        now = self._pauses.now()
+        return now - self._ready.get(names, now)
+
+    def _waited_with_turn(self, names: Names) -> float:
+        now = self._pauses.now()
+        return now - self._offered.get(names, now)
+
+    def _is_idle(self, names: Names, status: CloneStatus) -> bool:
+        """Whether a copy has got next to nothing for some time."""
+        now = self._pauses.now()
+        last = self._runs.get(names)
+        got = status.hydrated - last.hydrated if last else 0
+        if last is None or status.paused or not (
+                0 <= got < self._needed(names, status)):
+            last = _Run(status.hydrated, now)
+        elif now - last.since >= IDLE:
+            last = _Run(status.hydrated, now, idle=True)
+        self._runs[names] = last
+        return last.idle or names in self._outages.lost
+
+    def _needed(self, names: Names, status: CloneStatus) -> float:
+        """Return the regions that a copy has to get in time."""
+        window = self._backend.tuning.in_regions(status.region)[0]
+        allowed = self._plan.rates.get(names)
+        return max(1, window if allowed is None else min(
+            window, allowed * IDLE / 2 / _bytes(status)))
+
+    def _apply(self, names: Names, status: CloneStatus) -> bool:
+        """Stop a copy, or keep it to its rate; return whether it is slowed."""
+        local = LocalVolume(names)
+        if names not in self._plan.rates:
+            if names in self._plan.queue:
+                local.pause_hydration()
+                with self._lock:
+                    self._wait(names)
+                LOG.info('Hydration of %s waits: it is the turn of others.',
+                         names)
+            return False
+        allowed = self._plan.rates[names]
+        tuned = self._backend.tuning.in_regions(status.region)[0]
+        last = self._throttles.get(names)
+        arguments = status, allowed, tuned, self._pauses.now()
+        fresh = (throttle.begin(*arguments) if last is None else
+                 throttle.after(last, *arguments))
+        self._throttles[names] = fresh
+        if fresh.threshold != status.threshold:
+            local.limit_copies(fresh.threshold)
+        return fresh.threshold < tuned
+
+    # For operators
+
+    def copying(self) -> dict[Names, float | None]:
+        """Return who may copy: {copy: bytes per second, None for no limit}."""
+        return self._plan.rates
+
+    def waiting(self) -> dict[Names, tuple[float, bool]]:
+        """Return who waits, the next one first.
+
+        :returns: {copy: (seconds, whether the node of its source refuses)}
+        """
+        return {names: (self._waited(names), self._lenders.refuses(names))
+                for names in self._plan.queue}
+
+
+def _is_copying(status: CloneStatus) -> bool:
+    """Whether a clone is a copy that runs."""
+    return status.healthy and status.hydration and not status.complete
+
+
+def _bytes(status: CloneStatus) -> int:
+    """Return the size of a region."""
+    return status.region * table.SECTOR
