@@ -20,6 +20,7 @@ VERBS = {
     'drain': 'dmclone_driver.cmd.drain:Drain',
     'forget': 'dmclone_driver.cmd.singles:Forget',
     'move': 'dmclone_driver.cmd.singles:Move',
+    'pace': 'dmclone_driver.cmd.pace:Pace',
     'reconcile': 'dmclone_driver.cmd.singles:Reconcile',
     'show': 'dmclone_driver.cmd.show:Show',
     'status': 'dmclone_driver.cmd.status:Status',

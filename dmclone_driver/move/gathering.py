@@ -12,6 +12,7 @@ import collections.abc
 from concurrent import futures
 import dataclasses
 import time
+from typing import TypeVar
 
 from cinder import context as cinder_context
 from cinder import objects
@@ -28,6 +29,8 @@ from dmclone_driver.move.report import Wait
 from dmclone_driver.move import report_rows
 from dmclone_driver.move.report_rows import Row
 from dmclone_driver.move.rpcapi import PeerClient
+
+Answer = TypeVar('Answer')
 
 #: Calls at a time.
 AT_ONCE = 64
@@ -106,18 +109,30 @@ def ask(context: cinder_context.RequestContext, client: PeerClient,
         ) -> dict[str, Report | str]:
     """Ask some backends; return the report of each, or why there is none.
 
+    The parameters are those of :func:`ask_all`.
+    """
+    return ask_all(hosts, limit, lambda host, left: client.report(
+        context, host, timeout=left))
+
+
+def ask_all(hosts: collections.abc.Sequence[str], limit: float,
+            call: collections.abc.Callable[[str, float], Answer]
+            ) -> dict[str, Answer | str]:
+    """Ask some backends; return the answer of each, or why there is none.
+
     :param hosts: of the form ``node@backend``, the most important first
     :param limit: seconds that all answers together may take
+    :param call: asks a backend, in so many seconds
     """
     end = time.monotonic() + limit
     longest = limit if len(hosts) <= AT_ONCE else limit / _ROUNDS
 
-    def ask_one(host: str) -> Report | str:
+    def ask_one(host: str) -> Answer | str:
         left = min(longest, end - time.monotonic())
         if left <= 0:
             return _('it was not asked, as others did not answer in time')
         try:
-            return client.report(context, host, timeout=left)
+            return call(host, left)
         except exception.PeerTooOld:
             return _('its driver is too old to report; update it')
         except exception.PeerUnreachable:
