@@ -6,12 +6,14 @@ import itertools
 import re
 import types
 
+from oslo_config import cfg
 
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
+from dmclone_driver import opts
 from tests.model import database
 from tests.model import machine
 from tests.unit.fakes import cloud as fake_cloud
@@ -107,7 +109,15 @@ class Cloud(fake_cloud.Cloud):
 
     NODE = Node
 
-    def __init__(self, patch):
+    def __init__(self, patch, copies):
+        """Create a cloud without nodes.
+
+        :param copies: how many run at a time, to each node and from each
+        """
+        # The driver registers them later.
+        Node._configuration('default').append_config_values(opts.MOVE_OPTS)
+        cfg.CONF.set_override('dmclone_copies_at_once', copies,
+                              group=fake_cloud.BACKEND)
         self.database = database.Database(self)
         self._numbers = itertools.count(1)
         super().__init__(types.SimpleNamespace(patch=patch))

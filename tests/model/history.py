@@ -15,9 +15,13 @@ class History(life.Life):
 
     #: The kinds of volumes that the nodes make, as lvm_type.
     KINDS = ('default', 'default', 'default')
+    #: Copies at a time, to each node and from each.
+    COPIES = 4
+    #: How often the watchers look until all has to be complete.
+    LOOKS = 6
 
     def __init__(self, patch):
-        self.cloud = cloud_module.Cloud(patch)
+        self.cloud = cloud_module.Cloud(patch, self.COPIES)
         self.nodes = [self.cloud.add(name, lvm_type=kind) for name, kind in
                       zip('abc', self.KINDS, strict=True)]
         self.cloud.settle()
@@ -180,7 +184,7 @@ class History(life.Life):
 
     def settle(self):
         """Run hydrations and watchers until no move is unfinished."""
-        for _ in range(6):
+        for _ in range(self.LOOKS):
             if self._is_idle():
                 break
             for node in self.nodes:

@@ -35,7 +35,7 @@ FAULTS = faults(60)
 SHORT_FAULTS = faults(20)
 
 SETTINGS = hypothesis.settings(
-    max_examples=3000, stateful_step_count=25, deadline=None, database=None,
+    max_examples=2500, stateful_step_count=25, deadline=None, database=None,
     report_multiple_bugs=False,
     suppress_health_check=list(hypothesis.HealthCheck))
 
@@ -391,6 +391,18 @@ class HandsRules(Rules):
         self.history.delete_leaked(fault)
 
 
+class PacedHistory(snapshots.History):
+    """A history whose copies have to wait for each other."""
+
+    COPIES, LOOKS = 1, 12
+
+
+class PacedRules(SnapshotRules):
+    """The same actions: each copy has its turn, whatever happens."""
+
+    HISTORY = PacedHistory
+
+
 class ForgetfulRules(Rules):
     """Additional actions: the database is restored to an older state."""
 
@@ -448,19 +460,23 @@ class SecondHalfTestCase(Histories, ModelTestCase):
 
 
 class FirstSnapshotsTestCase(Histories, ModelTestCase):
-    RULES, SEED, NUMBER = SnapshotRules, 5, 1000
+    RULES, SEED, NUMBER = SnapshotRules, 5, 800
 
 
 class SecondSnapshotsTestCase(Histories, ModelTestCase):
-    RULES, SEED, NUMBER = SnapshotRules, 6, 1000
+    RULES, SEED, NUMBER = SnapshotRules, 6, 800
 
 
 class MovesOnTestCase(Histories, ModelTestCase):
-    RULES, SEED, NUMBER = MovesOnRules, 7, 500
+    RULES, SEED, NUMBER = MovesOnRules, 7, 400
 
 
 class ThinTestCase(Histories, ModelTestCase):
-    RULES, SEED, NUMBER = ThinRules, 7, 1000
+    RULES, SEED, NUMBER = ThinRules, 7, 600
+
+
+class PacedTestCase(Histories, ModelTestCase):
+    RULES, SEED, NUMBER = PacedRules, 7, 400
 
 
 class HandsTestCase(Histories, ModelTestCase):

@@ -317,6 +317,15 @@ FAULTS_OF_THIN_VOLUMES = {
 }
 
 
+#: Faults that are detected in histories whose copies wait for each other.
+FAULTS_OF_PACE = {
+    'copy that never gets the turn of another one':
+        ('move.pacer.Pacer.is_queued',
+         lambda pacer, names: names in pacer._ready,
+         'is not complete|left over|cannot be deleted'),
+}
+
+
 #: The seeds that have found the faults for which most seeds take long.
 FIRST_SEEDS = {
     'placeholder recognised by its status': 23,
@@ -356,6 +365,10 @@ class PlantedFaultsTestCase(test_model.ModelTestCase):
     @ddt.data(*FAULTS_OF_THIN_VOLUMES)
     def test_is_found_with_thin_volumes(self, name):
         self._find(test_model.ThinRules, name, *FAULTS_OF_THIN_VOLUMES[name])
+
+    @ddt.data(*FAULTS_OF_PACE)
+    def test_is_found_as_a_copy_waits(self, name):
+        self._find(test_model.PacedRules, name, *FAULTS_OF_PACE[name])
 
     def _find(self, rules, name, path, fault, said):
         class Rules(rules):
