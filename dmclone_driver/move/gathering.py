@@ -9,8 +9,10 @@ limit, however many they are: what is known of them is in the database.
 from __future__ import annotations
 
 import collections.abc
-from concurrent import futures
+import contextlib
 import dataclasses
+import queue
+import threading
 import time
 from typing import TypeVar
 
@@ -34,6 +36,8 @@ Answer = TypeVar('Answer')
 
 #: Calls at a time.
 AT_ONCE = 64
+# Seconds after the limit in which calls say why they have failed.
+_GRACE = 0.5
 # Calls that a thread has time for, one after the other, if none is answered
 # and there are more than AT_ONCE.
 _ROUNDS = 2
@@ -120,6 +124,10 @@ def ask_all(hosts: collections.abc.Sequence[str], limit: float,
             ) -> dict[str, Answer | str]:
     """Ask some backends; return the answer of each, or why there is none.
 
+    While the message bus is away a call may not end in its time, or never:
+    the library connects again and again. Nothing waits for such a call, nor
+    does the end of the process.
+
     :param hosts: of the form ``node@backend``, the most important first
     :param limit: seconds that all answers together may take
     :param call: asks a backend, in so many seconds
@@ -140,10 +148,44 @@ def ask_all(hosts: collections.abc.Sequence[str], limit: float,
         except exception.PeerError as error:
             return error.msg
 
-    if not hosts:
-        return {}
-    with futures.ThreadPoolExecutor(min(AT_ONCE, len(hosts))) as pool:
-        return dict(zip(hosts, pool.map(ask_one, hosts)))
+    waiting: queue.Queue[str] = queue.Queue()
+    done: queue.Queue[tuple[str, Answer | str | Exception]] = queue.Queue()
+    for host in hosts:
+        waiting.put(host)
+
+    def work() -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                host = waiting.get_nowait()
+                try:
+                    done.put((host, ask_one(host)))
+                except Exception as error:
+                    done.put((host, error))
+
+    for _number in range(min(AT_ONCE, len(hosts))):
+        threading.Thread(target=work, daemon=True).start()
+    return _collect(hosts, done, end, _(
+        'no answer within %.1f seconds') % longest)
+
+
+def _collect(hosts: collections.abc.Sequence[str],
+             done: queue.Queue[tuple[str, Answer | str | Exception]],
+             end: float, reason: str) -> dict[str, Answer | str]:
+    """Return the answers that arrive in time, and a reason for the others.
+
+    :param end: when the time is over
+    """
+    answers: dict[str, Answer | str] = dict.fromkeys(hosts, reason)
+    for _number in hosts:
+        try:
+            host, answer = done.get(timeout=max(
+                0, end + _GRACE - time.monotonic()))
+        except queue.Empty:
+            break
+        if isinstance(answer, Exception):
+            raise answer
+        answers[host] = answer
+    return answers
 
 
 def _node(service: objects.Service, answer: Report | str,

@@ -31,26 +31,18 @@ class Terminal(io.StringIO):
 
 
 class InTurn:
-    """A pool without threads: the simulated nodes have one at a time."""
+    """No thread: the simulated nodes have one at a time."""
 
-    def __init__(self, threads):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    map = staticmethod(map)
+    def __init__(self, target, daemon):
+        self.start = target
 
 
 class VerbTestCase(base.CloudTestCase):
 
     def setUp(self):
         super().setUp()
-        self.patch('dmclone_driver.move.gathering.futures',
-                   new=types.SimpleNamespace(ThreadPoolExecutor=InTurn))
+        self.patch('dmclone_driver.move.gathering.threading',
+                   new=types.SimpleNamespace(Thread=InTurn))
         # With a context that was not used before, as in a new process.
         self.patch('dmclone_driver.cmd.reading.Reading.connect',
                    new=lambda verb: (cinder_context.get_admin_context(),

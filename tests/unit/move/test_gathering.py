@@ -4,6 +4,8 @@
 import datetime
 import threading
 import time
+import types
+from unittest import mock
 
 from cinder import context as cinder_context
 from oslo_utils import timeutils
@@ -116,6 +118,21 @@ class GatheringTestCase(base.PlainTestCase):
         self.assertLessEqual(len(client.asked), 2 * gathering.AT_ONCE)
         self.assertIn('not asked', ' '.join(answers.values()))
         self.assertIn('no answer', ' '.join(answers.values()))
+
+    def test_calls_do_not_end(self):
+        """The message bus is away: a call outlasts its time."""
+        over = threading.Event()
+        self.addCleanup(over.set)
+        client = types.SimpleNamespace(
+            report=lambda context, host, timeout: over.wait(60))
+        answers = self.ask(client, 3, 0.1)
+        self.assertLess(self.seconds, 30)
+        self.assertEqual({'no answer within 0.1 seconds'},
+                         set(answers.values()))
+
+    def test_unexpected_failure(self):
+        client = mock.Mock(report=mock.Mock(side_effect=OSError('a fault')))
+        self.assertRaises(OSError, self.ask, client, 3, 60)
 
     def test_nobody_is_asked(self):
         self.assertEqual({}, gathering.ask(None, None, [], 1))
