@@ -13,11 +13,14 @@ from typing import Any
 from typing import TypeVar
 
 from oslo_concurrency import processutils
+from oslo_log import log as logging
 
 from dmclone_driver.node.devicemapper import ioctl
 from dmclone_driver.node.devicemapper import udev
 from dmclone_driver import privsep
 from dmclone_driver.privsep import command
+
+LOG = logging.getLogger(__name__)
 
 Found = TypeVar('Found')
 
@@ -37,6 +40,27 @@ def failing() -> collections.abc.Iterator[None]:
         raise processutils.ProcessExecutionError(
             stdout='', stderr=error.strerror, exit_code=1, cmd='ioctl'
         ) from error
+
+
+def log_late(devices: collections.abc.Iterable[str]) -> None:
+    """Log the devices whose resume udev has not handled in time."""
+    for device in devices:
+        LOG.warning('udev has not handled the resume of device %(device)s '
+                    'within %(seconds)d seconds, so its link in /dev/mapper '
+                    'may be missing. See why udev is slow or hangs, and run '
+                    '"udevadm trigger --subsystem-match=block".',
+                    {'device': device, 'seconds': udev.TIMEOUT})
+
+
+@contextlib.contextmanager
+def resuming() -> collections.abc.Iterator[udev.Resumes]:
+    """Resume devices, and log those that udev does not handle in time."""
+    resumes = udev.Resumes()
+    try:
+        with resumes:
+            yield resumes
+    finally:
+        log_late(resumes.late)
 
 
 def _each(look: collections.abc.Callable[[str], Found],
@@ -85,7 +109,7 @@ def change(*operations: Operation) -> None:
     :raises: ProcessExecutionError of the first that fails; those after it
         are not done
     """
-    with udev.Resumes() as resumes:
+    with resuming() as resumes:
         verbs: dict[str, collections.abc.Callable[..., Any]] = {
             'suspend': ioctl.suspend, 'resume': resumes.resume,
             'load': ioctl.load, 'message': ioctl.message}

@@ -11,7 +11,6 @@ from oslo_concurrency import processutils
 
 import dmclone_driver
 from dmclone_driver.node.devicemapper import swap as process
-from dmclone_driver.node.devicemapper import udev
 from dmclone_driver import privsep
 from dmclone_driver.privsep import device_mapper
 
@@ -27,7 +26,7 @@ def swap(request: dict[str, Any]) -> str | None:
     :raises: ProcessExecutionError
     """
     try:
-        answer, _errors = processutils.execute(
+        answer, errors = processutils.execute(
             sys.executable, '-ISc', process.PROGRAM, _PACKAGES,
             request['name'],
             process_input=json.dumps(dict(request, locks=process.LOCKS)),
@@ -39,6 +38,9 @@ def swap(request: dict[str, Any]) -> str | None:
             with contextlib.suppress(processutils.ProcessExecutionError):
                 _resume(request['lock'], *_devices(request))
         raise
+    device_mapper.log_late(sorted(
+        {*_devices(request), *request.get('begin', ())}.intersection(
+            errors.split())))
     return json.loads(answer)
 
 
@@ -47,8 +49,8 @@ def _devices(request: dict[str, Any]) -> list[str]:
 
 
 def _resume(name: str, *suspended: str, wait: bool = True) -> None:
-    with process.alone(name, wait=wait), udev.Resumes() as resumes, (
-            device_mapper.failing()):
+    with process.alone(name, wait=wait), (
+            device_mapper.resuming()) as resumes, device_mapper.failing():
         for device in suspended:
             resumes.resume(device)
 

@@ -30,7 +30,7 @@ class PlainTestCase(testtools.TestCase):
     def setUp(self):
         super().setUp()
         # The log is printed only for a failed test.
-        self.useFixture(fixtures.FakeLogger())
+        self.log = self.useFixture(fixtures.FakeLogger())
 
     def patch(self, path, *args, **kwargs):
         """Patch an object until the end of the test."""

@@ -206,6 +206,8 @@ def main() -> None:
             found = perform(Kernel(resumes), **request)
     except OSError as error:
         sys.exit(error.strerror or str(error))
+    # For the log of the caller, who ignores other words.
+    sys.stderr.write(' '.join(resumes.late))
     # The caller may have been killed.
     with contextlib.suppress(BrokenPipeError):
         json.dump(found, sys.stdout)

@@ -68,9 +68,14 @@ class Resumes:
 
     Without udev, or without a semaphore, nothing is waited for. A failure
     here never prevents a resume: the requests of a guest may wait for it.
+
+    :ivar late: the devices, if udev has not handled the events in time; the
+        caller logs them
     """
 
     def __init__(self) -> None:
+        self.late: list[str] = []
+        self._resumed: list[str] = []
         self._number = 0
         self._semaphore: int | None = None
 
@@ -101,7 +106,9 @@ class Resumes:
         try:
             event = ioctl.resume(name, _FLAGS | self._number)
         finally:
-            if not event:
+            if event:
+                self._resumed.append(name)
+            else:
                 # udev will not do it.
                 self._add(-1)
 
@@ -131,5 +138,7 @@ class Resumes:
                 self._operate(0, limit=ctypes.byref(_Time(TIMEOUT, 0)))
                 return
             except OSError as error:
+                if error.errno == errno.EAGAIN:
+                    self.late = self._resumed
                 if error.errno != errno.EINTR:
                     raise

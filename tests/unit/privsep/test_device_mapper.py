@@ -102,6 +102,14 @@ class ChangeTestCase(DaemonTestCase):
             ('suspend', 'one', True), ('load', 'one', '0 8 error\n', True),
             ('resume', 'one', cookie), ('message', 'one', 'a b')], self.done)
 
+    def test_udev_hangs(self):
+        self.ioctl('resume', lambda name: True)
+        self.patch('dmclone_driver.node.devicemapper.udev.RUNS', new='/')
+        self.patch('dmclone_driver.node.devicemapper.udev.TIMEOUT', new=0)
+        device_mapper.change(['resume', 'one'])
+        self.assertIn('the resume of device one within 0 seconds',
+                      self.log.output)
+
     def test_failure(self):
         """What follows it is not done."""
         error = self.assertRaises(

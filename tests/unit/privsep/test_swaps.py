@@ -87,6 +87,13 @@ for function in VERBS:
     setattr(ioctl, function.__name__, function)
 """
 
+#: Has udev handle no event.
+UDEV_HANGS = """\
+from dmclone_driver.node.devicemapper import udev
+udev.RUNS, udev.TIMEOUT = '/', 0
+ioctl.resume = lambda *arguments: resume(*arguments) is None
+"""
+
 #: Acts as the service and its privileged daemon.
 CALLER = """\
 import sys
@@ -172,6 +179,13 @@ class SwapTestCase(SwapsTestCase):
         # The last two are the parent's.
         self.assertEqual(['status', 'suspend', 'suspend', 'status'] +
                          ['resume'] * 4, self.done())
+
+    def test_udev_hangs(self):
+        """The process tells its parent, which logs it."""
+        self.tell('ioctls', IOCTLS % self.folder + INSTALL + UDEV_HANGS)
+        self.assertIsNone(swaps.swap(self.request()))
+        self.assertEqual(FINISHED, self.done())
+        self.assertIn('the resume of device x within', self.log.output)
 
     def test_not_as_expected(self):
         self.tell('status', '0 64 error \n')

@@ -79,6 +79,7 @@ class ResumesTestCase(base.PlainTestCase):
             resumes.resume('one')
             self.assertIsNotNone(self.semaphore(self.resumed[0][1]))
         self.assertIsNone(self.semaphore(self.resumed[0][1]))
+        self.assertEqual([], resumes.late)
 
     def test_resume_fails(self):
         self.event = OSError('injected')
@@ -92,6 +93,7 @@ class ResumesTestCase(base.PlainTestCase):
         with udev.Resumes() as resumes:
             resumes.resume('one')
         self.assertIsNone(self.semaphore(self.resumed[0][1]))
+        self.assertEqual(['one'], resumes.late)
 
     def test_nothing_to_resume(self):
         with udev.Resumes():
