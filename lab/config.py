@@ -152,6 +152,12 @@ def _backend(name, group, ip, choices):
         'target_prefix': 'iqn.2026-01.org.openstack:'}
 
 
+def second_backend(ip, choices):
+    """Return the section of a node's second backend, with Cinder's LVM."""
+    return dict(_backend('lvm', 'cinder-metadata', ip, choices),
+                volume_driver=DRIVERS['lvm'])
+
+
 def cinder_node(name, ip, choices):
     """Return Cinder's default settings on a node."""
     settings = _cinder('/var/log/lab/cinder-volume.log', '/var/lib/cinder',
@@ -171,8 +177,7 @@ def cinder_node(name, ip, choices):
         # "auto" would be thin in an empty group.
         settings['dmclone']['lvm_type'] = 'default'
     if both:
-        settings['lvm'] = _backend('lvm', 'cinder-metadata', ip, choices)
-        settings['lvm']['volume_driver'] = DRIVERS['lvm']
+        settings['lvm'] = second_backend(ip, choices)
     if choices.nova:
         # An administrator, who may live-migrate instances of all users.
         settings['nova'] = credentials('nova')

@@ -108,6 +108,12 @@ def tools():
             venv.ensure_tools()
 
 
+def tempest():
+    """Install Tempest, in an environment of its own."""
+    with _exclusively():
+        venv.ensure_tempest()
+
+
 @contextlib.contextmanager
 def _exclusively():
     """Allow one set-up at a time."""

@@ -20,6 +20,9 @@ _HERE = pathlib.Path(__file__).parent
 _REQUIREMENTS = _HERE / 'requirements.txt'
 #: Runs tests outside of the laboratory, and counts those of all sets.
 TOOLS = paths.CACHE / 'tox-venv'
+#: Runs Tempest against the laboratory.
+TEMPEST = paths.CACHE / 'tempest-venv'
+_TEMPEST = _HERE / 'tempest/requirements.txt'
 _TOOLS = ['tox>=4.28', 'stestr>=4.1', 'python-subunit>=1.4', 'testtools>=2.4']
 
 
@@ -45,15 +48,14 @@ def interpreter():
     return path if path.exists() else pathlib.Path(sys.executable)
 
 
-def _key():
-    parts = [str(interpreter()), sys.version, _REQUIREMENTS.read_text(),
-             constraints().read_text()]
+def _key(*files):
+    parts = [str(interpreter()), sys.version, *(f.read_text() for f in files)]
     return hashlib.sha256('\0'.join(parts).encode()).hexdigest()[:12]
 
 
 def folder():
     """Return the folder of the environment that the checkout needs."""
-    return paths.CACHE / ('venv-' + _key())
+    return paths.CACHE / ('venv-' + _key(_REQUIREMENTS, constraints()))
 
 
 def _make(target, *wanted):
@@ -80,6 +82,19 @@ def ensure_tools():
         errors.say('set-up: installing tox')
         _make(TOOLS, *_TOOLS)
         (TOOLS / '.wanted').write_text(' '.join(_TOOLS) + '\n')
+
+
+def ensure_tempest():
+    """Build the environment of Tempest unless it is current.
+
+    It is the same for all releases: Tempest has no branches.
+    """
+    newest = _HERE / 'constraints.txt'
+    stamp, key = TEMPEST / '.key', _key(_TEMPEST, newest)
+    if not (stamp.exists() and stamp.read_text() == key):
+        errors.say('set-up: installing Tempest')
+        _make(TEMPEST, '-r', _TEMPEST, '-c', newest)
+        stamp.write_text(key)
 
 
 def ensure():

@@ -126,6 +126,12 @@ def _etcd(run, chosen):
     _soak(run, dataclasses.replace(NAMED['soak'], lab=chosen.lab), 120)
 
 
+def _tempest(run, chosen):
+    """Run a selection of Tempest's tests of volumes."""
+    run.in_lab(chosen.name, chosen.lab, ['tools/tempest', '--short',
+                                         '--subunit'], chosen.timeout())
+
+
 def _keeping(run, chosen):
     """Run scenarios that save results; return the folder of these."""
     variable, name = chosen.keeps
@@ -225,6 +231,8 @@ SETS = (
         'a node\ndies, each alert, and the commands of "A day in operations"',
         _with_outputs, lab={'nodes': 3, 'nova': True}, seconds=7200,
         keeps=('DMCLONE_DAY_OUTPUTS', 'day-outputs')),
+    Set('tempest', "a selection of Tempest's tests of volumes: some ten "
+        'minutes', _tempest, lab={}, seconds=3600),
     Set('crash', 'each step of each flow, interrupted in eight ways: some '
         'four\nhours; ends with a table of the seconds to converge',
         _with_table, lab={}, seconds=18000,

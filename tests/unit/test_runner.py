@@ -47,7 +47,7 @@ class ChoiceTestCase(base.PlainTestCase):
         self.assertEqual(['style', 'unit', 'model', 'functional', 'e2e',
                           'soak', 'releases', 'scheduler', 'live', 'long',
                           'admin', 'etcd', 'packages', 'maintenance', 'day',
-                          'crash'],
+                          'tempest', 'crash'],
                          self.names('--all'))
 
     def test_named(self):
@@ -65,6 +65,8 @@ class ChoiceTestCase(base.PlainTestCase):
 
     def test_folders_are_there(self):
         for each in sets.SETS[1:]:
+            if each.name == 'tempest':      # it is a package of its own
+                continue
             self.assertTrue((_SCENARIOS.parent / each.folder).is_dir())
 
     def test_documentation_has_the_same_sets(self):
@@ -282,6 +284,11 @@ class CommandsTestCase(base.PlainTestCase):
         self.assertRegex(' '.join(map(str, argv)),
                          r'/stestr --test-path tests/packages run --serial '
                          r'--subunit$')
+
+    def test_tempest(self):
+        self.assertEqual(
+            [({}, 'tools/tempest --short --subunit', 3600, {})],
+            list(self.asked('tempest')))
 
     def test_table(self):
         (lab, command, seconds, more), = self.asked('crash')

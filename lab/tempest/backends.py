@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The laboratory's services as Tempest needs them, and back again.
+
+Each node gets a second backend, `lvm`, for migrations and retypes. The first
+one, `dmclone`, uses the driver that is tested, with the same volume group.
+"""
+
+import contextlib
+import time
+
+from lab import config
+from lab import errors
+from lab import proc
+from lab import wait
+
+# Always the same node: Cinder's scheduler remembers services that were
+# stopped.
+_BACKUP_NODE = 'node1'
+
+
+def changes(driver, node, choices):
+    """Return a node's changes of cinder.conf."""
+    return {
+        'DEFAULT': {'enabled_backends': 'dmclone,lvm'},
+        'dmclone': {'volume_driver': config.DRIVERS[driver]},
+        'lvm': config.second_backend(node.ip, choices)}
+
+
+def must_be_usable(lab):
+    """Raise LabError unless Tempest can run in a laboratory."""
+    if lab.settings.bare:
+        raise errors.LabError('the laboratory has no OpenStack: bring one up '
+                              'without --bare')
+    volumes = lab.sql('SELECT COUNT(*) FROM volumes WHERE deleted = 0')
+    if int(volumes[0][0]):
+        raise errors.LabError(
+            'the laboratory has volumes, which a change of the driver would '
+            'harm: delete them first')
+
+
+@contextlib.contextmanager
+def prepared(lab, driver):
+    """Prepare the services; afterwards they are as they were."""
+    network = not proc.alive('networks')
+    try:
+        if network:
+            lab.control.start('networks')
+        _configure(lab, {node: changes(driver, node, lab.settings)
+                         for node in lab.nodes.values()})
+        lab.node(_BACKUP_NODE).start_service('cinder-backup')
+        lab.node(_BACKUP_NODE).wait_ready()
+        yield
+    finally:
+        errors.say('restoring the services')
+        if network:
+            lab.control.stop('networks')
+        lab.node(_BACKUP_NODE).stop('cinder-backup')
+        _configure(lab, {node: {} for node in lab.nodes.values()})
+        if lab.settings.driver != 'both':
+            _forget_second(lab)
+
+
+def _configure(lab, wanted):
+    """Restart cinder-volume on all nodes with changed settings."""
+    since = time.time()
+    for node, what in wanted.items():
+        errors.say('restarting cinder-volume on %s' % node.name)
+        node.configure(what)
+        node.restart('cinder-volume')
+    for node, what in wanted.items():
+        node.wait_ready()
+        if 'lvm' in what:
+            wait.until(lambda node=node: lab.sql(
+                "SELECT 1 FROM services WHERE NOT deleted AND "
+                "host = '%s@lvm' AND updated_at > FROM_UNIXTIME(%d)" % (
+                    node.name, since)), 'the second backend of ' + node.name,
+                60)
+
+
+def _forget_second(lab):
+    """Remove the services of the second backends, which would be down."""
+    for host, in lab.sql("SELECT host FROM services WHERE NOT deleted AND "
+                         "host LIKE '%@lvm'"):
+        lab.control.manage('cinder-manage', 'service', 'remove',
+                           'cinder-volume', host)
