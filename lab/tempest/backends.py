@@ -19,11 +19,16 @@ _BACKUP_NODE = 'node1'
 
 
 def changes(driver, node, choices):
-    """Return a node's changes of cinder.conf."""
+    """Return a node's changes of cinder.conf.
+
+    Cinder's LVM driver uses no thin pool: it would leave that behind, with all
+    space of the group.
+    """
+    thick = {'lvm_type': 'default'}
     return {
         'DEFAULT': {'enabled_backends': 'dmclone,lvm'},
-        'dmclone': {'volume_driver': config.DRIVERS[driver]},
-        'lvm': config.second_backend(node.ip, choices)}
+        'dmclone': dict(thick, volume_driver=config.DRIVERS[driver]),
+        'lvm': dict(config.second_backend(node.ip, choices), **thick)}
 
 
 def must_be_usable(lab):
@@ -31,6 +36,10 @@ def must_be_usable(lab):
     if lab.settings.bare:
         raise errors.LabError('the laboratory has no OpenStack: bring one up '
                               'without --bare')
+    if lab.settings.driver != 'dmclone':
+        raise errors.LabError(
+            "Cinder's LVM driver may have thin pools in the volume groups of "
+            'the laboratory: bring one up without --driver')
     volumes = lab.sql('SELECT COUNT(*) FROM volumes WHERE deleted = 0')
     if int(volumes[0][0]):
         raise errors.LabError(
@@ -56,8 +65,7 @@ def prepared(lab, driver):
             lab.control.stop('networks')
         lab.node(_BACKUP_NODE).stop('cinder-backup')
         _configure(lab, {node: {} for node in lab.nodes.values()})
-        if lab.settings.driver != 'both':
-            _forget_second(lab)
+        _forget_second(lab)
 
 
 def _configure(lab, wanted):

@@ -69,17 +69,22 @@ class Tempest:
         with open(stream, 'wb') as kept, subprocess.Popen(
                 [str(each) for each in argv], stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE, **self._options()) as program:
-            for piece in iter(lambda: os.read(
-                    program.stdout.fileno(), 1 << 16), b''):
-                kept.write(piece)
-                show(piece)
+            try:
+                for piece in iter(lambda: os.read(
+                        program.stdout.fileno(), 1 << 16), b''):
+                    kept.write(piece)
+                    show(piece)
+            except BaseException:
+                program.terminate()     # it is waited for
+                raise
         return program.returncode, self._outcomes(stream)
 
     @staticmethod
     def _outcomes(stream):
         said = command.run(
             [venv.TEMPEST / 'bin/python', '-P', '-m', 'lab.tempest.outcomes',
-             stream], env=dict(os.environ, PYTHONPATH=str(paths.CHECKOUT)))
+             stream], timeout=600, env=dict(
+                 os.environ, PYTHONPATH=str(paths.CHECKOUT)))
         return [outcomes.Outcome(*each) for each in json.loads(said)]
 
 

@@ -232,7 +232,7 @@ SETS = (
         _with_outputs, lab={'nodes': 3, 'nova': True}, seconds=7200,
         keeps=('DMCLONE_DAY_OUTPUTS', 'day-outputs')),
     Set('tempest', "a selection of Tempest's tests of volumes: some ten "
-        'minutes', _tempest, lab={}, seconds=3600),
+        'minutes', _tempest, lab={'nodes': 2}, seconds=3600),
     Set('crash', 'each step of each flow, interrupted in eight ways: some '
         'four\nhours; ends with a table of the seconds to converge',
         _with_table, lab={}, seconds=18000,

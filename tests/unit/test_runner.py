@@ -287,7 +287,7 @@ class CommandsTestCase(base.PlainTestCase):
 
     def test_tempest(self):
         self.assertEqual(
-            [({}, 'tools/tempest --short --subunit', 3600, {})],
+            [({'nodes': 2}, 'tools/tempest --short --subunit', 3600, {})],
             list(self.asked('tempest')))
 
     def test_table(self):

@@ -218,23 +218,22 @@ class BackendsTestCase(base.PlainTestCase):
         self.lab.node.side_effect = self.lab.nodes.get
         self.lab.sql.return_value = [('node1@lvm',)]
 
-    def merged(self, driver, of):
-        choices = settings.Settings(driver=of)
+    def test_changes(self):
         node = self.nodes[0]
-        return config.merged(config.cinder_node(node.name, node.ip, choices),
-                             backends.changes(driver, node, choices))
-
-    def test_same_settings_in_any_laboratory(self):
+        before = config.cinder_node(node.name, node.ip, settings.Settings())
         for driver in ('dmclone', 'lvm'):
-            made = [self.merged(driver, of)
-                    for of in ('dmclone', 'lvm', 'both')]
-            self.assertEqual(made[0], made[1])
-            self.assertEqual(made[0], made[2])
-            self.assertEqual(config.DRIVERS[driver],
-                             made[0]['dmclone']['volume_driver'])
-            self.assertEqual('cinder-volumes',
-                             made[0]['dmclone']['volume_group'])
-            self.assertEqual('cinder-metadata', made[0]['lvm']['volume_group'])
+            made = config.merged(before, backends.changes(
+                driver, node, settings.Settings()))
+            first, second = (made[name] for name in
+                             made['DEFAULT']['enabled_backends'].split(','))
+            self.assertEqual(
+                (config.DRIVERS[driver], 'cinder-volumes', 'default'),
+                (first['volume_driver'], first['volume_group'],
+                 first['lvm_type']))
+            self.assertEqual(
+                (config.DRIVERS['lvm'], 'cinder-metadata', 'default'),
+                (second['volume_driver'], second['volume_group'],
+                 second['lvm_type']))
 
     def test_prepared_and_restored(self):
         with contextlib.suppress(KeyError), \
@@ -258,21 +257,21 @@ class BackendsTestCase(base.PlainTestCase):
 
     def test_what_was_there_stays(self):
         self.alive.return_value = True
-        self.lab.settings.driver = 'both'
         with backends.prepared(self.lab, 'dmclone'):
             pass
-        for call in (self.lab.control.start, self.lab.control.stop,
-                     self.lab.control.manage):
-            call.assert_not_called()
+        self.lab.control.start.assert_not_called()
+        self.lab.control.stop.assert_not_called()
 
     def test_refused(self):
         self.lab.sql.return_value = [('0',)]
         backends.must_be_usable(self.lab)
         self.lab.sql.return_value = [('2',)]
         self.assertRaises(errors.LabError, backends.must_be_usable, self.lab)
-        self.lab.settings.bare = True
         self.lab.sql.side_effect = AssertionError
-        self.assertRaises(errors.LabError, backends.must_be_usable, self.lab)
+        for options in ({'bare': True}, {'driver': 'lvm'}, {'driver': 'both'}):
+            self.lab.settings = settings.Settings(**options)
+            self.assertRaises(errors.LabError, backends.must_be_usable,
+                              self.lab)
 
 
 class ProgramTestCase(TempestTestCase):
@@ -335,6 +334,15 @@ class ProgramTestCase(TempestTestCase):
         said = self.shown.getvalue()
         self.assertIn('FAILED: tempest.api.volume.A.test_a\n', said)
         self.assertIn('NOT AS WITH LVM: tempest.api.volume.A.test_b', said)
+
+    def test_interrupted(self):
+        self.tempest(0)
+        self.script('tempest', (
+            'case "$*" in *--list-tests*) echo "%s";; *) echo begun; '
+            'exec sleep 60;; esac') % self.LISTED[0])
+        self.passed_on.side_effect = KeyboardInterrupt
+        self.assertEqual(130, program.main(['--subunit']))
+        self.assertIn('tempest: interrupted', self.shown.getvalue())
 
     def test_hung_node(self):
         self.tempest(0, (self.LISTED[0], 'success', None))
