@@ -56,18 +56,29 @@ MOVE_OPTS = [
              '4 KiB hardly any write waits, but each changes metadata. Larger '
              'regions need less metadata and memory.'),
     cfg.IntOpt(
-        'dmclone_hydration_threshold',
+        'dmclone_hydration_window',
         default=8192, min=4,
-        help='Maximum amount of data in KiB that is being copied from the '
-             'source at a time (hydration_threshold of dm-clone, which '
-             'counts regions).'),
+        deprecated_name='dmclone_hydration_threshold',
+        help='Amount of data in KiB that a clone copies from its source at a '
+             'time: hydration_threshold and hydration_batch_size of '
+             'dm-clone, which count regions. The kernel copies adjacent '
+             'data as one job, in parts of 512 KiB, at most eight at a time '
+             '(kcopyd_subjob_size_kb of the module dm_mod). A write to data '
+             'that is being copied waits for the whole job. More is faster '
+             'while the guest is idle.'),
     cfg.IntOpt(
         'dmclone_hydration_batch_size',
-        default=1024, min=4,
+        min=4,
+        deprecated_for_removal=True,
+        deprecated_since='0.1.0',
+        deprecated_reason='The kernel does not limit several jobs against '
+                          'each other. With smaller batches all of '
+                          'dmclone_hydration_window is in the queues of the '
+                          "link and the disk at once, before a guest's "
+                          'reads.',
         help='Maximum amount of adjacent data in KiB that is copied as one '
-             'batch (hydration_batch_size of dm-clone, which counts '
-             'regions). Keep it well below dmclone_hydration_threshold, so '
-             'that one batch is read while another is written.'),
+             'job (hydration_batch_size of dm-clone, which counts regions). '
+             'Default: dmclone_hydration_window.'),
     cfg.IntOpt(
         'dmclone_chain_limit',
         default=3, min=1,

@@ -86,7 +86,7 @@ class Backend:
     def tuning(self) -> devices.Tuning:
         """The hydration settings for clones of this backend."""
         return devices.Tuning(
-            self.configuration.dmclone_hydration_threshold,
+            self.configuration.dmclone_hydration_window,
             self.configuration.dmclone_hydration_batch_size)
 
     def holds(self, row: objects.Volume) -> bool:

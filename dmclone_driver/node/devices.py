@@ -64,15 +64,24 @@ SUSPEND_LIMIT = 5
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:
-    """A clone's hydration threshold and batch size, see opts."""
+    """How much of a clone is copied at a time, see opts.
 
-    threshold: KiB
-    batch: KiB
+    The window is dm-clone's threshold. It is its batch size, too, so that one
+    window is one job of kcopyd: of the parts of a job at most eight are under
+    way (SPLIT_COUNT in drivers/md/dm-kcopyd.c), of several jobs all are.
+    """
 
-    def in_regions(self, region: Sectors) -> tuple[int, ...]:
+    window: KiB
+    #: A smaller batch, as a deprecated option has it.
+    batch: KiB | None = None
+
+    def in_regions(self, region: Sectors) -> tuple[int, int]:
         """Return threshold and batch size as dm-clone counts them."""
-        return tuple(max(1, kib * units.Ki // table.SECTOR // region)
-                     for kib in (self.threshold, self.batch))
+        def regions(kib: KiB) -> int:
+            return max(1, kib * units.Ki // table.SECTOR // region)
+
+        return (regions(self.window),
+                regions(self.window if self.batch is None else self.batch))
 
 
 def resume_left() -> None:

@@ -31,7 +31,7 @@ from dmclone_driver import privsep
 
 GROUP = os.environ.get('DMCLONE_TEST_GROUP', 'cinder-volumes')
 MIB = 1024 * 1024
-TUNING = devices.Tuning(threshold=8192, batch=1024)
+TUNING = devices.Tuning(window=8192)
 
 objects.register_all()
 

@@ -31,7 +31,7 @@ SIZE = 4 * clones.MIB
 REGION = 16
 BLOCK = 4096
 #: A slow hydration, so that there is time for writes.
-SLOW = devices.Tuning(threshold=1, batch=1)
+SLOW = devices.Tuning(window=1)
 WRITES = 24
 LOOKS = 12
 

@@ -2,6 +2,9 @@
 """The options: their registration, descriptions and values."""
 
 import importlib.metadata
+import os
+import shutil
+import tempfile
 
 from cinder.volume import configuration
 import ddt
@@ -14,7 +17,7 @@ from tests.unit import base
 
 REJECTED = [('dmclone_region_size', '-1'),
             ('dmclone_region_size', '1048577'),
-            ('dmclone_hydration_threshold', '3'),
+            ('dmclone_hydration_window', '3'),
             ('dmclone_hydration_batch_size', '3'),
             ('dmclone_chain_limit', '0'),
             ('dmclone_copies_at_once', '0'),
@@ -63,6 +66,20 @@ class OptionsTestCase(base.PlainTestCase):
         option = next(each for each in opts.MOVE_OPTS
                       if each.name == name)
         self.assertRaises(ValueError, option.type, value)
+
+    def test_earlier_names(self):
+        """What an older configuration file has is still read."""
+        path = os.path.join(tempfile.mkdtemp(), 'cinder.conf')
+        self.addCleanup(shutil.rmtree, os.path.dirname(path))
+        with open(path, 'w') as stream:
+            stream.write('[dmclone]\ndmclone_hydration_threshold = 4096\n'
+                         'dmclone_hydration_batch_size = 512\n')
+        conf = cfg.ConfigOpts()
+        conf.register_opts(opts.MOVE_OPTS, group='dmclone')
+        conf(['--config-file', path])
+        self.assertEqual((4096, 512), (
+            conf.dmclone.dmclone_hydration_window,
+            conf.dmclone.dmclone_hydration_batch_size))
 
     def test_defaults_fit_each_other(self):
         defaults = {option.name: option.default

@@ -20,7 +20,7 @@ from tests.unit.fakes import storage
 
 METADATA = '/dev/volumes/metadata'
 DISK = '/dev/disk/by-path/source'
-TUNING = devices.Tuning(1024, 2048)
+TUNING = devices.Tuning(1024)
 SECTORS = storage.GIB // 512
 
 
@@ -150,11 +150,12 @@ class CloneTestCase(DevicesTestCase):
 
     def test_tuning(self):
         self.build()
-        self.assertEqual('hydration_threshold 16 hydration_batch_size 32',
+        self.assertEqual('hydration_threshold 16 hydration_batch_size 16',
                          ' '.join(self.device(CLONE).table[0].words[-4:]))
 
     def test_tuning_in_regions(self):
-        self.assertEqual((256, 512), TUNING.in_regions(8))
+        self.assertEqual((256, 256), TUNING.in_regions(8))
+        self.assertEqual((256, 64), devices.Tuning(1024, 256).in_regions(8))
         # One region is larger than the limit.
         self.assertEqual((1, 1), TUNING.in_regions(8192))
 
