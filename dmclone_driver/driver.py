@@ -81,6 +81,7 @@ from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import ORIGIN
+from dmclone_driver.node import pacing
 from dmclone_driver.node import snapshot_devices
 from dmclone_driver.node import thin_pools
 from dmclone_driver import opts
@@ -268,13 +269,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         troubles = messages.Troubles()
         complete = completion.Completion(self._backend, self._teardown,
                                          self._requests, troubles)
+        hydrate = hydration.Hydration(self._backend, self._destination,
+                                      sessions, troubles, turns)
         watch = watcher.Watcher(
             self._backend, self._destination, sessions,
             arrival.Arrival(self._backend, self._destination, self._requests,
                             troubles),
-            hydration.Hydration(self._backend, self._destination, sessions,
-                                troubles, turns),
-            complete, troubles, turns)
+            hydrate, complete, troubles, turns)
         recover = recovery.Recovery(
             self._backend, self._source, self._destination, self._home,
             self._snapshots, self._requests, complete,
@@ -286,6 +287,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         recover.run(context)
         sessions.start()
         watch.start()
+        pacing.Pacemaker(hydrate.paces, self._backend.jobs.pauses.now).start()
         self._server = rpcapi.serve(self.host, rpcapi.PeerEndpoint(
             self._destination, self._source, self._image_cache,
             self._backend.jobs,

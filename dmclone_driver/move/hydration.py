@@ -23,6 +23,7 @@ from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import Names
+from dmclone_driver.node.pacing import Pace
 
 LOG = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ class Hydration:
         #: Progress of the clones that copy single regions,
         #: {names: (hydrated regions, time)}.
         self._one_by_one: dict[Names, tuple[int, float]] = {}
+        #: The clones that hydrate, by the last check: {names: status}.
+        self._hydrating: dict[Names, CloneStatus] = {}
 
     def start(self, context: cinder_context.RequestContext,
               names: Names) -> CloneState:
@@ -131,6 +134,24 @@ class Hydration:
             self._destination.end_source(context, names, placeholder)
             return False
         return self._backend.is_up(context, placeholder.backend)
+
+    def pace(self, found: dict[Names, CloneStatus]) -> None:
+        """Have clones that hydrate paced, until the next check."""
+        self._hydrating = found
+
+    def paces(self) -> list[Pace]:
+        """Return how fast each clone may copy now.
+
+        Called by the thread that paces. While a session is lost its copies
+        would wait, and so would the guest's writes to the same regions.
+        """
+        rates = self._pacer.copying()
+        return [Pace(names_module.volume_of(names.name_id) or names.name_id,
+                     names.of(names_module.CLONE),
+                     self._backend.tuning.in_regions(status.region)[0],
+                     rates[names])
+                for names, status in self._hydrating.items()
+                if names in rates and names not in self._outages.lost]
 
     def look(self, context: cinder_context.RequestContext, names: Names,
              status: CloneStatus) -> None:

@@ -9,7 +9,6 @@ and the others are found when they are about to.
 
 import collections.abc
 import dataclasses
-import math
 import threading
 
 from cinder import context as cinder_context
@@ -21,7 +20,6 @@ from dmclone_driver.move.outages import Outages
 from dmclone_driver.move import pace
 from dmclone_driver.move.pace import Copy
 from dmclone_driver.move.pace_settings import PaceSettings
-from dmclone_driver.move import throttle
 from dmclone_driver.node.devicemapper.status import CloneStatus
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devicemapper import table
@@ -34,8 +32,6 @@ LOG = logging.getLogger(__name__)
 # Seconds in which a copy has to get one window, or half of what its rate
 # allows it. If it gets less it gives its turn to another one.
 IDLE = 30
-# Seconds between two looks while a copy has to be slowed down.
-SLOWED = 1
 
 _Found = collections.abc.Mapping[Names, CloneStatus]
 
@@ -55,7 +51,7 @@ class _Run:
 
 
 class Pacer:
-    """Decides which copies run, and keeps them to their rates."""
+    """Decides which copies run, and at which rates."""
 
     def __init__(self, backend: Backend, settings: PaceSettings,
                  outages: Outages) -> None:
@@ -76,7 +72,6 @@ class Pacer:
         self._runs: dict[Names, _Run] = {}
         #: Copies that have their turn and do not run: {names: since when}.
         self._offered: dict[Names, float] = {}
-        self._throttles: dict[Names, throttle.Throttle] = {}
 
     # For requests
 
@@ -125,14 +120,13 @@ class Pacer:
     # For the watcher
 
     def look(self, context: cinder_context.RequestContext, found: _Found,
-             busy: collections.abc.Container[Names]) -> float:
-        """Decide who may copy; stop or slow down the others.
+             busy: collections.abc.Container[Names]) -> None:
+        """Decide who may copy, and stop the others.
 
         Those that may begin are begun by :class:`Hydration`.
 
         :param found: the state of all clones of this node
         :param busy: those that are left alone
-        :returns: seconds until the next look, infinity if that can wait
         """
         with self._lock:
             begun, self._begun = self._begun, set()
@@ -146,21 +140,20 @@ class Pacer:
             self._offered = {names: self._offered.get(names, now)
                              for names in self._plan.rates
                              if names in self._ready}
-        slowed = False
-        for names, status in found.items():
-            if _is_copying(status) and names not in busy:
-                try:
-                    slowed |= self._apply(names, status)
-                except Exception:
-                    LOG.exception('Changing the pace of %s failed; it is '
-                                  'tried again.', names)
+        for names in self._plan.queue:
+            if names in busy or not _is_copying(found[names]):
+                continue
+            try:
+                self._stop(names)
+            except Exception:
+                LOG.exception('Stopping the copy of %s failed; it is tried '
+                              'again.', names)
         self._lenders.ask_if_due(context, self._plan)
-        return SLOWED if slowed else math.inf
 
     def _forget_others(self, found: _Found) -> None:
         """Forget clones that are gone, or are no copies any longer."""
         self._lenders.keep(found)
-        for memory in (self._ready, self._runs, self._vain, self._throttles):
+        for memory in (self._ready, self._runs, self._vain):
             for names in memory.keys() - found.keys():
                 del memory[names]
         for names in list(self._ready):
@@ -172,7 +165,6 @@ class Pacer:
         for names, status in found.items():
             if not _is_copying(status):
                 self._runs.pop(names, None)
-                self._throttles.pop(names, None)
             if self._vain.get(names, status.hydrated) != status.hydrated:
                 del self._vain[names]
 
@@ -230,27 +222,12 @@ class Pacer:
         return max(1, window if allowed is None else min(
             window, allowed * IDLE / 2 / _bytes(status)))
 
-    def _apply(self, names: Names, status: CloneStatus) -> bool:
-        """Stop a copy, or keep it to its rate; return whether it is slowed."""
-        local = LocalVolume(names)
-        if names not in self._plan.rates:
-            if names in self._plan.queue:
-                local.pause_hydration()
-                with self._lock:
-                    self._wait(names)
-                LOG.info('Hydration of %s waits: it is the turn of others.',
-                         names)
-            return False
-        allowed = self._plan.rates[names]
-        tuned = self._backend.tuning.in_regions(status.region)[0]
-        last = self._throttles.get(names)
-        arguments = status, allowed, tuned, self._pauses.now()
-        fresh = (throttle.begin(*arguments) if last is None else
-                 throttle.after(last, *arguments))
-        self._throttles[names] = fresh
-        if fresh.threshold != status.threshold:
-            local.limit_copies(fresh.threshold)
-        return fresh.threshold < tuned
+    def _stop(self, names: Names) -> None:
+        """Have a copy that runs wait for its turn."""
+        LocalVolume(names).pause_hydration()
+        with self._lock:
+            self._wait(names)
+        LOG.info('Hydration of %s waits: it is the turn of others.', names)
 
     # For operators
 

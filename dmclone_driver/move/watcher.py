@@ -95,7 +95,7 @@ class Watcher:
         clones = {parsed[0]: status for parsed, status in (
             (names_module.parse(device), status)
             for device, status in dmsetup.clones().items()) if parsed}
-        interval = min(self._interval, self._pace(context, clones))
+        self._pace(context, clones)
         found: dict[Names, tuple[CloneStatus, CloneState | None]] = {}
         for names, status in clones.items():
             found[names] = status, None
@@ -112,6 +112,8 @@ class Watcher:
         for names in self.sightings.clones.keys() - found.keys():
             self._forget(names)
         self._count_copied(found)
+        self._hydration.pace({names: status for names, (status, state) in
+                              found.items() if state == CloneState.HYDRATING})
         self.sightings.replace(found)
         self.gate_waits.look(clones)
         self._jobs.look(context)
@@ -119,20 +121,19 @@ class Watcher:
         if CloneState.PASSIVE in states:
             return GATE_INTERVAL
         return (jobs.RETRY_FIRST if CloneState.WAITING in states else
-                interval)
+                self._interval)
 
     def _pace(self, context: cinder_context.RequestContext,
-              clones: collections.abc.Mapping[Names, CloneStatus]) -> float:
-        """Have copies take turns; return the seconds until the next look.
+              clones: collections.abc.Mapping[Names, CloneStatus]) -> None:
+        """Have copies take turns.
 
         Whatever fails there, writes that wait at gates do not wait for it.
         """
         try:
-            return self._pacer.look(context, clones, self._destination.busy)
+            self._pacer.look(context, clones, self._destination.busy)
         except Exception:
             LOG.exception('Deciding which copies run failed; it is tried '
                           'again.')
-            return self._interval
 
     def _count_copied(self, found: collections.abc.Mapping[
             Names, tuple[CloneStatus, CloneState | None]]) -> None:

@@ -434,14 +434,6 @@ class LocalVolume:
         """Begin no more copies; those under way end by themselves."""
         dmsetup.message(self.names.of(CLONE), 'disable_hydration')
 
-    def limit_copies(self, regions: int) -> None:
-        """Set how many regions are copied at a time, 0 for none.
-
-        Whether hydration is on stays as it is.
-        """
-        dmsetup.message(self.names.of(CLONE),
-                        'hydration_threshold %d' % regions)
-
     def copy_one_by_one(self) -> None:
         """Copy each region separately.
 

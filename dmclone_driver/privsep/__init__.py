@@ -35,7 +35,8 @@ dmclone_context: Context = priv_context.PrivContext(
                   capabilities.CAP_SYS_NICE,
                   capabilities.CAP_MKNOD])
 
-# One thread of the daemon always waits for device-mapper events, and one may
-# be blocked by a device that is slow to suspend. The default, one thread per
-# core, would leave none for other calls on a node with one or two cores.
+# One thread of the daemon always waits for device-mapper events, one paces the
+# copies of clones, and one may be blocked by a device that is slow to suspend.
+# The default, one thread per core, would leave none for other calls on a node
+# with one or two cores.
 cfg.CONF.set_default('thread_pool_size', 16, group=SECTION)

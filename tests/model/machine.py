@@ -10,6 +10,7 @@ copy, and a commit makes the data safe before the metadata.
 import contextlib
 import errno
 
+from tests.unit.fakes import clone as clone_module
 from tests.unit.fakes import kernel
 
 REGIONS, BLOCKS = 2, 2
@@ -59,7 +60,7 @@ class Write:
         self.copied = None
 
 
-class Clone(kernel.Clone):
+class Clone(clone_module.Clone):
     """A clone that counts its pending writes."""
 
     def __init__(self, *args):
@@ -88,6 +89,8 @@ def _io_error(why):
 
 class Kernel(kernel.Kernel):
     """The kernel of one node."""
+
+    CLONE = Clone
 
     cloud = None
 
@@ -396,10 +399,6 @@ class Kernel(kernel.Kernel):
         # Requests to a suspended device go to its next table.
         device.parked = getattr(device, 'parked', [])
         super()._switch(device, segments)
-        if device.own:
-            batch = device.own.batch
-            device.own = Clone(device.own.bitmap, segments[0])
-            device.own.batch = batch
 
     def _load(self, name, table, read_only=False):
         device = self._named(name)

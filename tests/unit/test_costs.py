@@ -76,8 +76,17 @@ class CostsTestCase(base.QueriesTestCase):
     def test_look_while_copies_are_made(self):
         for _ in range(3):
             self.cloud.attach(self.a.create(), self.b)
-        self.cost(self.b.look)
-        self.assertCost(0, 0)
+        for look in (self.b.look, self.b.look_at_sessions, self.b.pace):
+            self.cost(look)
+            self.assertCost(0, 0)
+
+    def test_pace(self):
+        """One privileged call in a second, whatever the number of clones."""
+        for number in range(4):
+            self.cost(self.b.pace)
+            self.assertEqual(bool(number), len(self.cloud.steps.log))
+            self.cloud.attach(self.a.create(), self.b)
+            self.b.look()
 
     def test_look_while_copies_wait(self):
         """One query a minute finds out which nodes are drained."""

@@ -36,10 +36,11 @@ class CloneStatus:
     total: int = 0
     hydrating: int = 0
     hydration: bool = False
+    #: The largest number of regions copied in the background at a time; with 0
+    #: none is begun.
+    threshold: int = 1
     #: The largest number of adjacent regions copied as one.
     batch: int = 0
-    #: The largest number of regions copied at a time; with 0 none is begun.
-    threshold: int = 1
 
     @property
     def healthy(self) -> bool:
@@ -85,5 +86,5 @@ def clone(text: str) -> CloneStatus:
         length=length, mode=words[-1], region=Sectors(int(words[5])),
         hydrated=int(hydrated), total=int(total), hydrating=int(words[7]),
         hydration='no_hydration' not in features,
-        batch=int(core[core.index('hydration_batch_size') + 1]),
-        threshold=int(core[core.index('hydration_threshold') + 1]))
+        threshold=int(core[core.index('hydration_threshold') + 1]),
+        batch=int(core[core.index('hydration_batch_size') + 1]))

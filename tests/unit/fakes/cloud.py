@@ -26,8 +26,10 @@ from dmclone_driver.move import placeholders
 from dmclone_driver.move import records
 from dmclone_driver.move import recovery
 from dmclone_driver.move import source
+from dmclone_driver.move import watcher
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import Names
+from dmclone_driver.node import pacing
 from dmclone_driver.releases import db_api
 from tests.unit.fakes import coordination
 from tests.unit.fakes import kernel
@@ -45,7 +47,8 @@ KERNEL = {'clearing.zero': 'zero',
           'command.dmsetup': 'run_all', 'command.hold': 'hold',
           'device_mapper.change': 'change', 'device_mapper.devices': 'look',
           'device_mapper.statuses': 'statuses',
-          'swaps.resume_left': 'resume_left', 'swaps.swap': 'swap'}
+          'pacing.run': 'pace', 'swaps.resume_left': 'resume_left',
+          'swaps.swap': 'swap'}
 #: {function of devicemapper.sysfs: its replacement in the simulated kernel}
 SYSFS = {'devices': 'names', 'disks_below': 'disks_below',
          'in_flight': 'in_flight', 'is_suspended': 'is_suspended',
@@ -153,9 +156,9 @@ class Cloud:
               new=lambda configuration: None)
         patch('dmclone_driver.checks.options.ISCSI_TARGETS',
               new={'tgtadm': 'not imported'})
-        for module in ('watcher', 'outages'):
-            # Their loops are replaced by calls of look().
-            patch('dmclone_driver.move.%s.threading' % module,
+        for module in ('move.watcher', 'move.outages', 'node.pacing'):
+            # Their loops are replaced by calls of look() and beat().
+            patch('dmclone_driver.%s.threading' % module,
                   new=types.SimpleNamespace(Thread=self._loop))
         patch('dmclone_driver.move.notifications.threading',
               new=mock.Mock())
@@ -186,10 +189,9 @@ class Cloud:
 
     def _loop(self, target, **kwargs):
         looks = target.__self__
-        if isinstance(looks, outages.Outages):
-            self.here.outages = looks
-        else:
-            self.here.watcher = looks
+        setattr(self.here, {outages.Outages: 'outages',
+                            pacing.Pacemaker: 'pacemaker',
+                            watcher.Watcher: 'watcher'}[type(looks)], looks)
         return types.SimpleNamespace(start=lambda: None)
 
     @staticmethod
@@ -411,7 +413,7 @@ class Node:
         self.target = network.Target(self)
         self.down = False
         self.server = self.watcher = self.outages = self.driver = None
-        self.collector = None
+        self.collector = self.pacemaker = None
         #: Those who listen to events in the process of the service.
         self.listeners = []
         self.service = self._register()
@@ -571,6 +573,12 @@ class Node:
         """Run one check of the sessions to sources."""
         with self.cloud.on(self):
             return self.outages.look()
+
+    def pace(self):
+        """Pace the clones for a second."""
+        self.cloud.pass_time(pacing.BEAT)
+        with self.cloud.on(self):
+            self.pacemaker.beat()
 
     def hydrate(self):
         """Complete all hydrations that are on."""

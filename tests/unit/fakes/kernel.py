@@ -12,7 +12,9 @@ import errno
 from oslo_concurrency import processutils
 from oslo_utils import units
 
+from dmclone_driver.node.devicemapper import pokes
 from dmclone_driver.node.devicemapper import swap
+from tests.unit.fakes import clone as clone_module
 from tests.unit.fakes import steps as steps_module
 
 MAPPER = '/dev/mapper/'
@@ -23,22 +25,6 @@ LISTS = ('names', 'suspended_names')
 def error(text, code=1):
     """Return the exception of a failed program."""
     return processutils.ProcessExecutionError(stderr=text, exit_code=code)
-
-
-class Clone:
-    """The state of a live clone; the hydrated regions are in its metadata."""
-
-    def __init__(self, bitmap, segment):
-        self.bitmap = bitmap
-        #: Of its metadata, its gate and its source.
-        self.paths = segment.paths()
-        self.region = int(segment.words[3])
-        self.total = -(-segment.length // self.region)
-        self.waiting = 0
-        self.hydration = False
-        self.batch = 1
-        self.threshold = 64
-        self.mode = 'rw'
 
 
 class Segment:
@@ -141,6 +127,8 @@ class SwapProcess:
 class Kernel:
     """The kernel of a node; survives the service, not a reboot."""
 
+    CLONE = clone_module.Clone
+
     def __init__(self, lvm, steps, name):
         self.lvm = lvm
         self.steps = steps
@@ -163,6 +151,8 @@ class Kernel:
         self.stuck = {}
         #: Devices that were told to hold new requests.
         self.held = []
+        #: The time of the last call that paced clones.
+        self.time = clone_module.Time(self, 0)
 
     # Replacements of functions that the driver calls
 
@@ -184,17 +174,27 @@ class Kernel:
         return self._dm('status', names, lambda: {
             name: self._status_of(name) for name in self._some(names)})
 
+    def pace(self, requests, seconds):
+        """Replace privsep.pacing.run."""
+        return self._dm('pace', [request['name'] for request in requests],
+                        self._pace, requests, seconds)
+
+    def _pace(self, requests, seconds):
+        self.time = clone_module.Time(self, self.time.now())
+        return pokes.run(self.time, [pokes.Request(**request)
+                                     for request in requests], seconds)
+
     def ioctl(self, verb, name, *arguments):
         """Do one ioctl, with the arguments of its function in ioctl.py."""
         return self._dm(verb, [name, *(
             arguments if verb == 'message' else ())], lambda: getattr(
                 self, '_' + verb)(name, *arguments))
 
-    def _dm(self, verb, words, action):
+    def _dm(self, verb, words, action, *arguments):
         """Do ioctls of the device-mapper as one step."""
         return self.steps.run(
             ' '.join(['%s: dm %s' % (self.node, verb), *map(str, words)]),
-            error('injected'), action)
+            error('injected'), action, *arguments)
 
     def _some(self, names):
         """Return those of some names that exist, or all."""
@@ -390,7 +390,7 @@ class Kernel:
         if gate.suspended or source.suspended or (
                 gate.kinds, source.kinds) != ('linear', 'linear'):
             raise AssertionError('hydration of %s cannot run' % path)
-        clone.bitmap['hydrated'] = clone.total
+        clone.bitmap['hydrated'], clone.copying = clone.total, 0
 
     def fail_waiting(self):
         """Fail the requests that wait for a source."""
@@ -434,10 +434,10 @@ class Kernel:
             features.insert(0, 'no_hydration')
         return '0 %d clone 8 20/1024 %d %d/%d %d %d %s 4 %s %s\n' % (
             device.table[0].length, clone.region, clone.bitmap['hydrated'],
-            clone.total, clone.waiting, len(features), ' '.join(features),
+            clone.total, clone.waiting + clone.copying, len(features),
+            ' '.join(features),
             'hydration_threshold %d hydration_batch_size %d' % (
-                clone.threshold, clone.batch),
-            clone.mode)
+                clone.threshold, clone.batch), clone.mode)
 
     def _targets(self, arguments, table):
         return ''.join('%-16s v1.0.0\n' % name for name in self.targets)
@@ -488,9 +488,7 @@ class Kernel:
         if segments[0].kind == 'clone':
             bitmap = self.lvm.bitmap(segments[0].words[0])
             bitmap['used'] = True
-            device.own = Clone(bitmap, segments[0])
-            device.own.batch = int(segments[0].words[-1])
-            device.own.threshold = int(segments[0].words[-3])
+            device.own = self.CLONE(bitmap, segments[0])
 
     def _suspend(self, name, flush=True):
         device = self._named(name)
@@ -546,11 +544,15 @@ class Kernel:
         clone = self._named(name).own
         if not clone:
             raise error('Invalid argument')
-        if verb in ('hydration_batch_size', 'hydration_threshold'):
-            setattr(clone, verb.split('_')[1], int(values[0]))
+        if verb == 'hydration_batch_size':
+            clone.batch = int(values[0])
             return
-        clone.hydration = {'enable_hydration': True,
-                           'disable_hydration': False}[verb]
+        if verb == 'hydration_threshold':
+            clone.threshold = int(values[0])
+        else:
+            clone.hydration = {'enable_hydration': True,
+                               'disable_hydration': False}[verb]
+        clone.wake()
 
     def _remove(self, arguments, table):
         name = arguments[-1]

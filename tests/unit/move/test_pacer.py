@@ -205,10 +205,9 @@ class TurnTestCase(PacedTestCase):
         self.look()
         paces = self.b.watcher._pacer
         self.assertEqual(
-            [pace.Plan(), {}, set(), {}, {}, {}, {}, {}],
+            [pace.Plan(), {}, set(), {}, {}, {}, {}],
             [paces._plan, paces._ready, paces._begun, paces._vain,
-             paces._lenders._sources, paces._lenders._grants, paces._runs,
-             paces._throttles])
+             paces._lenders._sources, paces._lenders._grants, paces._runs])
 
 
 class OutageTestCase(PacedTestCase):
@@ -617,58 +616,67 @@ class RateTestCase(PacedTestCase):
         return [*super().options(), ('dmclone_bandwidth_in', '10MiB'),
                 ('dmclone_bandwidth_out', '100MB')]
 
-    def run_for(self, seconds, volumes, rate):
-        """Hydrate by the thresholds; return the rates in MiB/s.
+    def run_for(self, seconds, volumes, speed=100):
+        """Let copies go on; return their rates in MiB per second.
 
-        :param rate: regions per second and unit of the threshold
+        :param speed: MiB per second that each could have
         """
+        for volume in volumes:
+            self.clone(volume).speed = speed * 16
         before = [self.clone(each).bitmap['hydrated'] for each in volumes]
-        interval, now = self.look(1), 0
-        while now < seconds:
-            for volume in volumes:
-                clone = self.clone(volume)
-                self.copy(volume, int(clone.hydration * clone.threshold *
-                                      rate * interval))
-            now += interval
-            interval = self.look(interval)
+        for second in range(seconds):
+            if not second % 10:
+                self.look(0)
+            self.b.pace()
         return [(self.clone(each).bitmap['hydrated'] - start) *
-                self.clone(each).region * 512 / MIB / now
+                self.clone(each).region * 512 / MIB / seconds
                 for each, start in zip(volumes, before)]
 
     def test_two_share(self):
         volumes = [self.add(size=20), self.add(size=20)]
-        for found in self.run_for(300, volumes, 7):
+        for found in self.run_for(100, volumes):
             self.assertGreater(found, 4)
             self.assertLess(found, 6)
 
     def test_one_has_all(self):
-        found, = self.run_for(300, [self.add(size=20)], 7)
-        self.assertGreater(found, 8)
-        self.assertLess(found, 12)
+        found, = self.run_for(100, [self.add(size=20)])
+        self.assertGreater(found, 9)
+        self.assertLess(found, 11)
+
+    def test_what_the_source_allows(self):
+        self.pace(self.a, bandwidth_out='3MiB')
+        volume = self.add(size=20)
+        self.run_for(30, [volume])
+        found, = self.run_for(100, [volume])
+        self.assertGreater(found, 2.5)
+        self.assertLess(found, 3.5)
 
     def test_paused_is_no_trouble(self):
-        """A clone that is too fast with one region stops now and then."""
-        self.pace(bandwidth_in='1MB')
+        """A clone stops between two windows, for a long time at a low rate."""
+        self.pace(bandwidth_in='100kB')
         volume = self.add(size=50)
         clone = self.clone(volume)
         batch = clone.batch
         with mock.patch('dmclone_driver.move.messages.LOG.error') as error:
-            found, = self.run_for(900, [volume], 100)
+            found, = self.run_for(400, [volume])
         error.assert_not_called()
-        self.assertLess(found, 1.2)
+        self.assertLess(found, 0.15)
+        self.assertGreater(found, 0.05)
         self.assertTrue(clone.hydration)
         self.assertEqual(batch, clone.batch)
+        self.assertEqual([volume.id], [
+            each['volume'] for each in self.pace()['copying']])
 
     def test_limit_is_taken_away(self):
         volume = self.add(size=20)
-        self.run_for(30, [volume], 70)
-        self.assertNotEqual(128, self.clone(volume).threshold)
+        self.run_for(30, [volume])
         for name in ('bandwidth_in', 'bandwidth_out'):
             for node in (self.a, self.b):
                 self.pace(node, **{name: 'none'})
-        for _ in range(8):
-            self.look()
+        self.run_for(70, [volume], 10)
         self.assertEqual(128, self.clone(volume).threshold)
+        found, = self.run_for(20, [volume])
+        self.assertGreater(found, 80)
 
     def test_service_ended_while_a_copy_was_slow(self):
         volume = self.add(size=20)
@@ -677,7 +685,17 @@ class RateTestCase(PacedTestCase):
         self.b.start()
         self.cloud.settle()
         self.look()
-        self.assertNotEqual(0, self.clone(volume).threshold)
+        self.b.pace()
+        self.assertNotEqual(0, self.clone(volume).bitmap['hydrated'] +
+                            self.clone(volume).threshold)
+
+    def test_who_waits_is_not_paced(self):
+        volumes = [self.add(size=20) for _ in range(3)]
+        self.look()
+        with self.cloud.on(self.b):
+            paces = self.b.pacemaker._paces()
+        self.assertEqual({volume.id for volume in volumes[:2]},
+                         {pace.volume_id for pace in paces})
 
     def test_gates_do_not_wait_for_the_pace(self):
         path = self.cloud.attach(self.a.create(), self.b)
@@ -687,15 +705,15 @@ class RateTestCase(PacedTestCase):
             self.look()
         self.assertEqual([State.SWITCHED], self.cloud.states())
 
-    def test_threshold_cannot_be_set(self):
-        volume = self.add(size=20)
-        other = self.add(size=20)
-        self.clone(volume).threshold = self.clone(other).threshold = 1
+    def test_copy_cannot_be_stopped(self):
+        volumes = [self.add(size=20), self.add(size=20)]
+        self.pace(copies=1)
         with mock.patch('dmclone_driver.node.devices.LocalVolume.'
-                        'limit_copies', side_effect=OSError) as limit:
+                        'pause_hydration', side_effect=OSError):
             self.look()
-        self.assertEqual(2, limit.call_count)
-        self.assertEqual([0, 1], self.running(volume, other))
+        self.assertEqual([0, 1], self.running(*volumes))
+        self.look()
+        self.assertEqual(1, len(self.running(*volumes)))
 
 
 class SwitchedStateTestCase(PacedTestCase):

@@ -23,7 +23,7 @@ class CloneTestCase(base.PlainTestCase):
         self.assertEqual(
             status.CloneStatus(length=16384, mode='rw', region=128,
                                hydrated=0, total=128, hydrating=0,
-                               hydration=False, batch=32, threshold=64),
+                               hydration=False, threshold=64, batch=32),
             status.clone(PASSIVE + ' \n'))
 
     def test_other_features(self):

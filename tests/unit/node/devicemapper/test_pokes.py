@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pokes of simulated clones, whose guests are idle or busy."""
+
+from dmclone_driver.node.devicemapper import pokes
+from tests.unit import base
+from tests.unit.fakes import clone as clone_module
+from tests.unit.fakes import kernel
+from tests.unit.fakes import steps
+
+TOTAL, WINDOW = 1000, 64
+#: Regions in a second: a window takes 64 ms.
+SPEED = 1000
+
+
+class PokesTestCase(base.PlainTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.kernel = kernel.Kernel(None, steps.Steps(), 'node')
+        self.time = clone_module.Time(self.kernel, 0)
+        self.clone = self.make('one')
+
+    def make(self, name, guest=lambda now: 0):
+        """Create a clone that hydrates."""
+        segment = kernel.Segment(
+            '0 %d clone metadata gate source 8 2 no_hydration '
+            'no_discard_passdown 4 hydration_threshold %d '
+            'hydration_batch_size %d' % (TOTAL * 8, WINDOW, WINDOW))
+        device = kernel.Device(self.kernel, name, False)
+        self.kernel.devices[name] = device
+        device.table = [segment]
+        device.own = clone_module.Clone({'hydrated': 0}, segment)
+        device.own.guest, device.own.speed = guest, SPEED
+        device.own.hydration = True
+        return device.own
+
+    def run_for(self, seconds, *requests):
+        return pokes.run(self.time, requests or [
+            pokes.Request('one', WINDOW)], seconds)
+
+    def sent(self, name='one'):
+        return [text.split()[1] for _now, device, text in self.time.messages
+                if device == name]
+
+
+class BusyTestCase(PokesTestCase):
+
+    def busy(self, period, gap):
+        """Have the guest pause for a moment again and again."""
+        self.clone.guest = lambda now: round(now % period, 6) >= gap
+        self.clone.in_flight = self.clone.guest(0)
+
+    def test_moments_are_used(self):
+        """Each of the guest's pauses is enough for a window.
+
+        By itself the kernel would look once a second.
+        """
+        self.busy(0.1, 0.02)
+        self.run_for(1)
+        self.assertGreaterEqual(self.clone.bitmap['hydrated'], 9 * WINDOW)
+        self.assertEqual({str(WINDOW)}, set(self.sent()))
+
+    def test_kernel_by_itself(self):
+        """What the former test is worth."""
+        self.busy(0.1, 0.02)
+        for _ in range(100):
+            self.time.sleep(0.01)
+        self.assertLessEqual(self.clone.bitmap['hydrated'], WINDOW)
+
+    def test_no_moment(self):
+        """A guest that never pauses is left alone."""
+        self.busy(1, 0)
+        self.run_for(1)
+        self.assertEqual(0, self.clone.bitmap['hydrated'])
+        # There are no more looks than that, however long it waits.
+        self.assertLessEqual(len(self.sent()), 1.01 / pokes.ROUND)
+
+    def test_idle_guest(self):
+        """The kernel goes on by itself; a copy is not disturbed."""
+        self.run_for(2)
+        self.assertEqual(TOTAL, self.clone.bitmap['hydrated'])
+        self.assertLessEqual(len(self.sent()), 2)
+
+    def test_all_of_many(self):
+        """The number of looks does not grow with that of the clones."""
+        names = ['c%d' % number for number in range(500)]
+        for name in names:
+            self.make(name, lambda now: 1)
+        requests = [pokes.Request(name, WINDOW) for name in names]
+        self.run_for(1, *requests)
+        self.assertEqual({1}, {len(self.sent(name)) for name in names})
+        self.time.messages.clear()
+        self.run_for(1, *requests[:100])
+        self.assertIn(len(self.time.messages), range(
+            pokes.LOOKS - 100, pokes.LOOKS + 101))
+
+
+class BudgetTestCase(PokesTestCase):
+
+    def test_budget(self):
+        """Whole windows begin, until the budget is used."""
+        found = self.run_for(1, pokes.Request('one', WINDOW, 2 * WINDOW))
+        self.assertEqual(2 * WINDOW, self.clone.bitmap['hydrated'])
+        self.assertEqual(0, self.clone.threshold)
+        self.assertIn(' %d/%d 0 ' % (2 * WINDOW, TOTAL), found['one'])
+
+    def test_new_budget(self):
+        for _ in range(3):
+            self.run_for(1, pokes.Request('one', WINDOW, 1))
+        self.assertEqual(3 * WINDOW, self.clone.bitmap['hydrated'])
+
+    def test_none(self):
+        """What is under way goes on."""
+        self.clone.wake()
+        self.run_for(1, pokes.Request('one', WINDOW, 0))
+        self.assertEqual(WINDOW, self.clone.bitmap['hydrated'])
+        self.assertEqual(['0'], self.sent())
+
+    def test_a_threshold_that_was_left(self):
+        """After a run that ended early, or a change of the window."""
+        for left in (0, 1, 3 * WINDOW):
+            self.clone.threshold = left
+            self.run_for(0.01)
+            self.assertEqual(WINDOW, self.clone.threshold)
+
+
+class EndTestCase(PokesTestCase):
+
+    def assertNothingSent(self, answers):
+        found = self.run_for(1)
+        self.assertEqual(answers, list(found))
+        self.assertEqual([], self.sent())
+        # It is not waited for.
+        self.assertLess(self.time.now(), 0.1)
+
+    def test_closed_gate(self):
+        """A passive clone has never begun to hydrate."""
+        self.clone.hydration = False
+        self.assertNothingSent(['one'])
+
+    def test_failed_metadata(self):
+        for mode in ('ro', 'Fail'):
+            self.clone.mode = mode
+            self.assertNothingSent(['one'])
+
+    def test_complete(self):
+        self.clone.bitmap['hydrated'] = TOTAL
+        self.assertNothingSent(['one'])
+
+    def test_gone(self):
+        del self.kernel.devices['one']
+        self.assertNothingSent([])
+
+    def test_linear(self):
+        self.kernel.devices['one'].own = None
+        self.kernel.devices['one'].table = [kernel.Segment('0 8 linear x 0')]
+        self.assertNothingSent([])
+
+    def test_others_go_on(self):
+        self.make('two')
+        self.clone.guest = lambda now: 1
+        del self.kernel.devices['one']
+        found = self.run_for(0.5, pokes.Request('one', WINDOW),
+                             pokes.Request('two', WINDOW))
+        self.assertEqual(['two'], list(found))
+        self.assertGreater(
+            self.kernel.devices['two'].own.bitmap['hydrated'], 0)

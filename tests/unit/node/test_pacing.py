@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pace of clones over many seconds, with what it costs."""
+
+import dataclasses
+from unittest import mock
+
+from dmclone_driver.node.devicemapper import table
+from dmclone_driver.node.names import CLONE
+from dmclone_driver.node.names import Names
+from dmclone_driver.node import pacing
+from tests.unit import base
+
+MIB = 1024 * 1024
+#: MiB in a second that the link can do.
+SPEED = 100
+
+
+class PacingTestCase(base.CloudTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.volume = self.a.create(size=10)
+        self.clone = self.attach(self.volume)
+
+    def attach(self, volume):
+        """Attach a volume away; return its clone, which copies."""
+        self.cloud.attach(volume, self.b)
+        self.b.look()
+        names = Names(self.cloud.row(volume.id).name_id)
+        clone = self.b.kernel.devices[names.of(CLONE)].own
+        clone.speed = SPEED * MIB // (clone.region * table.SECTOR)
+        return clone
+
+    def pace(self, seconds=1, rate=None):
+        """Let some seconds pass at a rate; return the MiB copied."""
+        before = self.clone.bitmap['hydrated']
+        paces = self.b.pacemaker._paces
+        with mock.patch.object(self.b.pacemaker, '_paces', lambda: [
+                dataclasses.replace(pace, rate=rate) for pace in paces()]):
+            for _ in range(seconds):
+                self.b.pace()
+        return ((self.clone.bitmap['hydrated'] - before) *
+                self.clone.region * table.SECTOR / MIB)
+
+
+class PaceTestCase(PacingTestCase):
+
+    def test_as_fast_as_it_can(self):
+        self.assertGreater(self.pace(10), 0.8 * 10 * SPEED)
+
+    def test_rate(self):
+        """Rates above and below a window a second."""
+        for rate in (0.2, 1, 3, 8, 20, 50):
+            self.pace(10, rate * MIB)
+            seconds = int(80 / rate) if rate < 1 else 40
+            copied = self.pace(seconds, rate * MIB) / seconds
+            self.assertAlmostEqual(rate, copied, delta=0.2 * rate + 0.1)
+
+    def test_not_now(self):
+        self.pace(3)
+        self.pace(1, rate=0)
+        self.assertEqual(0, self.pace(60, rate=0))
+        # The time without a copy is no credit.
+        self.assertLess(self.pace(10, rate=MIB), 10 + 2 * 8)
+
+    def test_window(self):
+        pace, = self.b.pacemaker._paces()
+        self.assertEqual(
+            pacing.Pace(self.volume.id,
+                        Names(self.row().name_id).of(CLONE), 128),
+            pace)
+
+    def test_hydration_by_others(self):
+        """A guest that writes much uses up the rate, but not for long."""
+        self.pace(1, rate=MIB)
+        self.clone.bitmap['hydrated'] += 16 * 100
+        self.pace(2, rate=MIB)
+        self.assertEqual(0, self.pace(2, rate=MIB))
+        self.assertGreater(self.pace(30, rate=MIB), 0)
+
+
+class CostTestCase(PacingTestCase, base.QueriesTestCase):
+
+    def beat(self):
+        self.queries.clear()
+        self.cloud.steps.start()
+        self.b.pace()
+        self.assertEqual([], self.queries)
+        return self.cloud.steps.log
+
+    def test_one_call_for_all(self):
+        """A call a second, whatever the number of clones."""
+        for _ in range(3):
+            self.attach(self.a.create())
+        call, = self.beat()
+        self.assertIn('dm pace', call)
+        self.assertEqual(4, call.count('-clone'))
+
+    def test_nothing_hydrates(self):
+        self.b.hydrate()
+        self.cloud.watch(2)
+        self.assertEqual([], self.beat())
+        self.assertEqual({}, self.b.pacemaker._accounts)
+
+
+class WhoIsPacedTestCase(PacingTestCase):
+
+    def paced(self):
+        return [pace.volume_id for pace in self.b.pacemaker._paces()]
+
+    def test_closed_gate(self):
+        """The destination of a live migration is left alone."""
+        other = self.a.create()
+        self.cloud.attach(other, self.a)
+        self.cloud.attach(other, self.b)
+        self.b.look()
+        self.assertEqual([self.volume.id], self.paced())
+
+    def test_lost_session(self):
+        """It is left alone at once, not only from the next check on."""
+        self.b.kernel.lost.update(self.b.kernel.disks)
+        self.b.look_at_sessions()
+        self.assertEqual([], self.paced())
+        self.b.kernel.lost.clear()
+        self.b.look_at_sessions()
+        self.assertEqual([self.volume.id], self.paced())
+
+    def test_hydration_off(self):
+        self.clone.hydration = False
+        self.a.stop()
+        self.b.look()
+        self.assertEqual([], self.paced())
+
+
+class LoopTestCase(PacingTestCase):
+
+    def run_once(self):
+        """Run the thread's loop until it sleeps; return for how long."""
+        class Ended(Exception):
+            pass
+
+        with mock.patch('dmclone_driver.node.pacing.time.sleep',
+                        side_effect=Ended) as sleep, self.cloud.on(self.b):
+            self.assertRaises(Ended, self.b.pacemaker._run)
+        return sleep.call_args.args[0]
+
+    def test_sleeps_for_the_rest(self):
+        self.assertEqual(pacing.BEAT, self.run_once())
+
+    def test_failure(self):
+        self.cloud.steps.start(0)
+        with mock.patch('dmclone_driver.node.pacing.LOG.exception') as log:
+            self.assertEqual(pacing.RETRY, self.run_once())
+        log.assert_called_once()
