@@ -24,6 +24,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_utils import excutils
 from oslo_utils import importutils
+from oslo_utils import units
 
 import dmclone_driver
 from dmclone_driver import backups
@@ -287,7 +288,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         recover.run(context)
         sessions.start()
         watch.start()
-        pacing.Pacemaker(hydrate.paces, self._backend.jobs.pauses.now).start()
+        pacing.Pacemaker(
+            hydrate.paces,
+            self.configuration.dmclone_hydration_min_rate * units.Mi,
+            self._backend.jobs.pauses.now).start()
         self._server = rpcapi.serve(self.host, rpcapi.PeerEndpoint(
             self._destination, self._source, self._image_cache,
             self._backend.jobs,

@@ -117,6 +117,18 @@ MOVE_OPTS = [
              'read through, those from a node whose service is disabled, as '
              'while it is drained, and those that have waited for an hour.'),
     cfg.IntOpt(
+        'dmclone_hydration_min_rate',
+        default=0, min=0,
+        help='Rate in MiB per second at which the volume of a busy guest is '
+             'copied at least when it has its turn, if the link and the disks '
+             'can do it. The kernel copies only while none of the guest\'s '
+             'requests is under way. Where such moments are too rare for '
+             'this rate, the driver holds the requests back for some '
+             'milliseconds, 50 at most and five times a second at most. With '
+             '0 it never does that, and the copy may take very long. Volumes '
+             'whose copy has begun with 0 are not held until their node is '
+             'booted.'),
+    cfg.IntOpt(
         'dmclone_check_interval',
         default=10, min=1,
         help='Seconds between two checks for clones that are complete or in '

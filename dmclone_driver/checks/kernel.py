@@ -22,6 +22,8 @@ OLDEST_KERNEL = (5, 12)
 #: driver take snapshots with the last ones.
 DM_TARGETS = {'linear': 'dm-mod', 'clone': 'dm-clone', 'zero': 'dm-zero',
               'snapshot': 'dm-snapshot', 'snapshot-origin': 'dm-snapshot'}
+#: The module with which guests are held for copies, see node/anchor.py.
+DELAY = 'dm_delay'
 #: The modules that options need: {option: {value: modules}}.
 MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     'target_helper': {
@@ -81,6 +83,8 @@ def check_modules(configuration: cinder_configuration.Configuration,
     wanted = ['iscsi_tcp']
     for option, modules in MODULES.items():
         wanted += modules.get(configuration.safe_get(option), ())
+    if configuration.safe_get('dmclone_hydration_min_rate'):
+        wanted.append(DELAY)
     missing = [module for module in wanted if not _has(host, module)]
     section = configuration.config_group
     if missing:
@@ -88,7 +92,8 @@ def check_modules(configuration: cinder_configuration.Configuration,
             'kernel modules', _('this kernel has no %s') % ', '.join(missing),
             _('install the package with the rest of its modules '
               '(linux-modules-extra on Ubuntu), or choose another '
-              'target_helper or dmclone_metadata_backend'), section)
+              'target_helper or dmclone_metadata_backend, or no '
+              'dmclone_hydration_min_rate'), section)
     return result.ok('kernel modules', ', '.join(wanted), section)
 
 

@@ -87,7 +87,8 @@ class Backend:
         """The hydration settings for clones of this backend."""
         return devices.Tuning(
             self.configuration.dmclone_hydration_window,
-            self.configuration.dmclone_hydration_batch_size)
+            self.configuration.dmclone_hydration_batch_size,
+            held=self.configuration.dmclone_hydration_min_rate > 0)
 
     def holds(self, row: objects.Volume) -> bool:
         """Whether a row's logical volume is on this backend."""

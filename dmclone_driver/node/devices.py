@@ -26,6 +26,7 @@ from oslo_log import log as logging
 from oslo_utils import units
 
 from dmclone_driver import exception
+from dmclone_driver.node import anchor
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper.status import Device
 from dmclone_driver.node.devicemapper import swap
@@ -74,6 +75,8 @@ class Tuning:
     window: KiB
     #: A smaller batch, as a deprecated option has it.
     batch: KiB | None = None
+    #: Whether clones get a tail, with which their guests can be held.
+    held: bool = False
 
     def in_regions(self, region: Sectors) -> tuple[int, int]:
         """Return threshold and batch size as dm-clone counts them."""
@@ -343,7 +346,8 @@ class LocalVolume:
                 self.names.of(CLONE), self.names.uuid(CLONE), table.Clone(
                     length, metadata, self.names.path(GATE),
                     self.names.path(SOURCE), region,
-                    *tuning.in_regions(region)))
+                    *tuning.in_regions(region)), *(
+                        anchor.tail() if tuning.held else ()))
         self.forbid_discards()
         if self.names.of(HANDLE) not in present:
             self._create_handle(lv, self._over_clone(lv))

@@ -22,6 +22,9 @@ HANDLE, CLONE, GATE, SOURCE, EXPORT = (
 #: device, which is named after the snapshot.
 ORIGIN, SNAPSHOT = 'origin', 'snapshot'
 
+#: The devices of a node that belong to no volume, see anchor.
+ANCHOR, ZEROS = 'dmclone-anchor', 'dmclone-zeros'
+
 # The volume of each logical volume, for log lines only: {name id: volume id}.
 # The names of the kernel's devices have only the name id.
 _volumes: dict[str, str] = {}

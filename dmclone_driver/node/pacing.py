@@ -3,8 +3,10 @@
 
 import collections.abc
 import dataclasses
+import math
 import threading
 import time
+from typing import Any
 
 from oslo_log import log as logging
 
@@ -25,6 +27,10 @@ RETRY = 10
 # Seconds of a rate that a clone may be behind or ahead of it; two windows if
 # that is more.
 MEMORY = 5
+
+# The most holds of a clone in a second, and the most seconds without one after
+# they have not helped.
+HOLDS, REST = 5, 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,12 +62,21 @@ class Account:
     :ivar region: bytes of a region
     :ivar credit: bytes that it may copy, by its rate; negative if it has
         copied too many
+    :ivar owed: bytes that it has copied too few, by the minimum rate
+    :ivar missed: how many attempts to hold its requests have not helped, in
+        succession
+    :ivar rest: when the next one may be made
+    :ivar held: whether its requests were ever held
     """
 
     at: float
     filled: Bytes
     region: Bytes
     credit: float = 0
+    owed: float = 0
+    missed: int = 0
+    rest: float = 0
+    held: bool = False
 
     def budget(self, rate: float | None) -> int | None:
         """Return the regions that may begin, see :class:`pokes.Request`."""
@@ -70,22 +85,48 @@ class Account:
         # The rest of a region would never become a whole one by itself.
         return max(0, -int(-self.credit // self.region)) if rate else 0
 
-    def after(self, now: float, found: status.CloneStatus,
-              pace: Pace) -> 'Account':
-        """Return the account at a later time."""
+    def holds(self, now: float, window: int) -> int:
+        """Return how often its requests may be held in the next second."""
+        if now < self.rest:
+            return 0
+        return min(HOLDS, int(self.owed // (window * self.region)))
+
+    def after(self, now: float, outcome: pokes.Outcome, pace: Pace,
+              floor: float) -> 'Account':
+        """Return the account at a later time.
+
+        :param floor: the minimum rate, in bytes per second
+        """
+        found = status.clone(outcome.text)
         fresh = opened(now, found)
-        if pace.rate is None:
-            return fresh
         # A clone that was built again has fewer regions.
         copied = max(0, fresh.filled - self.filled)
-        window = pace.window * fresh.region
+        floor = min(floor, math.inf if pace.rate is None else pace.rate)
+        owed = self.owed + floor * (now - self.at) - copied
+        return dataclasses.replace(
+            fresh, credit=self._credit(now, copied, pace),
+            owed=max(0, min(floor * MEMORY, owed)),
+            held=self.held or bool(outcome.held),
+            **self._rest(now, outcome))
+
+    def _credit(self, now: float, copied: int, pace: Pace) -> float:
+        if pace.rate is None:
+            return 0
+        window = pace.window * self.region
         most = max(pace.rate * BEAT, window)
         # A low rate takes long to pay for a window, and one more may begin
         # before it is seen.
         least = -max(pace.rate * MEMORY, 2 * window)
         credit = self.credit + pace.rate * (now - self.at) - copied
-        return dataclasses.replace(fresh, credit=min(most, max(least,
-                                                               credit)))
+        return min(most, max(least, credit))
+
+    def _rest(self, now: float, outcome: pokes.Outcome) -> dict[str, Any]:
+        """Return for how long no hold is tried, longer after each miss."""
+        if outcome.missed:
+            pause = min(REST, 2 ** min(self.missed, REST))
+            return {'missed': self.missed + 1, 'rest': now + pause}
+        return {'missed': 0 if outcome.held else self.missed,
+                'rest': self.rest}
 
 
 def opened(now: float, found: status.CloneStatus) -> Account:
@@ -101,14 +142,17 @@ class Pacemaker:
     that begins anew.
     """
 
-    def __init__(self, paces: Paces,
+    def __init__(self, paces: Paces, floor: int,
                  clock: collections.abc.Callable[[], float] =
                  time.monotonic) -> None:
         """Remember whom to ask.
 
         :param paces: called once a second
+        :param floor: bytes per second that each clone copies at least, unless
+            its own rate is less; guests are held for it. 0 for none.
         """
         self._paces = paces
+        self._floor = floor
         self._clock = clock
         self._accounts: dict[str, Account] = {}
 
@@ -137,21 +181,42 @@ class Pacemaker:
         if not paces:
             self._accounts.clear()
             return
-        answers = pacing.run([dataclasses.asdict(self._request(pace))
+        begun = self._clock()
+        answers = pacing.run([dataclasses.asdict(self._request(pace, begun))
                               for pace in paces.values()], BEAT)
-        now = self._clock()
-        found = {name: status.clone(text) for name, text in answers.items()}
         self._accounts = {
-            name: self._accounts[name].after(now, clone, paces[name])
-            if name in self._accounts else opened(now, clone)
-            for name, clone in found.items() if clone.region}
+            name: account for name, fields in answers.items() if (
+                account := self._account(paces[name],
+                                         pokes.Outcome(**fields)))}
 
-    def _request(self, pace: Pace) -> pokes.Request:
+    def _account(self, pace: Pace, outcome: pokes.Outcome) -> Account | None:
+        """Return a clone's account after a call; None if it has failed."""
+        now = self._clock()
+        found = status.clone(outcome.text)
+        if not found.region:
+            return None
+        last = self._accounts.get(pace.device)
+        if last is None:
+            return opened(now, found)
+        if outcome.held and not last.held:
+            LOG.info('The guest of volume %(volume)s leaves its copy no time. '
+                     'Its requests are held for moments, %(seconds).3f '
+                     'seconds at most so far.',
+                     {'volume': pace.volume_id, 'seconds': outcome.seconds})
+        elif outcome.missed:
+            LOG.debug('Holding the requests to volume %(volume)s did not '
+                      'help: %(why)s (%(seconds).3f seconds).',
+                      {'volume': pace.volume_id, 'why': outcome.missed,
+                       'seconds': outcome.seconds})
+        return last.after(now, outcome, pace, self._floor)
+
+    def _request(self, pace: Pace, now: float) -> pokes.Request:
         account = self._accounts.get(pace.device)
-        if account:
-            budget = account.budget(pace.rate)
-        else:
+        if account is None:
             # The size of its regions is not known yet.
-            budget = (None if pace.rate is None else
-                      pace.window if pace.rate else 0)
-        return pokes.Request(pace.device, pace.window, budget)
+            return pokes.Request(pace.device, pace.window,
+                                 None if pace.rate is None else
+                                 pace.window if pace.rate else 0)
+        return pokes.Request(pace.device, pace.window,
+                             account.budget(pace.rate),
+                             account.holds(now, pace.window))

@@ -21,12 +21,14 @@ from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.metadata import lvm as lvm_metadata
+from dmclone_driver.node.names import ANCHOR
 from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import SOURCE
+from dmclone_driver.node.names import ZEROS
 from dmclone_driver import privsep
 
 GROUP = os.environ.get('DMCLONE_TEST_GROUP', 'cinder-volumes')
@@ -62,6 +64,9 @@ class Clones:
     Needs the method `addCleanup` of unittest's test cases.
     """
 
+    #: Of the clones that are built.
+    TUNING = TUNING
+
     def prepare(self):
         """Run the privileged functions in this process, as root."""
         privsep.dmclone_context.set_client_mode(False)
@@ -75,8 +80,12 @@ class Clones:
 
     @staticmethod
     def left():
-        """Return the names of the existing devices and logical volumes."""
-        return [*(name for name in dmsetup.devices() if 'dmclone' in name),
+        """Return the names of the existing devices and logical volumes.
+
+        Those below the tails of clones stay until the node goes down.
+        """
+        return [*(name for name in dmsetup.devices() if 'dmclone' in name and
+                  name not in (ANCHOR, ZEROS)),
                 *(lv.name for lv in logical_volumes.find_all(GROUP))]
 
     def logical_volume(self, size=8 * MIB, content=None):
@@ -119,8 +128,8 @@ class Clones:
     def build(self, names, lv, source, passive=True):
         """Build or rebuild the devices of a clone."""
         path, region = self.metadata.find(names)
-        LocalVolume(names).build_clone(lv, path, region, TUNING, disk=source,
-                                       passive=passive)
+        LocalVolume(names).build_clone(lv, path, region, self.TUNING,
+                                       disk=source, passive=passive)
 
     def exported_source(self, size=8 * MIB, seed=1):
         """Create an exported volume; returns (Names, path, data)."""

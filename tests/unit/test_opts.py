@@ -24,6 +24,7 @@ REJECTED = [('dmclone_region_size', '-1'),
             ('dmclone_bandwidth_in', 'much'),
             ('dmclone_bandwidth_out', '0%'),
             ('dmclone_copy_order', 'by name'),
+            ('dmclone_hydration_min_rate', '-1'),
             ('dmclone_check_interval', '0'),
             ('dmclone_prepare_timeout', '4'),
             ('dmclone_source_timeout', '-2'),
@@ -38,7 +39,7 @@ class OptionsTestCase(base.PlainTestCase):
         group = cfg.CONF[configuration.SHARED_CONF_GROUP]
         for option in opts.MOVE_OPTS:
             self.assertEqual(option.default, group[option.dest])
-        self.assertEqual(19, len(opts.MOVE_OPTS))
+        self.assertEqual(20, len(opts.MOVE_OPTS))
 
     def test_of_this_driver(self):
         """All have the prefix, and a help text."""

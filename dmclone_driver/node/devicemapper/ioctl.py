@@ -192,15 +192,15 @@ def info(name: str) -> status_module.Device:
         read_only=bool(answer.flags & _READ_ONLY))
 
 
-def status(name: str) -> str:
+def status(name: str, commit: bool = False) -> str:
     """Return the status of a device as dmsetup prints it, a line a target.
 
-    Nothing is committed to find it out. It is empty for a device without a
-    table.
+    It is empty for a device without a table.
 
+    :param commit: have a clone commit its metadata, to find it out
     :raises: OSError, with ENXIO if there is no such device
     """
-    answer = _call(_STATUS, name, flags=_NO_FLUSH)
+    answer = _call(_STATUS, name, flags=0 if commit else _NO_FLUSH)
     lines = []
     offset = 0
     for _target in range(answer.targets):

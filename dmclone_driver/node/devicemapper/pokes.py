@@ -17,6 +17,7 @@ import dataclasses
 import time
 from typing import Protocol
 
+from dmclone_driver.node.devicemapper import holds
 from dmclone_driver.node.devicemapper import ioctl
 from dmclone_driver.node.devicemapper import status
 
@@ -34,11 +35,29 @@ class Request:
     :ivar window: regions that are copied at a time
     :ivar budget: regions whose copies may begin, and those of the window that
         exceeds it; None for any number
+    :ivar holds: how often its requests may be held, see :mod:`holds`
     """
 
     name: str
     window: int
     budget: int | None = None
+    holds: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What has become of a clone in that time.
+
+    :ivar text: its last status
+    :ivar held: how often its requests were held, and a window began then
+    :ivar missed: why the last attempt to do so had another end
+    :ivar seconds: how long they were held at most
+    """
+
+    text: str
+    held: int = 0
+    missed: str | None = None
+    seconds: float = 0
 
 
 class Kernel(Protocol):
@@ -50,6 +69,9 @@ class Kernel(Protocol):
     def message(self, name: str, text: str) -> None:
         """Send a message, see :func:`ioctl.message`."""
 
+    def hold(self, name: str, window: int) -> holds.Result:
+        """Hold the requests of a clone, see :meth:`holds.Holder.hold`."""
+
     def now(self) -> float:
         """Return the seconds of a clock."""
 
@@ -58,7 +80,7 @@ class Kernel(Protocol):
 
 
 class RealKernel:
-    """The kernel of this node."""
+    """The kernel of this node, without holds."""
 
     status = staticmethod(ioctl.status)
     message = staticmethod(ioctl.message)
@@ -69,33 +91,58 @@ class RealKernel:
 class _Clone:
     """A clone during one run."""
 
-    def __init__(self, kernel: Kernel, request: Request) -> None:
+    def __init__(self, kernel: Kernel, request: Request,
+                 seconds: float) -> None:
         self._kernel = kernel
         self._request = request
+        #: Seconds between two holds, and the time of the next one.
+        self._pause = seconds / request.holds if request.holds else None
+        self._next = kernel.now() + (self._pause or 0) / 2
         #: Regions that were copied, or were being copied, at the first look.
         self._first: int | None = None
-        #: The status at the last look; None if the device is gone.
-        self.text: str | None = None
+        #: None if the device is gone.
+        self.outcome: Outcome | None = None
         #: Whether it copies no more.
         self.ended = False
 
     def look(self) -> None:
         """Look at the clone, and poke it unless it copies."""
-        name = self._request.name
         try:
-            self.text = self._kernel.status(name)
-            found = status.clone(self.text)
-            self.ended = (found.complete or not found.healthy or
-                          not found.hydration)
-            if self.ended:
-                return
-            wanted = self._wanted(found)
-            if found.threshold != wanted or (wanted and not found.hydrating):
-                self._kernel.message(name, 'hydration_threshold %d' % wanted)
+            self._look()
         except (OSError, ValueError):
             # It is gone, or was made linear.
-            self.text = None
+            self.outcome = None
             self.ended = True
+
+    def _look(self) -> None:
+        name = self._request.name
+        text = self._kernel.status(name)
+        self.outcome = dataclasses.replace(self.outcome or Outcome(text),
+                                           text=text)
+        found = status.clone(text)
+        self.ended = (found.complete or not found.healthy or
+                      not found.hydration)
+        if self.ended:
+            return
+        wanted = self._wanted(found)
+        starts = bool(wanted) and not found.copies(wanted)
+        if found.threshold != wanted or starts:
+            self._kernel.message(name, 'hydration_threshold %d' % wanted)
+        if starts and self._pause and self._kernel.now() >= self._next:
+            self._hold()
+
+    def _hold(self) -> None:
+        """Hold the clone's requests, unless that has not helped before."""
+        assert self.outcome is not None and self._pause
+        self._next += self._pause
+        result = self._kernel.hold(self._request.name, self._request.window)
+        full = result.ended == holds.FULL
+        self.outcome = dataclasses.replace(
+            self.outcome, held=self.outcome.held + full,
+            missed=None if full else result.ended,
+            seconds=max(self.outcome.seconds, result.seconds))
+        if not full:
+            self._pause = None
 
     def _wanted(self, found: status.CloneStatus) -> int:
         """Return how many regions may be copied at a time now."""
@@ -109,15 +156,15 @@ class _Clone:
 
 
 def run(kernel: Kernel, requests: collections.abc.Sequence[Request],
-        seconds: float) -> dict[str, str]:
-    """Poke clones for some time.
+        seconds: float) -> dict[str, Outcome]:
+    """Poke clones for some time, and hold those that have to be.
 
     Less than the time is needed if no clone copies. A clone keeps the
     threshold that it has at the end.
 
-    :returns: the last status of each device that is still a clone
+    :returns: what has become of each device that is still a clone
     """
-    clones = [_Clone(kernel, request) for request in requests]
+    clones = [_Clone(kernel, request, seconds) for request in requests]
     pause = min(max(ROUND / len(clones), 1 / LOOKS), seconds / len(clones))
     end = kernel.now() + seconds
     left = clones
@@ -126,5 +173,5 @@ def run(kernel: Kernel, requests: collections.abc.Sequence[Request],
             clone.look()
             kernel.sleep(pause)
         left = [clone for clone in left if not clone.ended]
-    return {request.name: clone.text for request, clone in zip(
-        requests, clones) if clone.text is not None}
+    return {request.name: clone.outcome for request, clone in zip(
+        requests, clones) if clone.outcome}

@@ -60,6 +60,15 @@ class CloneStatus:
         """
         return bool(self.hydrated or self.hydrating)
 
+    def copies(self, window: int) -> bool:
+        """Return whether a window of some regions is being copied.
+
+        Copies for a guest's writes, and a look of dm-clone for a moment to
+        copy, count in the same number.
+        """
+        most = min(window, self.total - self.hydrated)
+        return 2 * self.hydrating >= max(2, most)
+
     @property
     def complete(self) -> bool:
         """Whether the source is no longer needed."""
@@ -70,9 +79,11 @@ class CloneStatus:
 def clone(text: str) -> CloneStatus:
     """Parse the status of a clone, without the device's name.
 
+    What is beyond the clone in the device does not matter, see anchor.
+
     :raises: ValueError if it is something else
     """
-    words = text.split()
+    words = text.partition('\n')[0].split()
     if len(words) < 4 or words[2] != 'clone':
         raise ValueError('not the status of a clone: %r' % text)
     length = Sectors(int(words[1]))

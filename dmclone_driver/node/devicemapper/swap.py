@@ -51,10 +51,12 @@ def kinds(text: str) -> str:
     """Return the kinds of a device's targets, parsed from its status.
 
     Lines that do not describe a target are ignored: the status of a device
-    that is not the driver's may span several lines.
+    that is not the driver's may span several lines. Of a clone's device only
+    the clone counts, and not the tail, see anchor.
     """
-    return ' '.join(words[2] for words in map(str.split, text.splitlines())
-                    if len(words) > 2)
+    found = [words[2] for words in map(str.split, text.splitlines())
+             if len(words) > 2]
+    return 'clone' if found[:1] == ['clone'] else ' '.join(found)
 
 
 def state(text: str) -> str:

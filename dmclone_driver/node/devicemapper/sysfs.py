@@ -79,6 +79,22 @@ def lowest_disks(name: str) -> set[str]:
         os.path.basename(os.path.realpath(os.path.join(MAPPER, name)))}
 
 
+def answers(name: str) -> bool:
+    """Return whether the disks below a device answer, as far as is known.
+
+    The disk of a session that is lost is "blocked", or "transport-offline"
+    (scsi_sysfs.c in drivers/scsi).
+
+    :raises: OSError if there is no such device
+    """
+    for disk in disks_below(name):
+        # Only a SCSI disk has a state.
+        with contextlib.suppress(OSError):
+            if _read(os.path.join(BLOCK, disk, 'device/state')) != 'running':
+                return False
+    return True
+
+
 def in_flight(name: str) -> int:
     """Return the number of requests that have passed a device, not ended.
 

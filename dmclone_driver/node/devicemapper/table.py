@@ -3,7 +3,7 @@
 
 All lengths and offsets are in sectors of 512 bytes, as in the kernel's
 tables. The formats are those of the kernel's documentation,
-admin-guide/device-mapper/{linear,zero,dm-clone}.rst.
+admin-guide/device-mapper/{linear,zero,delay,dm-clone}.rst.
 """
 
 import dataclasses
@@ -34,6 +34,22 @@ class Zero:
 
     def __str__(self) -> str:
         return 'zero'
+
+
+@dataclasses.dataclass(frozen=True)
+class Delay:
+    """The begin of another device, whose reads take some time.
+
+    Writes and flushes do not.
+    """
+
+    length: Sectors
+    device: str
+    milliseconds: int
+
+    def __str__(self) -> str:
+        return 'delay %s 0 %d %s 0 0' % (self.device, self.milliseconds,
+                                         self.device)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +118,7 @@ class Snapshot:
         return 'snapshot %s %s P %d' % (self.origin, self.store, self.chunk)
 
 
-Segment = Linear | Zero | Error | Clone | SnapshotOrigin | Snapshot
+Segment = Linear | Zero | Delay | Error | Clone | SnapshotOrigin | Snapshot
 
 
 def text(*segments: Segment) -> str:

@@ -271,6 +271,15 @@ class KernelModulesTestCase(NodeTestCase):
     def test_options_need_more(self, options, module):
         self.assertFound(Outcome.FAILED, module, self.check(**options))
 
+    def test_minimum_rate(self):
+        self.node.modules.discard('dm_delay')
+        found = self.check(dmclone_hydration_min_rate=16)
+        self.assertFound(Outcome.FAILED, 'dm_delay', found)
+        # Copies are slower then, but all works.
+        self.assertFalse(found.refused)
+        self.assertFound(Outcome.OK, 'iscsi_tcp',
+                         self.check(dmclone_hydration_min_rate=0))
+
 
 class PrivilegesTestCase(NodeTestCase):
 

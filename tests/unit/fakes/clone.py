@@ -7,6 +7,8 @@ test gives it a speed; other tests complete a hydration at once.
 
 import errno
 
+from dmclone_driver.node.devicemapper import holds
+
 
 class Clone:
     """The state of a live clone; the hydrated regions are in its metadata."""
@@ -28,6 +30,8 @@ class Clone:
         #: Returns the number of the guest's requests under way at a time.
         self.guest = lambda now: 0
         self.in_flight = 0
+        #: Whether these end while new ones are held.
+        self.drains = True
         #: The regions that are copied in a second.
         self.speed = 0
         self._copied_for = 0
@@ -64,6 +68,8 @@ class Time:
         self._now = begin
         #: All messages that were sent, (time, device, text).
         self.messages = []
+        #: The holds, (time, device).
+        self.holds = []
 
     def status(self, name):
         if name not in self._kernel.devices:
@@ -73,6 +79,23 @@ class Time:
     def message(self, name, text):
         self.messages.append((self._now, name, text))
         self._kernel._message(name, text)
+
+    def hold(self, name, window):
+        """Replace the process that holds, see devicemapper.holds."""
+        self.holds.append((self._now, name))
+        clone = self._kernel.devices[name].own
+        for below in map(self._kernel.get, clone.paths[1:]):
+            if below and below.suspended:
+                self._kernel.violations.append(
+                    '%s is held, and its requests cannot end' % name)
+        self.sleep(0.002 if clone.drains else holds.LIMIT)
+        if len(self._kernel.devices[name].table) < 2:
+            return holds.Result(holds.NO_TAIL)
+        if not clone.drains:
+            return holds.Result(holds.LATE, holds.LIMIT)
+        clone.in_flight = 0
+        self.message(name, 'hydration_threshold %d' % window)
+        return holds.Result(holds.FULL, 0.002)
 
     def now(self):
         return self._now

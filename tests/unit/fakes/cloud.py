@@ -304,13 +304,14 @@ class Cloud:
         for node in self.nodes.values():
             volumes = idle.get(node.pool, ())
             expected = {Names(row.name_id).of('handle') for row in volumes}
+            devices = node.kernel.of_volumes()
             found += ['%s: %s' % (node.name, name) for name in
-                      expected ^ set(node.kernel.devices)]
+                      expected ^ set(devices)]
             found += ['%s: %s is %s' % (node.name, name, device.kinds)
-                      for name, device in node.kernel.devices.items()
+                      for name, device in devices.items()
                       if device.kinds != 'linear' or device.suspended]
             found += ['%s: %s refuses writes' % (node.name, name)
-                      for name, device in node.kernel.devices.items()
+                      for name, device in devices.items()
                       if device.sealed or device.read_only]
             found += ['%s: %s' % (node.name, name) for name in
                       {row.name for row in volumes} ^ set(node.lvm.names())]

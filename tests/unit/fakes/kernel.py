@@ -7,6 +7,7 @@ does not end. Actions that would hang or destroy data are recorded in
 ``violations``, since the driver may survive the exception.
 """
 
+import dataclasses
 import errno
 
 from oslo_concurrency import processutils
@@ -14,6 +15,7 @@ from oslo_utils import units
 
 from dmclone_driver.node.devicemapper import pokes
 from dmclone_driver.node.devicemapper import swap
+from dmclone_driver.node import names as names_module
 from tests.unit.fakes import clone as clone_module
 from tests.unit.fakes import steps as steps_module
 
@@ -37,7 +39,7 @@ class Segment:
     def paths(self):
         """Return the paths of the devices below."""
         return self.words[:{'linear': 1, 'clone': 3, 'snapshot-origin': 1,
-                            'snapshot': 2}.get(self.kind, 0)]
+                            'snapshot': 2, 'delay': 1}.get(self.kind, 0)]
 
 
 class Device:
@@ -137,8 +139,8 @@ class Kernel:
         #: Imported disks, {path: bytes}.
         self.disks = {}
         self.block_size = 512
-        self.targets = {'linear', 'zero', 'error', 'clone', 'snapshot',
-                        'snapshot-origin'}
+        self.targets = {'linear', 'zero', 'delay', 'error', 'clone',
+                        'snapshot', 'snapshot-origin'}
         self.flushed = []
         #: Parts of devices, (path, first byte, first byte that is not).
         self.zeroed = []
@@ -181,8 +183,10 @@ class Kernel:
 
     def _pace(self, requests, seconds):
         self.time = clone_module.Time(self, self.time.now())
-        return pokes.run(self.time, [pokes.Request(**request)
-                                     for request in requests], seconds)
+        found = pokes.run(self.time, [pokes.Request(**request)
+                                      for request in requests], seconds)
+        return {name: dataclasses.asdict(outcome)
+                for name, outcome in found.items()}
 
     def ioctl(self, verb, name, *arguments):
         """Do one ioctl, with the arguments of its function in ioctl.py."""
@@ -348,6 +352,11 @@ class Kernel:
         """Return the device of a path or name, or None."""
         return self.devices.get(path.removeprefix(MAPPER))
 
+    def of_volumes(self):
+        """Return the devices without those that belong to no volume."""
+        return {name: device for name, device in self.devices.items()
+                if name not in (names_module.ANCHOR, names_module.ZEROS)}
+
     def roles(self, names):
         """Return {role: kinds of its table} of a volume's devices."""
         found = {}
@@ -422,20 +431,20 @@ class Kernel:
 
     def _status_of(self, name):
         device = self._named(name)
-        clone = device.own
-        if not clone:
-            return ''.join('%d %d %s \n' % (part.start, part.length,
-                                            part.kind)
-                           for part in device.table)
+        return ''.join('%d %d %s %s\n' % (
+            part.start, part.length, part.kind,
+            self._clone_status(device.own) if part.kind == 'clone' else '')
+            for part in device.table)
+
+    def _clone_status(self, clone):
         if clone.mode == 'Fail':
-            return '0 %d clone Fail\n' % device.table[0].length
+            return 'Fail'
         features = ['no_discard_passdown']
         if not clone.hydration:
             features.insert(0, 'no_hydration')
-        return '0 %d clone 8 20/1024 %d %d/%d %d %d %s 4 %s %s\n' % (
-            device.table[0].length, clone.region, clone.bitmap['hydrated'],
-            clone.total, clone.waiting + clone.copying, len(features),
-            ' '.join(features),
+        return '8 20/1024 %d %d/%d %d %d %s 4 %s %s' % (
+            clone.region, clone.bitmap['hydrated'], clone.total,
+            clone.waiting + clone.copying, len(features), ' '.join(features),
             'hydration_threshold %d hydration_batch_size %d' % (
                 clone.threshold, clone.batch), clone.mode)
 

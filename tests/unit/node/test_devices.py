@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The devices of a volume, their tables and their changes."""
 
+import dataclasses
 import itertools
 
 import ddt
 from oslo_concurrency import processutils
 
+from dmclone_driver.node import anchor
 from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
@@ -39,6 +41,41 @@ class DevicesTestCase(base.MachineTestCase):
 
     def device(self, role=HANDLE):
         return self.kernel.get(self.names.path(role))
+
+
+class TailTestCase(DevicesTestCase):
+    """Clones whose guests can be held."""
+
+    def setUp(self):
+        super().setUp()
+        self.tuning = dataclasses.replace(TUNING, held=True)
+
+    def build(self, passive=True):
+        LocalVolume(self.names).build_clone(
+            self.lv, METADATA, 128, self.tuning, disk=DISK, passive=passive)
+
+    def test_guest_does_not_see_it(self):
+        self.build()
+        self.assertEqual(self.lv.size + anchor.LENGTH * 512,
+                         self.device(CLONE).size)
+        self.assertEqual(self.lv.size, self.device().size)
+
+    def test_until_it_is_removed(self):
+        self.build(passive=False)
+        local = LocalVolume(self.names)
+        self.assertTrue(local.is_clone())
+        local.start_hydration()
+        self.kernel.hydrate(self.names.path())
+        self.assertTrue(local.make_linear(self.lv))
+        local.remove(HANDLE, CLONE, GATE, SOURCE)
+        self.assertEqual({}, self.kernel.of_volumes())
+        # The next clone needs them again.
+        self.assertEqual(2, len(self.kernel.devices))
+
+    def test_built_again(self):
+        for _ in range(2):
+            self.build()
+        self.assertEqual(2, len(self.device(CLONE).table))
 
 
 class LinearTestCase(DevicesTestCase):

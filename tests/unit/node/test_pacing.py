@@ -4,11 +4,15 @@
 import dataclasses
 from unittest import mock
 
+from oslo_config import cfg
+
+from dmclone_driver.node.devicemapper import holds as devicemapper_holds
 from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node import pacing
 from tests.unit import base
+from tests.unit.fakes import cloud as fake_cloud
 
 MIB = 1024 * 1024
 #: MiB in a second that the link can do.
@@ -17,8 +21,18 @@ SPEED = 100
 
 class PacingTestCase(base.CloudTestCase):
 
+    #: The minimum rate in MiB per second.
+    FLOOR = 0
+
     def setUp(self):
         super().setUp()
+        cfg.CONF.set_override('dmclone_hydration_min_rate', self.FLOOR,
+                              group=fake_cloud.BACKEND)
+        self.addCleanup(cfg.CONF.clear_override, 'dmclone_hydration_min_rate',
+                        group=fake_cloud.BACKEND)
+        for node in self.cloud.nodes.values():
+            node.start()
+        self.cloud.settle()
         self.volume = self.a.create(size=10)
         self.clone = self.attach(self.volume)
 
@@ -77,6 +91,105 @@ class PaceTestCase(PacingTestCase):
         self.pace(2, rate=MIB)
         self.assertEqual(0, self.pace(2, rate=MIB))
         self.assertGreater(self.pace(30, rate=MIB), 0)
+
+
+class FloorTestCase(PacingTestCase):
+    """A guest with eight requests at a time, without a pause."""
+
+    FLOOR = 16
+
+    def setUp(self):
+        super().setUp()
+        self.clone.guest = lambda now: 8
+        self.clone.in_flight = 8
+
+    def holds(self, seconds=1, floor=16, rate=None):
+        """Let some seconds pass; return the holds and the MiB copied."""
+        self.b.pacemaker._floor = floor * MIB
+        found = []
+        copied = 0
+        for _ in range(seconds):
+            copied += self.pace(1, rate)
+            found.append(len(self.b.kernel.time.holds))
+        return found, copied
+
+    def test_minimum_rate(self):
+        for floor in (4, 16, 32):
+            self.holds(5, floor)
+            holds, copied = self.holds(40, floor)
+            self.assertAlmostEqual(floor, copied / 40, delta=0.2 * floor)
+            self.assertLessEqual(max(holds), pacing.HOLDS)
+
+    def test_option(self):
+        self.assertEqual(16 * MIB, self.b.pacemaker._floor)
+
+    def test_never(self):
+        self.assertEqual(([0] * 20, 0), self.holds(20, floor=0))
+
+    def test_limit(self):
+        """A rate that holds cannot bring."""
+        holds, _copied = self.holds(20, floor=500)
+        self.assertEqual({pacing.HOLDS}, set(holds[2:]))
+
+    def test_pauses_are_enough(self):
+        """Guests with moments for the copy are not held."""
+        self.clone.guest = lambda now: now % 0.2 > 0.05
+        holds, copied = self.holds(20)
+        self.assertEqual({0}, set(holds))
+        self.assertGreater(copied, 20 * 16)
+
+    def test_only_as_much_as_the_rate_allows(self):
+        _holds, copied = self.holds(40, floor=32, rate=8 * MIB)
+        self.assertAlmostEqual(8, copied / 40, delta=2)
+        self.assertEqual(([0] * 9, 0), self.holds(9, rate=0))
+
+    def test_does_not_help(self):
+        """The pauses between the attempts grow."""
+        self.clone.drains = False
+        holds, _copied = self.holds(200)
+        self.assertLessEqual(max(holds), 1)
+        self.assertIn(sum(holds), range(6, 10))
+        # They are forgotten when one has helped.
+        self.clone.drains = True
+        _holds, copied = self.holds(100)
+        self.assertGreater(copied, 16 * 30)
+
+    def test_clone_without_a_tail(self):
+        """One that was built without a minimum is left alone."""
+        names = Names(self.row().name_id)
+        self.b.kernel.devices[names.of(CLONE)].table.pop()
+        holds, copied = self.holds(200)
+        self.assertEqual(0, copied)
+        self.assertLess(sum(holds), 10)
+
+    def test_told_once(self):
+        with mock.patch('dmclone_driver.node.pacing.LOG') as log:
+            self.holds(20)
+        (_line, values), _ = log.info.call_args
+        self.assertEqual(1, log.info.call_count)
+        self.assertEqual(self.volume.id, values['volume'])
+
+    def test_told_why_not(self):
+        self.clone.drains = False
+        with mock.patch('dmclone_driver.node.pacing.LOG') as log:
+            self.holds(5)
+        (_line, values), _ = log.debug.call_args
+        self.assertEqual(devicemapper_holds.LATE, values['why'])
+
+
+class DefaultTestCase(PacingTestCase):
+
+    def test_nobody_is_held(self):
+        """Neither is there anything with which that could be done."""
+        self.clone.guest = lambda now: 8
+        self.clone.in_flight = 8
+        for _ in range(20):
+            self.assertEqual(0, self.pace())
+            self.assertEqual([], self.b.kernel.time.holds)
+        names = Names(self.row().name_id)
+        self.assertEqual(1, len(self.b.kernel.devices[
+            names.of(CLONE)].table))
+        self.assertEqual(self.b.kernel.of_volumes(), self.b.kernel.devices)
 
 
 class CostTestCase(PacingTestCase, base.QueriesTestCase):

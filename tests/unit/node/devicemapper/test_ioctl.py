@@ -172,6 +172,11 @@ class StatusTestCase(ControlTestCase):
         self.assertAsked(0xc138fd0c, header(SIZE + KIB_16, flags=0x800,
                                             name=b'one'))
 
+    def test_commit(self):
+        self.answer(header(305))
+        ioctl.status('one', commit=True)
+        self.assertAsked(0xc138fd0c, header(SIZE + KIB_16, name=b'one'))
+
     def test_targets(self):
         """Here "next" counts from the first one."""
         clone = b'8 12/1024 8 3/8 0 0 4 a 1 b 2 rw'

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pokes of simulated clones, whose guests are idle or busy."""
 
+from dmclone_driver.node.devicemapper import holds
 from dmclone_driver.node.devicemapper import pokes
 from tests.unit import base
 from tests.unit.fakes import clone as clone_module
@@ -28,7 +29,8 @@ class PokesTestCase(base.PlainTestCase):
             'hydration_batch_size %d' % (TOTAL * 8, WINDOW, WINDOW))
         device = kernel.Device(self.kernel, name, False)
         self.kernel.devices[name] = device
-        device.table = [segment]
+        device.table = [segment, kernel.Segment(
+            '%d 8 linear dmclone-anchor 0' % (TOTAL * 8))]
         device.own = clone_module.Clone({'hydrated': 0}, segment)
         device.own.guest, device.own.speed = guest, SPEED
         device.own.hydration = True
@@ -102,7 +104,7 @@ class BudgetTestCase(PokesTestCase):
         found = self.run_for(1, pokes.Request('one', WINDOW, 2 * WINDOW))
         self.assertEqual(2 * WINDOW, self.clone.bitmap['hydrated'])
         self.assertEqual(0, self.clone.threshold)
-        self.assertIn(' %d/%d 0 ' % (2 * WINDOW, TOTAL), found['one'])
+        self.assertIn(' %d/%d 0 ' % (2 * WINDOW, TOTAL), found['one'].text)
 
     def test_new_budget(self):
         for _ in range(3):
@@ -122,6 +124,65 @@ class BudgetTestCase(PokesTestCase):
             self.clone.threshold = left
             self.run_for(0.01)
             self.assertEqual(WINDOW, self.clone.threshold)
+
+
+class HoldTestCase(PokesTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.clone.guest = lambda now: 8
+        self.clone.in_flight = 8
+
+    def hold(self, times, **options):
+        return self.run_for(1, pokes.Request('one', WINDOW, holds=times,
+                                             **options))['one']
+
+    def test_holds(self):
+        """As many as are allowed, in equal distances."""
+        found = self.hold(4)
+        self.assertEqual((4, None), (found.held, found.missed))
+        self.assertEqual(4 * WINDOW, self.clone.bitmap['hydrated'])
+        times = [now for now, _name in self.time.holds]
+        for now, expected in zip(times, (0.125, 0.375, 0.625, 0.875)):
+            self.assertAlmostEqual(expected, now, delta=2 * pokes.ROUND)
+        self.assertLess(0, found.seconds)
+
+    def test_none(self):
+        found = self.hold(0)
+        self.assertEqual((0, None), (found.held, found.missed))
+        self.assertEqual(0, self.clone.bitmap['hydrated'])
+
+    def test_idle_guest(self):
+        """A guest without requests is not held."""
+        self.clone.guest = lambda now: 0
+        self.clone.in_flight = 0
+        self.assertEqual(0, self.hold(5).held)
+        self.assertEqual([], self.time.holds)
+
+    def test_copies_for_a_writing_guest(self):
+        """They are not what the hold is for."""
+        self.clone.waiting = 8
+        self.assertEqual(2, self.hold(2).held)
+
+    def test_does_not_help(self):
+        """It is not repeated in this run; others are still served."""
+        self.clone.drains = False
+        other = self.make('two')
+        found = self.run_for(1, pokes.Request('one', WINDOW, holds=5),
+                             pokes.Request('two', WINDOW))
+        self.assertEqual((0, holds.LATE),
+                         (found['one'].held, found['one'].missed))
+        self.assertEqual(1, len(self.time.holds))
+        self.assertEqual(holds.LIMIT, found['one'].seconds)
+        self.assertGreater(other.bitmap['hydrated'], 5 * WINDOW)
+
+    def test_budget_is_used(self):
+        self.assertEqual(1, self.hold(5, budget=1).held)
+
+    def test_closed_gate(self):
+        self.clone.hydration = False
+        self.hold(5)
+        self.assertEqual([], self.time.holds)
 
 
 class EndTestCase(PokesTestCase):

@@ -26,6 +26,25 @@ class CloneTestCase(base.PlainTestCase):
                                hydration=False, threshold=64, batch=32),
             status.clone(PASSIVE + ' \n'))
 
+    def test_tail(self):
+        """What is beyond the clone in the device does not matter."""
+        self.assertEqual(status.clone(PASSIVE), status.clone(
+            PASSIVE + '\n16384 8 linear \n'))
+
+    @ddt.data(('0/128 64', True), ('0/128 63', False), ('0/128 1', False),
+              ('120/128 4', True), ('120/128 3', False), ('127/128 1', True),
+              ('127/128 0', False))
+    @ddt.unpack
+    def test_copies(self, counts, expected):
+        """At least half of the window, or of what is left."""
+        self.assertIs(expected, changed('0/128 0', counts).copies(128))
+
+    @ddt.data((0, False), (1, True))
+    @ddt.unpack
+    def test_copies_of_one_region(self, number, expected):
+        found = changed('0/128 0', '0/128 %d' % number)
+        self.assertIs(expected, found.copies(1))
+
     def test_other_features(self):
         found = changed('2 no_hydration no_discard_passdown',
                         '1 no_discard_passdown')

@@ -28,6 +28,10 @@ class StateTestCase(base.PlainTestCase):
         for text, expected in (
                 (LINEAR, 'linear'), (COMPLETE, 'complete clone'),
                 (INCOMPLETE, 'clone'), (FAILED, 'clone'), ('', ''),
+                # With a tail.
+                (COMPLETE + '64 8 linear \n', 'complete clone'),
+                (INCOMPLETE + '64 8 linear \n', 'clone'),
+                ('0 64 linear \n64 8 linear \n', 'linear linear'),
                 ('0 64 clone Fail\n', 'clone'), ('0 64 error \n', 'error'),
                 ('0 8 zero \n8 64 linear \n', 'zero linear'),
                 # Of somebody else's device, with a line of its own.

@@ -50,6 +50,16 @@ class SysfsTestCase(base.PlainTestCase):
         self.assertEqual({'sda', 'sdb'}, sysfs.lowest_disks('a'))
         self.assertRaises(FileNotFoundError, sysfs.lowest_disks, 'b')
 
+    def test_answers(self):
+        (self.block / 'dm-7/slaves/sdx').touch()
+        # A device that has no state, as one of the mapper.
+        self.assertTrue(sysfs.answers('a'))
+        (self.block / 'sdx/device').mkdir(parents=True)
+        for text, expected in (('running', True), ('blocked', False),
+                               ('transport-offline', False)):
+            (self.block / 'sdx/device/state').write_text(text + '\n')
+            self.assertIs(expected, sysfs.answers('a'))
+
     def test_in_flight(self):
         (self.block / 'dm-7/inflight').write_text('       3        4\n')
         self.assertEqual(7, sysfs.in_flight('a'))

@@ -23,6 +23,11 @@ class TableTestCase(base.PlainTestCase):
             '4 hydration_threshold 3 hydration_batch_size 5\n',
             table.text(table.Clone(4096, '/m', '/d', '/s', 8, 3, 5)))
 
+    def test_delay(self):
+        """For reads, and another device, offset and delay for the rest."""
+        self.assertEqual('0 8 delay /z 0 500 /z 0 0\n',
+                         table.text(table.Delay(8, '/z', 500)))
+
     def test_sectors(self):
         self.assertEqual(2 ** 37, table.sectors(2 ** 46))
         self.assertEqual(0, table.sectors(0))
