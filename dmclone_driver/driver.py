@@ -52,6 +52,7 @@ from dmclone_driver.move import image_cache
 from dmclone_driver.move import messages
 from dmclone_driver.move import metrics
 from dmclone_driver.move import metrics_endpoint
+from dmclone_driver.move import new_content
 from dmclone_driver.move import notifications
 from dmclone_driver.move import outages
 from dmclone_driver.move import outgoing
@@ -241,7 +242,6 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._requests = peer_requests.PeerRequests(self._backend)
         self._teardown = teardown.Teardown(self._backend, self._requests)
         self._snapshots = snapshots_module.Snapshots(self._backend)
-        self._reverts = reverts.Reverts(self._backend, self._snapshots)
         self._thin_clones = thin_clones.ThinClones(self._backend,
                                                    self._snapshots)
         self._source = source.Source(self._backend, self._teardown,
@@ -254,6 +254,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             bypass.Bypass(self._backend, self._requests))
         self._copies = copies.Copies(self._backend, self._destination,
                                      self._teardown, self._requests)
+        self._reverts = reverts.Reverts(
+            self._backend, self._snapshots, new_content.NewContent(
+                self._backend, self._destination, self._copies,
+                self._source, self._teardown))
         self._image_cache = image_cache.ImageCache(
             self._backend, self._copies, self._destination, self._source,
             self._snapshots, self._snapshot_to_clone)
@@ -821,7 +825,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     @_in_one_place(_('revert'), hydrating=True)
     def _revert(self, volume: objects.Volume,
-                snapshot: objects.Snapshot) -> bool:
+                snapshot: objects.Snapshot) -> str | None:
         return self._reverts.revert(volume, snapshot)
 
     def revert_to_snapshot(self, context: cinder_context.RequestContext,
@@ -829,14 +833,16 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                            snapshot: objects.Snapshot) -> None:
         """Revert a volume that is not in use; it may be hydrating.
 
-        :raises: NotImplementedError if the snapshot is on another node: Cinder
-            copies it then (VolumeManager._revert_to_snapshot_generic in
+        :raises: NotImplementedError if the snapshot is on another node, and
+            there is no room to copy it behind: Cinder copies it then
+            (VolumeManager._revert_to_snapshot_generic in
             cinder/volume/manager.py)
         """
         with messages.telling(volume, messages.OTHER):
-            is_here = self._revert(volume, snapshot)
-        if not is_here:
+            revert_id = self._revert(volume, snapshot)
+        if revert_id is None:
             raise NotImplementedError
+        self._reverts.start(volume, revert_id)
 
     def manage_existing(self, volume: objects.Volume | dict[str, str],
                         existing_ref: dict[str, str]) -> dict[str, Any] | None:

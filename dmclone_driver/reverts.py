@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reverting a volume to a snapshot that is on its node.
+"""Reverting a volume to a snapshot.
 
-LVM merges a snapshot of its own into the volume. In all other cases the
-snapshot is copied: the volume has another logical volume by now, hydrates, or
-has snapshots that LVM could not deactivate with it, or LVM has forgotten that
-it is the origin of a thin snapshot.
+LVM merges a snapshot of its own into the volume. In all other cases the volume
+gets a clone of the snapshot, and can be used at once: it has another logical
+volume by now, hydrates, is on another node than the snapshot, or has snapshots
+that LVM could not deactivate with it, or LVM has forgotten that it is the
+origin of a thin snapshot. If there is no room for the clone, the snapshot is
+copied to the volume as it is.
 """
 
 # Cinder's objects do not exist before they are registered.
 from __future__ import annotations
 
+from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.volume import volume_utils
 from oslo_log import log as logging
@@ -17,7 +20,9 @@ from oslo_utils import excutils
 from oslo_utils import units
 
 from dmclone_driver import exception
+from dmclone_driver.move import backend as backend_module
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move.new_content import NewContent
 from dmclone_driver.move import snapshot_rows
 from dmclone_driver.move.snapshots import Snapshots
 from dmclone_driver.node.devices import LocalVolume
@@ -26,24 +31,33 @@ from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node import snapshot_devices
+from dmclone_driver.node import volume_groups
 from dmclone_driver.privsep import block
 
 LOG = logging.getLogger(__name__)
 
+# Bytes for the metadata of a clone, with the default size of regions, which
+# may be in the same volume group, and for whole extents.
+_FOR_METADATA = 16 * units.Mi
+
 
 class Reverts:
-    """Reverts volumes of one backend; callers hold the volume's lock."""
+    """Reverts volumes of one backend."""
 
-    def __init__(self, backend: Backend, snapshots: Snapshots) -> None:
+    def __init__(self, backend: Backend, snapshots: Snapshots,
+                 new_content: NewContent) -> None:
         self._backend = backend
         self._snapshots = snapshots
+        self._new_content = new_content
 
     def revert(self, volume: objects.Volume,
-               snapshot: objects.Snapshot) -> bool:
-        """Revert a volume of this node.
+               snapshot: objects.Snapshot) -> str | None:
+        """Revert a volume of this node, whose lock callers hold.
 
-        :returns: False if the snapshot is on another node
-        :raises: SnapshotUnavailable, SnapshotWouldOverflow
+        :returns: what :meth:`start` has to be called with, empty if nothing
+            is left to do; None if Cinder has to copy a snapshot of another
+            node
+        :raises: SnapshotUnavailable, SnapshotNotServed, SnapshotWouldOverflow
         """
         lv = self._snapshots.find(snapshot.id)
         if lv is not None and lv.hidden:
@@ -59,16 +73,36 @@ class Reverts:
                 host=self._backend.host)
         if lv is not None and self._can_merge(mine, lv):
             self._merge(volume, mine, lv)
-            return True
+            return ''
+        if self._has_room(mine) and not LocalVolume(
+                Names(volume.name_id)).is_open():
+            return self._new_content.take(
+                backend_module.context_of(volume), volume, snapshot, mine)
         self._refuse_overflow(volume, mine)
         if lv is not None:
             self._copy(Names(volume.name_id), lv)
-            return True
+            return ''
         LOG.info('Volume %(volume)s is reverted by Cinder, which copies a '
                  'temporary volume: snapshot %(snapshot)s is on %(host)s.',
                  {'volume': volume.id, 'snapshot': snapshot.id,
                   'host': snapshot_rows.backend_of(snapshot)})
-        return False
+        return None
+
+    def start(self, volume: objects.Volume, revert_id: str) -> None:
+        """Let a reverted volume be used; callers do not hold its lock.
+
+        :param revert_id: what :meth:`revert` has returned
+        """
+        if revert_id:
+            self._new_content.start(backend_module.context_of(volume), volume,
+                                    revert_id)
+
+    def _has_room(self, mine: LogicalVolume) -> bool:
+        """Whether there is room for as much data again, and its metadata."""
+        group = volume_groups.find(mine.group)
+        if group is None:
+            raise cinder_exception.VolumeGroupNotFound(vg_name=mine.group)
+        return group.free >= mine.size + _FOR_METADATA
 
     def _can_merge(self, mine: LogicalVolume, lv: LogicalVolume) -> bool:
         # LVM deactivates the volume, with all of its snapshots if these are

@@ -66,6 +66,8 @@ class Step(enum.Enum):
     FROZEN = 'frozen'
     #: A complete copy on another node is the snapshot.
     FOLLOWED = 'followed'
+    #: A clone of a snapshot has taken the place of a volume's data.
+    REVERTED = 'reverted'
     #: The placeholder is gone from the database.
     GONE = 'gone'
     #: The logical volume has its new size.
@@ -112,6 +114,11 @@ COPY = (
     (PEER, Step.BEGUN), (HOME, Step.EXPORTED), (PEER, Step.CONNECTED),
     (PEER, Step.ALLOCATED), (PEER, Step.FORMATTED), (PEER, Step.PASSIVE),
     (PEER, Step.OPENING), (PEER, Step.OPENED), (PEER, Step.HYDRATING))
+#: A volume is reverted to a snapshot on another node. Cinder has taken a
+#: snapshot of it before.
+REVERT = (
+    *COPY[:-3], (PEER, Step.REVERTED), *COPY[-3:], (PEER, Step.SEALED),
+    (PEER, Step.KEPT), (PEER, Step.GONE))
 #: The copy of a snapshot that follows its volume is complete.
 FOLLOW = ((PEER, Step.LINEAR), (PEER, Step.COMPLETE), *_DISMANTLE, *_FORGET,
           (PEER, Step.FOLLOWED), (PEER, Step.RELEASED),
@@ -125,7 +132,7 @@ FLOWS = {'attach away': ATTACH_AWAY, 'live migration': MIGRATE,
          'old attachment goes': MOVE, 'roll back': ROLL_BACK,
          'completion': COMPLETE,
          'release with snapshots': KEEP, 'volume from a snapshot': COPY,
-         'snapshot that follows': FOLLOW,
+         'snapshot that follows': FOLLOW, 'revert': REVERT,
          'deletion of a clone': DELETE_CLONE, 'deletion': DELETE,
          'extension': EXTEND, 'snapshot while it hydrates': FREEZE}
 

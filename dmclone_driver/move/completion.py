@@ -152,11 +152,10 @@ class Completion:
         elif placeholder is not None:
             self._requests.release(context, placeholder)
             self._tell(placeholder)
-        cloned = lv.tagged(logical_volumes.CLONED_TAG)
         logical_volumes.untag(
             lv, logical_volumes.COMPLETE_TAG,
-            *([] if cloned is None else
-              [logical_volumes.CLONED_TAG + cloned]))
+            *(tag for tag in lv.tags if tag.startswith((
+                logical_volumes.CLONED_TAG, logical_volumes.REVERTED_TAG))))
         self.unfinished.discard(names)
         self._troubles.forget(names)
 

@@ -99,22 +99,35 @@ class Copies:
     def _begin(self, context: cinder_context.RequestContext,
                volume: objects.Volume, placeholder_id: str,
                snapshot_id: str, pool: str) -> None:
+        there, initiator = self.ends(context, volume, snapshot_id, pool)
+        records.begin_copy(
+            context, volume, placeholder_id, str(uuid.uuid4()), snapshot_id,
+            there, initiator, self._backend.node)
+        volume.refresh()
+        LOG.info('Volume %(volume)s is copied from snapshot %(snapshot)s on '
+                 '%(host)s to logical volume %(id)s.',
+                 {'volume': volume.id, 'snapshot': snapshot_id,
+                  'host': there.backend_host, 'id': placeholder_id})
+
+    def ends(self, context: cinder_context.RequestContext,
+             volume: objects.Volume, snapshot_id: str, pool: str
+             ) -> tuple[peers.Peer, str]:
+        """Return the backend that has a snapshot, and who imports it.
+
+        :param pool: ``node@backend#pool``
+        :returns: the backend as a peer, and the iSCSI name of this node,
+            which is empty if the backend is this one
+        :raises: SnapshotUnavailable
+        """
         host = volume_utils.extract_host(pool)
         service = self._backend.service(context, host)
         if service is None:
             raise exception.SnapshotUnavailable(
                 snapshot=snapshot_id, volume=volume.id, host=host)
-        here = host == self._backend.host
-        records.begin_copy(
-            context, volume, placeholder_id, str(uuid.uuid4()), snapshot_id,
-            peers.Peer(host, pool, service.uuid, service.availability_zone),
-            '' if here else self._backend.initiator.name(),
-            self._backend.node)
-        volume.refresh()
-        LOG.info('Volume %(volume)s is copied from snapshot %(snapshot)s on '
-                 '%(host)s to logical volume %(id)s.',
-                 {'volume': volume.id, 'snapshot': snapshot_id, 'host': host,
-                  'id': placeholder_id})
+        return (peers.Peer(host, pool, service.uuid,
+                           service.availability_zone),
+                '' if host == self._backend.host else
+                self._backend.initiator.name())
 
     def _build(self, context: cinder_context.RequestContext,
                volume: objects.Volume, names: Names, size: str | None,

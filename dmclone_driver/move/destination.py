@@ -308,6 +308,11 @@ class Destination:
             answers = not lost and (
                 sealed or self._ask_to_seal(context, placeholder))
             with self._backend.lock(volume_id):
+                if placeholder.snapshot_id and placeholders.state_of(
+                        records.owner_row(context, placeholder_id)) == (
+                            State.REVERTING):
+                    # It has not taken the place of the volume's data.
+                    return
                 # With a closed gate: open() decides who may write, and tags
                 # the logical volume first.
                 self.rebuild(names, passive=True)

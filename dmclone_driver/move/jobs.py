@@ -33,6 +33,8 @@ RETRY_WAITING = 10
 SETTLE_FOLLOWER = 'settle follower'
 #: The same for those that only have to hydrate.
 WATCH_FOLLOWER = 'watch follower'
+#: Those of :mod:`new_content`.
+GIVE_UP_REVERT = 'give up revert'
 
 
 class Pauses:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What moved volumes leave on a node: snapshots and their origins."""
+"""What moved and reverted volumes leave: snapshots and their origins."""
 
 import collections.abc
 import dataclasses
@@ -15,7 +15,7 @@ from dmclone_driver.node import names as names_module
 
 @dataclasses.dataclass(frozen=True)
 class LeftBehind:
-    """A logical volume that holds space for a volume on another node.
+    """A logical volume that holds space for a volume that has another one.
 
     :ivar what: a translated noun
     :ivar volume: id of the volume

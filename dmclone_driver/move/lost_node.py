@@ -74,7 +74,8 @@ class LostNode:
                                (State.LOST, self._lost),
                                (State.RELEASED, self._released),
                                (State.FOLLOWING, self._follower),
-                               (State.FOLLOWED, self._follower)):
+                               (State.FOLLOWED, self._follower),
+                               (State.REVERTING, self._reverting)):
             for row in there:
                 if row.state == state and row.id not in back:
                     yield from actions(context, row, do_it)
@@ -367,6 +368,16 @@ class LostNode:
         yield self._action(
             do_it, _('follower %s') % placeholder.id,
             text % {'snapshot': placeholder.snapshot_id, 'host': self.host},
+            lambda: self._requests.forget_source(context, placeholder))
+
+    def _reverting(self, context: cinder_context.RequestContext,
+                   placeholder: Placeholder, do_it: bool
+                   ) -> collections.abc.Iterator[plan.Action]:
+        """Delete the row of a revert that the lost node has not ended."""
+        yield self._action(
+            do_it, self._what(placeholder),
+            _('remove the row: the volume was not reverted on %s yet')
+            % self.host,
             lambda: self._requests.forget_source(context, placeholder))
 
     def _switched(self, context: cinder_context.RequestContext,

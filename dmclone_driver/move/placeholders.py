@@ -42,6 +42,8 @@ class State(enum.StrEnum):
     FOLLOWING = 'following'
     #: The follower is the snapshot.
     FOLLOWED = 'followed'
+    #: A new logical volume is built from a snapshot, for a revert to that.
+    REVERTING = 'reverting'
 
 
 #: The states in which a placeholder stands for a source.
@@ -90,7 +92,8 @@ def derived_id(placeholder_id: str, what: str) -> str:
     """Return an id that follows from that of a placeholder.
 
     :param what: 'reader', the row of a snapshot that its clone is to read
-        from instead; 'snapshot', the name id of that source
+        from instead; 'snapshot', the name id of that source; 'clone', of a
+        revert, the name id of the new logical volume
     """
     return str(uuid.uuid5(uuid.NAMESPACE_OID, what + placeholder_id))
 

@@ -191,7 +191,8 @@ class Recovery:
             if (not local.exists() and
                     self._backend.metadata.find(names) is None):
                 self._without_metadata.add(row.id)
-        elif lv.deleted or _is_unfinished_follower(row, lv):
+        elif lv.deleted or _is_unfinished_follower(row, lv) or (
+                placeholders.state_of(row) == State.REVERTING):
             pass
         elif lv.tagged(logical_volumes.METADATA_TAG) is not None:
             self._recover_clone(context, row, names, lv)
@@ -495,6 +496,8 @@ class Recovery:
         """
         if placeholders.state_of(row) == State.RELEASED:
             self._source.release(context, row.id)
+        elif placeholders.state_of(row) == State.REVERTING:
+            self._jobs.add(jobs.GIVE_UP_REVERT, row.id)
         elif (placeholders.state_of(row) == State.ABORTED or
               row.id in self._without_metadata):
             # Without its metadata it can't become the volume's home.

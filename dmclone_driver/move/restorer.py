@@ -55,6 +55,7 @@ class Restorer:
         here = self._opened(volume_id)
         self._refuse_known(volume, here)
         names, lv = self._next(context, volume, here)
+        self._refuse_reverted(volume, lv)
         self._refuse_rows(context, volume, names)
         done = not do_it or self._do(context, volume, names)
         yield plan.Action(
@@ -124,6 +125,22 @@ class Restorer:
                     'volume': volume.id, 'old': volume.name_id,
                     'host': records.backend_of(volume), 'error': error})
         return homes[0]
+
+    @staticmethod
+    def _refuse_reverted(volume: objects.Volume, lv: LogicalVolume) -> None:
+        """Refuse a clone of a snapshot: its source is no older home.
+
+        :raises: Refused
+        """
+        snapshot = lv.tagged(logical_volumes.REVERTED_TAG)
+        if lv.clone and snapshot is not None:
+            raise plan.Refused(_(
+                'volume %(volume)s was reverted to snapshot %(snapshot)s, '
+                'from which %(lv)s is still being copied, and the database '
+                'does not know from where: restore a newer state of the '
+                'database, or create a volume from the snapshot') % {
+                    'volume': volume.id, 'snapshot': snapshot,
+                    'lv': lv.full_name})
 
     def _seal(self, context: cinder_context.RequestContext,
               volume: objects.Volume) -> tuple[str | None, str]:

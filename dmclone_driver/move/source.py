@@ -230,6 +230,8 @@ class Source:
             return
         with self._backend.lock(placeholder.volume_id):
             lv = self._backend.logical_volume(Names(placeholder.name_id))
+            if lv is not None:
+                self._seal_if_reverted(placeholder, lv)
             if lv is not None and self._snapshots.of(lv):
                 self._keep(context, placeholder, lv)
                 return
@@ -244,6 +246,18 @@ class Source:
         LOG.info('Deleted source %(name_id)s of volume %(volume)s.',
                  {'name_id': placeholder.name_id,
                   'volume': placeholder.volume_id})
+
+    def _seal_if_reverted(self, placeholder: Placeholder,
+                          lv: LogicalVolume) -> None:
+        """Seal what a volume had before a revert, unless that was done.
+
+        Otherwise it would be taken for the volume after a restore of the
+        database. What has been given up is not the old one.
+        """
+        new = Names(placeholders.derived_id(placeholder.id, 'clone'))
+        if not (lv.sealed or lv.name == new.volume) and (
+                self._backend.logical_volume(new) is not None):
+            self.close(Names(placeholder.name_id), new.name_id, flush=False)
 
     def _keep(self, context: cinder_context.RequestContext,
               placeholder: Placeholder, lv: LogicalVolume) -> None:

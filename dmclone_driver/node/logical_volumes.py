@@ -48,6 +48,9 @@ HIDDEN_TAG = 'dmclone.hidden'
 #: On a complete copy of a snapshot of another node, with the snapshot's id: it
 #: is the snapshot from now on.
 FOLLOWED_TAG = 'dmclone.followed='
+#: On a clone that has taken the place of a volume's data, with the id of the
+#: snapshot that it is copied from: no older home of the volume has that.
+REVERTED_TAG = 'dmclone.reverted='
 
 # What LVM's snapshots save at a time, as lvcreate takes it.
 _CHUNK = '64k'

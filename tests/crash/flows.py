@@ -12,7 +12,7 @@ _CASES = (cases.AttachAway, cases.Completion, cases.LiveMigration,
           cases.OldAttachmentGoes, cases.RollBack, cases.Deletion,
           cases.DeletionOfClone, cases.Extension, cases.MigrationAtRest,
           snapshot_cases.ReleaseWithSnapshots,
-          snapshot_cases.VolumeFromSnapshot,
+          snapshot_cases.VolumeFromSnapshot, snapshot_cases.Revert,
           snapshot_cases.SnapshotThatFollows,
           snapshot_cases.SnapshotWhileItHydrates)
 
@@ -22,8 +22,8 @@ CHOSEN = os.environ.get('DMCLONE_CRASH_FLOWS', '')
 #: of an attachment on the peer. A volume from a snapshot comes first: later
 #: its login would wait on the slow network for the volumes that hydrate.
 COPIES = {**{case.FLOW: steps.FLOWS[case.FLOW] for case in (
-    snapshot_cases.VolumeFromSnapshot, snapshot_cases.ReleaseWithSnapshots,
-    snapshot_cases.SnapshotThatFollows,
+    snapshot_cases.VolumeFromSnapshot, snapshot_cases.Revert,
+    snapshot_cases.ReleaseWithSnapshots, snapshot_cases.SnapshotThatFollows,
     snapshot_cases.SnapshotWhileItHydrates)},
     cases.MigrationAtRest.FLOW: steps.ATTACH_AWAY}
 #: {flow: its steps}, of all others. They have a run of their own: with the

@@ -155,6 +155,77 @@ class VolumeFromSnapshot(SnapshotCase):
         self.delete_snapshot()
 
 
+class Revert(SnapshotCase):
+    """A volume on the peer is reverted to a snapshot on the home.
+
+    Cinder takes a snapshot of it before, and deletes that afterwards.
+    """
+
+    FLOW = 'revert'
+
+    @property
+    def stage(self):
+        if self.step is Step.EXPORTED:
+            # The peer waits for the home for 20 seconds.
+            return cases.Stage.WATCHER_STOPS
+        return super().stage
+
+    def before(self):
+        """Write what the revert has to undo."""
+        self.take_snapshot()
+        self.move()
+        path = self.attach(self.peer)
+        self.peer.run(
+            'yes later | head -c 4096 | dd of=%s bs=4096 seek=%d count=1 '
+            'iflag=fullblock oflag=direct conv=nocreat,notrunc,fsync' % (
+                path, cases.GUEST_BLOCK))
+        self.detach(self.peer)
+
+    def act(self):
+        self.user.request('POST', '/volumes/%s/action' % self.volume_id, {
+            'revert': {'snapshot_id': self.snapshot_id}})
+
+    def afterwards(self):
+        """Revert the volume again unless Cinder has done that."""
+        if not self.answered:
+            self.act()
+        try:
+            self.user.settled(self.volume_id, 'available',
+                              timeout=cases.PATIENCE)
+        except (AssertionError, errors.LabError):
+            self._reset()
+            self.act()
+            self.user.settled(self.volume_id, 'available',
+                              timeout=cases.PATIENCE)
+
+    def _reset(self):
+        """Reset the states that only operators end.
+
+        Cinder reverts to the latest snapshot only: its own has to go.
+        """
+        self.reset_status('available', 'reverting', 'error')
+        self._delete_others()
+        if self.snapshot_status() != 'available':
+            self.user.as_admin(
+                'POST', '/snapshots/%s/action' % self.snapshot_id,
+                {'os-reset_status': {'status': 'available'}})
+
+    def _delete_others(self):
+        """Delete the snapshots that Cinder has taken, and left."""
+        mine = self.snapshot_id
+        for each in self.user.request(
+                'GET', '/snapshots?volume_id=' + self.volume_id)['snapshots']:
+            if each['id'] != mine:
+                self.snapshot_id = each['id']
+                self.delete_snapshot()
+        self.snapshot_id = mine
+
+    def check(self, test, original):
+        test.assertEqual(original, self.parts_of_snapshot(test))
+        self._delete_others()
+        self.delete_snapshot()
+
+
 class SnapshotThatFollows(SnapshotCase):
     """A snapshot on the home follows its volume, which is on the peer."""
 

@@ -129,7 +129,7 @@ class Cloud(fake_cloud.Cloud):
         patch('dmclone_driver.move.deadline.CONF',
               new=types.SimpleNamespace(rpc_response_timeout=60))
         for module in ('driver', 'move.copies', 'move.followers',
-                       'move.home'):
+                       'move.home', 'move.new_content'):
             patch('dmclone_driver.%s.uuid' % module,
                   new=types.SimpleNamespace(uuid4=self.new_id))
         patch('cinder.volume.volume_utils.copy_volume', new=self.copy_volume)

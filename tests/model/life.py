@@ -51,6 +51,9 @@ class Life:
         self.write = None
         #: What Cinder copies to the volume: {block: content}.
         self.copied = {}
+        #: Of a revert under way: the name id before it, and the content that
+        #: the volume has as a whole once it has another name id; or None.
+        self.reverted = None
         self.accept()
 
     def accept(self):
@@ -73,6 +76,7 @@ class Life:
         :raises: Violation
         """
         self._look_at_guest()
+        self._take_reverted()
         now, safe = self.content('now'), self.content('safe')
         for block in range(machine.LENGTH):
             if now[block] in self._copied(block):
@@ -84,6 +88,14 @@ class Life:
                                    self.expected(block)):
                 raise Violation('a power cut would make block %d %s' % (
                     block, safe[block]))
+
+    def _take_reverted(self):
+        """Expect the snapshot, whole and safe, once a revert has a result."""
+        row = self.cloud.database.rows[self.volume_id]
+        if self.reverted and self.reverted[0] != row.name_id:
+            self.last = list(self.reverted[1])
+            self.possible = [{value} for value in self.last]
+            self.reverted = None
 
     def _look_at_guest(self):
         """Check that the handle of a running guest is writable.

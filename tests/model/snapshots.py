@@ -7,6 +7,7 @@ writes.
 """
 
 import contextlib
+from unittest import mock
 
 from cinder import exception as cinder_exception
 
@@ -213,12 +214,40 @@ class History(history.History):
 
     # Other requests for volumes that are not in use
 
-    def revert(self, each, fault=None):
-        """Revert a volume to its latest snapshot."""
+    def revert(self, each, fault=None, room=True):
+        """Revert a volume to its latest snapshot.
+
+        :param room: whether there is room for a clone of it
+        """
         home, row = each.home(), self.cloud.row(each.volume_id)
         snapshot = self.snapshots_of(each)[-1]
         if home.down or row.size != snapshot.volume_size:
             return
+        if room and not self._may_merge(home, row, snapshot):
+            self._revert_at_once(each, home, row, snapshot, fault)
+            return
+        with mock.patch('dmclone_driver.reverts.Reverts._has_room',
+                        return_value=False):
+            self._revert_slowly(each, home, row, snapshot, fault)
+
+    @staticmethod
+    def _may_merge(home, row, snapshot):
+        """Whether the snapshot is LVM's, of the volume as it is now."""
+        found = home.lvm.volumes.get('/dev/volumes/_' + snapshot.name)
+        return found is not None and (found['origin'] or '').endswith(
+            row.name)
+
+    def _revert_at_once(self, each, home, row, snapshot, fault):
+        """Revert a volume: it has all of the old content, or of the new."""
+        each.reverted = row.name_id, snapshot.content
+        with self.fault(fault), self.cloud.on(home):
+            home.driver.revert_to_snapshot(self.cloud.context, row, snapshot)
+            if each.reverted:
+                raise Violation('a volume is not reverted')
+        each.reverted = None
+
+    def _revert_slowly(self, each, home, row, snapshot, fault):
+        """Revert a volume by a copy, or by LVM: it may have parts of both."""
         each.copied = dict(enumerate(snapshot.content))
         snapshot.merged, done = True, False
         with self.fault(fault), self.cloud.on(home):

@@ -31,8 +31,6 @@ def faults(steps):
 
 
 FAULTS = faults(60)
-#: Of actions with fewer steps.
-SHORT_FAULTS = faults(20)
 
 SETTINGS = hypothesis.settings(
     max_examples=2500, stateful_step_count=25, deadline=None, database=None,
@@ -242,9 +240,10 @@ class SnapshotRules(Rules):
         self.history.delete_copy(self.of(which, self.deletable()), fault)
 
     @stateful.precondition(lambda self: self.reverted())
-    @stateful.rule(which=WHICH_ONE, fault=SHORT_FAULTS)
-    def revert(self, which, fault):
-        self.history.revert(self.of(which, self.reverted()), fault)
+    @stateful.rule(which=WHICH_ONE, fault=FAULTS,
+                   room=strategies.booleans())
+    def revert(self, which, fault, room):
+        self.history.revert(self.of(which, self.reverted()), fault, room)
 
     @stateful.precondition(lambda self: self.idle())
     @stateful.rule(which=WHICH_ONE, number=NODES, fault=FAULTS)
@@ -311,6 +310,31 @@ class ThinRules(SnapshotRules):
     """The same actions with thin volumes, but on one node."""
 
     HISTORY = snapshots.ThinHistory
+
+
+class RevertRules(SnapshotRules):
+    """The same, but a volume that has moved was reverted."""
+
+    @stateful.initialize(
+        number=strategies.integers(1, 2), block=BLOCKS,
+        back=strategies.booleans(), complete=strategies.booleans(),
+        room=strategies.booleans(), fault=strategies.none() | FAULTS)
+    def has_snapshot(self, number, block, back, complete, room, fault):
+        """Begin with a revert of a volume that hydrates, or has done so.
+
+        :param back: whether it is on the node of its snapshot again
+        """
+        self.history.snapshot(self.history)
+        for node in (number, 0) if back else (number,):
+            self.history.relocate(self.history, self.node(node))
+            if complete:
+                self.history.settle()
+        home = self.history.home()
+        self.history.attach(home)
+        self.history.begin_write(block)
+        self.history.flush()
+        self.history.detach(home)
+        self.history.revert(self.history, fault, room)
 
 
 class HandsRules(Rules):
@@ -477,6 +501,10 @@ class ThinTestCase(Histories, ModelTestCase):
 
 class PacedTestCase(Histories, ModelTestCase):
     RULES, SEED, NUMBER = PacedRules, 7, 400
+
+
+class RevertsTestCase(Histories, ModelTestCase):
+    RULES, SEED, NUMBER = RevertRules, 8, 400
 
 
 class HandsTestCase(Histories, ModelTestCase):

@@ -78,6 +78,26 @@ def _two_transactions(context, volume_id, placeholder_id):
     return True
 
 
+@transactions.transaction()
+def _set_name(session, volume_id, other_id):
+    volume, other = transactions.lock(session, volume_id, other_id)
+    volume._name_id = other._name_id
+
+
+@transactions.transaction()
+def _release_old(session, row_id, name_id):
+    row, = transactions.lock(session, row_id)
+    row._name_id = name_id
+    records._set_state(row, State.RELEASED)
+
+
+def _revert_in_two_transactions(context, seen, revert_id):
+    old = seen.name_id
+    _set_name(context, seen.id, revert_id)
+    _release_old(context, revert_id, old)
+    return True
+
+
 def _discard_with_the_attachment(self, volume, connector, **kwargs):
     names = Names(volume.name_id)
     source = records.placeholder(database.Context(), volume.name_id)
@@ -274,14 +294,25 @@ FAULTS_OF_SNAPSHOTS = {
     'follower that is never finished':
         ('move.records.follower', lambda context, name_id: None,
          'is not complete|left over'),
-    'revert that is not flushed':
-        ('reverts.LocalVolume', _Hasty, 'a power cut'),
     'partly deleted volume taken for a complete one':
         ('node.logical_volumes.LogicalVolume.complete', property(
             lambda lv: lv.opened and not (
                 lv.clone or
                 lv.tagged(logical_volumes.COMPLETE_TAG) is not None)),
          'left over|cannot be deleted'),
+}
+
+
+#: Faults that are detected in histories with a revert at once.
+FAULTS_OF_REVERTS = {
+    'revert that is not flushed':
+        ('reverts.LocalVolume', _Hasty, 'a power cut'),
+    'revert in two transactions':
+        ('move.records.revert', _revert_in_two_transactions,
+         'is not on|has no source|is not complete'),
+    'interrupted revert that is not given up':
+        ('move.records.give_up_revert', lambda context, revert_id: False,
+         'is not complete|left over|cannot be deleted'),
 }
 
 
@@ -333,8 +364,8 @@ FIRST_SEEDS = {
     'home discarded that the database has forgotten': 13,
     'source deleted whose snapshots stay': 3,
     'source sealed but not flushed': 106,
-    'revert that is not flushed': 4,
     'follower taken for the snapshot before it is complete': 2,
+    'revert in two transactions': 5,
 }
 
 
@@ -357,6 +388,10 @@ class PlantedFaultsTestCase(test_model.ModelTestCase):
     @ddt.data(*FAULTS_OF_SNAPSHOTS)
     def test_is_found_by_its_snapshots(self, name):
         self._find(test_model.SnapshotRules, name, *FAULTS_OF_SNAPSHOTS[name])
+
+    @ddt.data(*FAULTS_OF_REVERTS)
+    def test_is_found_by_a_revert(self, name):
+        self._find(test_model.RevertRules, name, *FAULTS_OF_REVERTS[name])
 
     @ddt.data(*FAULTS_OF_MOVING_ON)
     def test_is_found_as_it_moves_on(self, name):

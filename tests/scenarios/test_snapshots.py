@@ -105,9 +105,33 @@ class SnapshotsTest(Snapshots):
             self.revert()
             with self.attached(self.volume_id, node) as path:
                 self.assertEqual(self.before, self.checksum(node, path))
+        self.hydrated(self.volume_id)
         self.delete_snapshot()
         wait.until(lambda: not leftovers.volumes(self.new) and len(
             leftovers.volumes(self.old)) == 1, 'one logical volume',
+            TO_DELETE)
+
+    @slow
+    def test_reverted_at_once(self):
+        """It is written while it hydrates, and its snapshot deleted."""
+        with self.attached(self.volume_id, self.new) as path:
+            self.write(self.new, path, 3, 'later')
+            self.hydrated(self.volume_id)
+        with self.slow_network(self.new):
+            self.revert()
+            with self.attached(self.volume_id, self.new) as path:
+                self.assertIn('clone', self.clone_status(self.new, path))
+                expected = self.checksum_with(self.new, path, 5, 'at once')
+                self.write(self.new, path, 5, 'at once')
+                self.delete_snapshot()
+                self.new.restart('cinder-volume')
+                self.new.wait_ready()
+                self.assertIn('clone', self.clone_status(self.new, path))
+        self.hydrated(self.volume_id, timeout=240)
+        with self.attached(self.volume_id, self.new) as path:
+            self.assertEqual(expected, self.checksum(self.new, path))
+        wait.until(lambda: not leftovers.volumes(self.old) and len(
+            leftovers.volumes(self.new)) == 1, 'one logical volume',
             TO_DELETE)
 
     @slow

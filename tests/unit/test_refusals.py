@@ -623,6 +623,8 @@ class Situations(test_snapshots.SnapshotsTestCase):
         found = self.a.lvm.volumes['/dev/volumes/_' + self.taken.name]
         found.update(store=found['size'], chunk=4096)
         self.copy(self.taken, self.b)
+        self.patch('dmclone_driver.reverts.Reverts._has_room',
+                   return_value=False)
 
     def snapshot_gone(self):
         self.snapshot_left_behind()

@@ -93,6 +93,21 @@ class FlowsTestCase(base.CloudTestCase):
             self.b.driver.create_volume_from_snapshot(volume, snapshot)
         self.assertEqual(steps.COPY, tuple(self.seen))
 
+    def test_revert(self):
+        taken = self.snapshot()
+        with self.cloud.on(self.a):
+            taken.update(self.a.driver.create_snapshot(taken))
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.watch(3)
+        self.cloud.detach(self.volume, self.b)
+        with self.cloud.on(self.b):
+            self.b.driver.create_snapshot(self.snapshot())
+            self.seen.clear()
+            self.b.driver.revert_to_snapshot(self.cloud.context, self.row(),
+                                             taken)
+        self.cloud.settle()
+        self.assertEqual(steps.REVERT, tuple(self.seen))
+
     def test_snapshot_that_follows(self):
         snapshot = self.snapshot()
         with self.cloud.on(self.a):

@@ -91,6 +91,7 @@ class FollowTestCase(FollowersTestCase):
             self.assertTrue(self.a.driver._snapshots.find(
                 self.taken.id).hidden)
             # Cinder copies what is on the other node.
+            self.leave_no_room()
             self.assertRaises(
                 NotImplementedError, self.a.driver.revert_to_snapshot,
                 self.context, self.row(), self.read(self.taken))

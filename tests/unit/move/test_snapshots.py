@@ -95,11 +95,17 @@ class SnapshotsTestCase(base.CloudTestCase):
         self.fill(volume, node, snapshot)
         return self.cloud.row(volume.id)
 
+    def leave_no_room(self):
+        """Fill all volume groups, so that reverts cannot be clones."""
+        for node in self.cloud.nodes.values():
+            node.lvm.groups['volumes'] -= node.lvm.free('volumes')
+
     def assertCopiedBack(self, path, snapshot=None):
-        """Revert at the volume's home; check that all is copied.
+        """Revert at the volume's home, without room; check what is copied.
 
         :param path: of the snapshot's device
         """
+        self.leave_no_room()
         home = self.cloud.by_host[self.row().host.partition('#')[0]]
         with self.cloud.on(home), mock.patch(
                 'cinder.volume.volume_utils.copy_volume') as copy:
@@ -324,9 +330,14 @@ class MoveTestCase(SnapshotsTestCase):
                 {'source-name': '_' + self.taken.name})
 
     def test_revert(self):
-        """Cinder copies a temporary volume, which comes from the snapshot."""
+        """Cinder copies a temporary volume, which comes from the snapshot.
+
+        There was no room, but volumes are deleted.
+        """
         self.move()
         self.cloud.detach(self.volume, self.b)
+        self.patch('dmclone_driver.reverts.Reverts._has_room',
+                   return_value=False)
         copied = []
         service = mock.MagicMock(driver=self.b.driver)
         service._revert_to_snapshot_generic = functools.partial(
@@ -558,6 +569,7 @@ class CopyTestCase(SnapshotsTestCase):
         found = self.a.lvm.volumes['/dev/volumes/_' + self.taken.name]
         found.update(store=found['size'], chunk=4096)
         self.copy(self.taken, self.b)
+        self.leave_no_room()
         with self.cloud.on(self.a):
             self.assertRaises(exception.SnapshotWouldOverflow,
                               self.a.driver.revert_to_snapshot, self.context,
