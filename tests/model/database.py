@@ -2,7 +2,7 @@
 """Cinder's database in memory, with the columns that the driver uses.
 
 The transactions are the driver's (dmclone_driver.move.records). Only the
-layers below are replaced, since ten thousand examples need thousands of rows
+layers below are replaced, since thousands of examples need thousands of rows
 per second. Each transaction is one step; a crash can occur before or after it.
 """
 

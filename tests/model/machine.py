@@ -154,9 +154,13 @@ class Kernel(kernel.Kernel):
         if path in self.disks:
             return self.cloud.read_remote(path, block)
         if device is None:
+            if path not in self.lvm.volumes:
+                raise _io_error('a session that has ended')
             return self.disk(path).now[block]
         if device.suspended:
             raise Wait
+        if not device.table:
+            raise _io_error('no table')
         if device.own:
             if device.own.mode == 'Fail':
                 raise _io_error('clone failed')

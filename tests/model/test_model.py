@@ -33,7 +33,7 @@ def faults(steps):
 FAULTS = faults(60)
 
 SETTINGS = hypothesis.settings(
-    max_examples=2500, stateful_step_count=25, deadline=None, database=None,
+    max_examples=1750, stateful_step_count=25, deadline=None, database=None,
     report_multiple_bugs=False,
     suppress_health_check=list(hypothesis.HealthCheck))
 
@@ -484,23 +484,23 @@ class SecondHalfTestCase(Histories, ModelTestCase):
 
 
 class FirstSnapshotsTestCase(Histories, ModelTestCase):
-    RULES, SEED, NUMBER = SnapshotRules, 5, 800
+    RULES, SEED, NUMBER = SnapshotRules, 5, 600
 
 
 class SecondSnapshotsTestCase(Histories, ModelTestCase):
-    RULES, SEED, NUMBER = SnapshotRules, 6, 800
+    RULES, SEED, NUMBER = SnapshotRules, 6, 600
 
 
 class MovesOnTestCase(Histories, ModelTestCase):
-    RULES, SEED, NUMBER = MovesOnRules, 7, 400
+    RULES, SEED, NUMBER = MovesOnRules, 7, 300
 
 
 class ThinTestCase(Histories, ModelTestCase):
-    RULES, SEED, NUMBER = ThinRules, 7, 600
+    RULES, SEED, NUMBER = ThinRules, 7, 500
 
 
 class PacedTestCase(Histories, ModelTestCase):
-    RULES, SEED, NUMBER = PacedRules, 7, 400
+    RULES, SEED, NUMBER = PacedRules, 7, 300
 
 
 class RevertsTestCase(Histories, ModelTestCase):
@@ -508,8 +508,8 @@ class RevertsTestCase(Histories, ModelTestCase):
 
 
 class HandsTestCase(Histories, ModelTestCase):
-    RULES, SEED, NUMBER = HandsRules, 3, 1000
+    RULES, SEED, NUMBER = HandsRules, 3, 900
 
 
 class ForgetfulTestCase(Histories, ModelTestCase):
-    RULES, SEED, NUMBER = ForgetfulRules, 4, 1000
+    RULES, SEED, NUMBER = ForgetfulRules, 4, 900

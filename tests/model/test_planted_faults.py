@@ -279,7 +279,8 @@ FAULTS_OF_SNAPSHOTS = {
          'is not on|is not complete|cannot be deleted|left over'),
     'snapshot deleted without a look at its readers':
         ('node.logical_volumes.LogicalVolume.readers', property(
-            lambda lv: set()), 'is not on|is not complete|cannot be deleted'),
+            lambda lv: set()),
+         'is not on|is not complete|cannot be deleted|left over'),
     'deletion of a snapshot that is not passed on':
         ('move.snapshots.Snapshots.delete',
          lambda self, context, snapshot: self._delete(snapshot.id),
@@ -287,7 +288,7 @@ FAULTS_OF_SNAPSHOTS = {
     'revert that merges below the snapshots of a clone':
         ('reverts.Reverts._can_merge',
          lambda self, mine, lv: lv.origin == mine.name and not mine.clone,
-         'has lost its content|instead of|is not on'),
+         'has lost its content|instead of|is not on|left over'),
     'follower taken for the snapshot before it is complete':
         ('move.followers.Followers._settle', _follow_early,
          'is not on|has lost its content|has no source|left over'),
@@ -366,6 +367,7 @@ FIRST_SEEDS = {
     'source sealed but not flushed': 106,
     'follower taken for the snapshot before it is complete': 2,
     'revert in two transactions': 5,
+    'revert that merges below the snapshots of a clone': 53,
 }
 
 

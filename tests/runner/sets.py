@@ -195,7 +195,7 @@ SETS = (
     Set('style', 'checks of style; each counts as one test', _style,
         usual=True),
     Set('unit', "the driver's code without any device", _in_tox, usual=True),
-    Set('model', 'ten thousand random histories of a volume on simulated\n'
+    Set('model', 'eight thousand random histories of a volume on simulated\n'
         'nodes, with random faults', _in_tox, usual=True),
     Set('functional', "the driver's device code on a real kernel, in a node "
         'of\nthe laboratory', _on_node, usual=True, lab={}, seconds=1200),
