@@ -335,8 +335,10 @@ class LocalVolume:
             dmsetup.suspend(self.names.of(GATE))
         if not disk and self.names.of(SOURCE) in present and (
                 self.names.of(CLONE) not in present):
-            # A crash may have prevented the suspend after its creation.
-            dmsetup.suspend(self.names.of(SOURCE), flush=False)
+            # A crash has interrupted its creation. It may have a disk that it
+            # had then, or not be suspended. Nothing is above it.
+            dmsetup.remove(self.names.of(SOURCE), suspended=True)
+            del present[self.names.of(SOURCE)]
         if self.names.of(SOURCE) not in present:
             dmsetup.create(self.names.of(SOURCE), self.names.uuid(SOURCE),
                            *_source_table(length, disk), suspended=not disk,

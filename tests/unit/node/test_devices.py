@@ -222,6 +222,24 @@ class CloneTestCase(DevicesTestCase):
             self.assertFalse(self.device(CLONE).discards)
         self.assertLess(9, number)
 
+    @ddt.data(*itertools.product((True, False), repeat=2))
+    @ddt.unpack
+    def test_cut_off_anywhere_and_continued_without_the_disk(self, disk,
+                                                             after):
+        """As by a start of the service: no shim waits for a disk it has."""
+        for number in itertools.count():
+            self.kernel.devices.clear()
+            self.steps.start(number, after=after, killed=True)
+            try:
+                self.build(DISK if disk else None)
+                break
+            except steps.Killed:
+                self.steps.start()
+                self.build(None)
+            self.assertIs(not LocalVolume(self.names).is_connected(),
+                          self.device(SOURCE).suspended)
+        self.assertLess(9, number)
+
     def test_gate_is_no_use_to_lvm_before_it_is_linked(self):
         """LVM ignores devices that fail requests, and suspended ones."""
         found = []
