@@ -183,8 +183,12 @@ class Life:
         for late in list(self.late_writes):
             if late.done or late.failed:
                 self.late_writes.remove(late)
+            # Nobody was told of it. On a kernel its process would keep the
+            # source open until then, so that nothing is copied before.
             if late.done:
-                self._acknowledged(late)
+                self.possible[late.block].add(late.value)
+                if self.content('now')[late.block] == late.value:
+                    self.last[late.block] = late.value
         write = self.write
         if write and write.done:
             self.write = None
