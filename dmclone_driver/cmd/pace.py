@@ -8,7 +8,6 @@ from typing import Any
 from cinder import context as cinder_context
 from cinder.volume import volume_utils
 from cliff import columns
-from cliff import lister
 
 from dmclone_driver.cmd import display
 from dmclone_driver.cmd import reading
@@ -106,12 +105,14 @@ def sentences(host: str, answer: dict[str, Any] | str
             'host': host, 'volumes': ', '.join(answer['first'])}
 
 
-class Pace(reading.Reading, lister.Lister):
+class Pace(reading.Table):
     """Show the limits of copies and their order, or change them.
 
     A change applies to copies that run, too, and outlives a restart of the
     service.
     """
+
+    short = _SHORT
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return a parser of the verb's options."""
@@ -199,28 +200,13 @@ class Pace(reading.Reading, lister.Lister):
                                  'one of %s.') % ', '.join(hosts))
         return hosts
 
-    def produce_output(self, parsed_args: argparse.Namespace,
-                       column_names: collections.abc.Sequence[str],
-                       data: Any) -> int:
-        """Print the limits, and for people the copies below them."""
-        if parsed_args.formatter != 'table' or parsed_args.columns:
-            return super().produce_output(parsed_args, column_names, data)
-        width = display.width_of(self.app.stdout)
-        people = argparse.Namespace(**dict(
-            vars(parsed_args), columns=list(_SHORT),
-            fit_width=parsed_args.fit_width or width is not None))
-        super().produce_output(people, column_names, data)
+    def below(self, width: int | None) -> collections.abc.Iterator[str]:
+        """Yield the copies of all nodes, one a line."""
         lines = [display.wrapped(line, width)
                  for host, answer in self.answers.items()
                  for line in sentences(host, answer)]
         if lines:
-            self.app.stdout.write('\n%s\n' % '\n'.join(lines))
-        return 0
-
-    def run(self, parsed_args: argparse.Namespace) -> int:
-        """Run the verb; return its exit code."""
-        super().run(parsed_args)
-        return self.code
+            yield '\n'.join(lines)
 
 
 def changes_of(parsed_args: argparse.Namespace) -> dict[str, Any]:

@@ -2,12 +2,15 @@
 """Shared by the verbs that only read: which nodes they ask, and how long."""
 
 import argparse
+import collections.abc
 from typing import Any
 
 from cinder import context as cinder_context
+from cliff import lister
 from oslo_config import cfg
 
 from dmclone_driver.checks import backends
+from dmclone_driver.cmd import display
 from dmclone_driver.cmd import program
 from dmclone_driver.i18n import _
 from dmclone_driver.move import plan
@@ -70,6 +73,42 @@ class Reading:
                 'No backend in enabled_backends uses this driver on this '
                 'host. Name one with --backend.'))
         return context, client, names
+
+
+class Table(Reading, lister.Lister):
+    """A verb that shows nodes in a table and, to people, more text below.
+
+    :cvar short: the columns that people see unless they name others
+    """
+
+    short: collections.abc.Sequence[str]
+
+    def below(self, width: int | None) -> collections.abc.Iterable[str]:
+        """Return the texts below the table; a verb may have none.
+
+        :param width: of the terminal, None for a pipe
+        """
+        return ()
+
+    def produce_output(self, parsed_args: argparse.Namespace,
+                       column_names: collections.abc.Sequence[str],
+                       data: Any) -> int:
+        """Print the table, and for people the texts below it."""
+        if parsed_args.formatter != 'table' or parsed_args.columns:
+            return super().produce_output(parsed_args, column_names, data)
+        width = display.width_of(self.app.stdout)
+        people = argparse.Namespace(**dict(
+            vars(parsed_args), columns=list(self.short),
+            fit_width=parsed_args.fit_width or width is not None))
+        super().produce_output(people, column_names, data)
+        for text in self.below(width):
+            self.app.stdout.write('\n%s\n' % text)
+        return 0
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        """Run the verb; return its exit code."""
+        super().run(parsed_args)
+        return self.code
 
 
 def _configured() -> list[str]:

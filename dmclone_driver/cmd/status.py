@@ -10,7 +10,6 @@ from typing import Any
 
 from cinder import context as cinder_context
 from cliff import columns
-from cliff import lister
 
 from dmclone_driver.cmd import display
 from dmclone_driver.cmd import reading
@@ -85,12 +84,14 @@ def problem(found: gathering.Node) -> str:
         'it cannot read the database')
 
 
-class Status(reading.Reading, lister.Lister):
+class Status(reading.Table):
     """Show all nodes and all moves, and what each waits for.
 
     Each node is asked once, and all at the same time. Nothing is changed, and
     no lock is taken.
     """
+
+    short = _SHORT
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return a parser of the verb's options."""
@@ -124,22 +125,7 @@ class Status(reading.Reading, lister.Lister):
         return COLUMNS, [row_of(each, arriving[each.backend])
                          for each in self.cloud.nodes]
 
-    def produce_output(self, parsed_args: argparse.Namespace,
-                       column_names: collections.abc.Sequence[str],
-                       data: Any) -> int:
-        """Print the nodes, and for people the moves below them."""
-        if parsed_args.formatter != 'table' or parsed_args.columns:
-            return super().produce_output(parsed_args, column_names, data)
-        width = display.width_of(self.app.stdout)
-        people = argparse.Namespace(**dict(
-            vars(parsed_args), columns=list(_SHORT),
-            fit_width=parsed_args.fit_width or width is not None))
-        super().produce_output(people, column_names, data)
-        for text in self._below(width):
-            self.app.stdout.write('\n%s\n' % text)
-        return 0
-
-    def _below(self, width: int | None) -> collections.abc.Iterator[str]:
+    def below(self, width: int | None) -> collections.abc.Iterator[str]:
         """Yield what is below the table of nodes.
 
         :param width: of the terminal, None for a pipe
@@ -152,11 +138,6 @@ class Status(reading.Reading, lister.Lister):
             yield '\n'.join(lines)
         for move in self.cloud.moves:
             yield display.paragraph(move, width)
-
-    def run(self, parsed_args: argparse.Namespace) -> int:
-        """Run the verb; return its exit code."""
-        super().run(parsed_args)
-        return self.code
 
 
 class Watch(Status):

@@ -103,7 +103,7 @@ class Lenders:
         wanted = self._wanted(plan)
         now = self._pauses.now()
         due = any(self._is_due(names) for names in wanted)
-        # Nobody has an order to decide without a queue.
+        # The order matters only while copies wait.
         drains = bool(plan.queue) and now - self._looked_up >= RENEW
         if (due or drains) and self._pauses.due(_JOB, RENEW):
             self._jobs.start(_JOB, self._ask, context, wanted, drains)

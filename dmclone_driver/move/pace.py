@@ -223,9 +223,9 @@ def _rates(copies: collections.abc.Sequence[Copy], bandwidth: float | None
 def _rates_of_idle(copies: collections.abc.Iterable[Copy],
                    bandwidth: float | None, turns: int
                    ) -> dict[Names, float | None]:
-    """Return what each may use that goes on, until that is seen.
+    """Return the rates of copies without a turn, should they make progress.
 
-    It takes nothing from those that have a turn.
+    These rates take nothing from the copies that have a turn.
     """
     share = math.inf if bandwidth is None else bandwidth / (turns + 1)
     return _limits_of({copy.names: copy.granted if copy.local else

@@ -85,7 +85,7 @@ class Pacer:
         with self._lock:
             turns = len(self._plan.turns | self._begun)
             if names in self._plan.rates or (
-                    # Nobody who waits already is passed over.
+                    # Copies that wait already are first.
                     not self._plan.queue and
                     turns < self._settings.limits.copies):
                 self._ready.pop(names, None)

@@ -205,7 +205,7 @@ class Snapshots:
 
     def _end_unfinished(self, context: cinder_context.RequestContext,
                         seen: LogicalVolume, snapshot_id: str) -> None:
-        """Delete a snapshot if it is still one that nobody needs.
+        """Delete a snapshot if no user and no copy needs it any longer.
 
         It is taken back if the node to which it has followed was declared
         lost. That needs the row of a source that reads it here, so nothing is
