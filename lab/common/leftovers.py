@@ -44,6 +44,11 @@ def volumes(node):
     return node.run('lvs --noheadings -o lv_name').split()
 
 
+def devices(node):
+    """Return the lines about a node's devices of volumes, and metadata."""
+    return node.run('(%s; lvs) | grep dmclone || true' % DEVICES)
+
+
 def metadata(node):
     """Return the name of the metadata of a node's only clone."""
     name, = [name for name in volumes(node) if 'metadata' in name]
