@@ -31,7 +31,7 @@ class BootTest(live.LiveTest):
         volume = self.openstack('volume', 'create', '--size', '1', 'data')
         self.user.settled(volume['id'], 'available')
         self.openstack('server', 'add', 'volume', server['id'], volume['id'])
-        console = self.follow(server['id'])
+        console = self.console_of(server['id'])
         console.wait_writing(volume['id'])
         node = self.servers.node(server['id'])
         self.assertEqual(node, self.home(volume['id']).name)
@@ -45,7 +45,7 @@ class BootTest(live.LiveTest):
         server = self.openstack('server', 'create', '--flavor', 'guest',
                                 '--volume', volume['id'], '--nic', 'none',
                                 '--wait', 'guest')
-        console = self.follow(server['id'])
+        console = self.console_of(server['id'])
         console.wait_writing(volume['id'])
         node = self.servers.node(server['id'])
         self.assertEqual(node, self.home(volume['id']).name)

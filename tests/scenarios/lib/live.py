@@ -40,9 +40,9 @@ class LiveTest(base.E2ETest):
     def boot(self, node, volume_id=None):
         """Start a server and follow its console; returns both."""
         server_id = self.servers.boot(node, volume_id)
-        return server_id, self.follow(server_id)
+        return server_id, self.console_of(server_id)
 
-    def follow(self, server_id):
+    def console_of(self, server_id):
         """Follow a server's console until the test ends."""
         console = consoles.Console(self.lab, server_id)
         self.addCleanup(console.close)
