@@ -14,6 +14,7 @@ from keystoneauth1 import exceptions as ks_exceptions
 from oslo_config import cfg
 
 from dmclone_driver.cmd import dmclone
+from dmclone_driver.drain import survey
 from dmclone_driver import exception
 from dmclone_driver.move import deadline
 from dmclone_driver.move import peers
@@ -140,6 +141,18 @@ class AtRestTestCase(DrainTestCase):
         self.assertRegex(lines[1], r'^needed: copy \S+, by volume .*, which '
                          r'has \d+ % of it$')
         self.assertIdle(self.b)
+
+    def test_nobody_is_asked_for_room_during_the_wait(self):
+        asked = []
+        places = survey.Survey.places
+
+        def count(*args):
+            asked.append(self.waits)
+            return places(*args)
+        self.patch('dmclone_driver.drain.survey.Survey.places', new=count)
+        self.assertEqual(0, self.drain('--wait')[0])
+        self.assertGreater(self.waits, 1)
+        self.assertEqual({0}, set(asked))
 
     def test_wait_while_the_new_home_is_down(self):
         """The operator sees for what the drain waits, and can end it."""
