@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/bench simulation, with a small cloud."""
+
+import csv
+import pathlib
+import subprocess
+import sys
+
+import fixtures
+
+from lab import paths
+from tests.unit import base
+
+
+class SimulationTestCase(base.PlainTestCase):
+
+    def test_small_cloud(self):
+        # In a process of its own: its greenlets are not those of eventlet.
+        path = pathlib.Path(self.useFixture(fixtures.TempDir()).path, 'table')
+        subprocess.run(
+            [sys.executable, '-W', 'ignore', '-m', 'tests.simulation',
+             '--nodes', '4', '--volumes', '3', '--drained', '1',
+             '--moving', '2', '--save', path],
+            cwd=paths.CHECKOUT, check=True, timeout=120,
+            stdout=subprocess.DEVNULL)
+        with path.open() as stream:
+            found = {row[0]: row[1:] for row in csv.reader(stream)}
+        self.assertEqual(['at rest', 'during the drains'], found[''])
+        self.assertEqual(['', '2'], found['volumes moved'])
+        # Three questions a minute, for five minutes, whatever the volumes.
+        self.assertEqual('60', found['queries'][0])
+        self.assertEqual('', found['messages'][0])
