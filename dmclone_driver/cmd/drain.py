@@ -42,7 +42,7 @@ class Drain(command.Command):
             'is changed.'))
         parser.add_argument('--to', metavar='NODE', help=_(
             'Move all to this node. Without it each volume that is not '
-            'attached goes to the node of its availability zone with the '
+            'attached goes to a node of its availability zone with the '
             "most room, and Nova's scheduler chooses for instances."))
         parser.add_argument('--disable', action='store_true', help=_(
             'First disable the cinder-volume and the nova-compute of the '

@@ -4,12 +4,17 @@
 import collections
 import collections.abc
 import dataclasses
+import hashlib
 import threading
 
 from dmclone_driver.drain.facts import Place
 from dmclone_driver.drain.facts import Volume
 from dmclone_driver.i18n import _
 from dmclone_driver.move import preflight
+
+
+#: A node with this share of the most room is as good as the one that has it.
+AS_GOOD = 0.9
 
 
 class NoRoom(Exception):
@@ -78,7 +83,11 @@ class Room:
 
     def reserve(self, volumes: collections.abc.Sequence[Volume],
                 anywhere: bool = False) -> Reservation:
-        """Choose the node with the most room, and reserve it there.
+        """Choose one of the nodes with the most room, and reserve it there.
+
+        The choice among nodes that are equally good depends on the volume:
+        drains that run at once have the same answers of the nodes, and do not
+        know each other's reservations.
 
         :param volumes: that go to one node
         :param anywhere: whether Nova chooses the node; then the space is
@@ -117,7 +126,8 @@ class Room:
 
     def _choose(self, volumes: collections.abc.Sequence[Volume],
                 size: int, anywhere: bool) -> str:
-        best, best_free, later = None, 0.0, False
+        fits: dict[str, float] = {}
+        later = False
         reasons = ['%s: %s' % each for each in self._silent.items()]
         used, reserved = _taken(self._used), _taken(self._reserved)
         for place in self._places:
@@ -133,12 +143,14 @@ class Room:
                 later |= free >= size
                 reasons.append(_('%(node)s: %(left).2f GiB are free') % {
                     'node': place.node, 'left': max(0, left)})
-            elif best is None or left > best_free:
-                best, best_free = place.node, left
-        if best is None:
+            else:
+                fits[place.node] = left
+        if not fits:
             raise NoRoom('; '.join(reasons) or _('there is no other node'),
                          later)
-        return best
+        enough = AS_GOOD * max(fits.values())
+        return max((node for node, left in fits.items() if left >= enough),
+                   key=lambda node: _rank(volumes[0], node))
 
     def _unsuitable(self, volume: Volume, place: Place,
                     anywhere: bool) -> str | None:
@@ -152,6 +164,15 @@ class Room:
             return _('it is in another availability zone (%s)') % place.zone
         return preflight.unwanted(dict(volume.extra_specs), place.zone,
                                   dict(place.capabilities))
+
+
+def _rank(volume: Volume, node: str) -> bytes:
+    """Return a rank that is the same in each process, unlike hash().
+
+    Each volume ranks the nodes in another order, and another node that comes
+    or goes changes nothing in it.
+    """
+    return hashlib.sha256(('%s %s' % (volume.id, node)).encode()).digest()
 
 
 def _taken(reservations: collections.abc.Iterable[Reservation]

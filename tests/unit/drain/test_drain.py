@@ -32,7 +32,8 @@ class DrainTestCase(base.CloudTestCase):
 
     def setUp(self):
         super().setUp()
-        self.c = self.cloud.add('node3')
+        # Never as good as the second one, unless that is full.
+        self.c = self.cloud.add('node3', size=80 * storage.GIB)
         for node in self.cloud.nodes.values():
             node.service.availability_zone = 'nova'
             node.service.save()

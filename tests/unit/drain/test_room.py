@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The choice of a node by its free room, and what is reserved there."""
 
+import collections
+
 from dmclone_driver.drain.facts import Place
 from dmclone_driver.drain.facts import Volume
 from dmclone_driver.drain import room
@@ -25,11 +27,36 @@ class RoomTestCase(base.PlainTestCase):
 
     def test_what_is_reserved_is_not_free(self):
         made = self.room(Place('b', None, 20), Place('c', None, 30.5))
-        self.assertEqual(['c', 'c', 'b', 'c', 'b'], [
-            made.reserve([Volume('v', 10)]).node for _number in range(5)])
+        chosen = [made.reserve([Volume('v', 10)]).node
+                  for _number in range(5)]
+        self.assertEqual(('c', ['b', 'b', 'c', 'c', 'c']),
+                         (chosen[0], sorted(chosen)))
         error = self.refused(made, Volume('v', 1))
         self.assertEqual(('b: 0.00 GiB are free; c: 0.50 GiB are free', True),
                          (str(error), error.later))
+
+    def choices(self, *places):
+        """Return {node: volumes} of drains that know nothing of each other."""
+        return collections.Counter(
+            self.room(*places).reserve([Volume('volume-%d' % number, 10)]).node
+            for number in range(200))
+
+    def test_drains_at_once_do_not_choose_the_same_nodes(self):
+        nodes = ['node%d' % number for number in range(10)]
+        found = self.choices(*(Place(node, None, 500) for node in nodes))
+        self.assertEqual(set(nodes), set(found))
+        self.assertLess(max(found.values()), 40)
+
+    def test_much_less_room_is_not_as_good(self):
+        self.assertEqual({'b', 'c'}, set(self.choices(
+            Place('b', None, 500), Place('c', None, 451),
+            Place('d', None, 449))))
+
+    def test_the_same_choice_each_time(self):
+        """A volume that is tried again goes to the same node."""
+        self.assertEqual(1, len({self.room(*(
+            Place(node, None, 500) for node in order)).reserve(
+                [Volume('v', 10)]).node for order in ('bcd', 'dcb', 'cbd')}))
 
     def test_never_more_than_fits(self):
         made = self.room(Place('b', None, 9.99))
