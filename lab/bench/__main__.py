@@ -2,30 +2,83 @@
 """The command line of the benchmarks; each is a module of this package."""
 
 import argparse
+import contextlib
 import importlib
+import time
 
 _MODULES = {'move': 'lab.bench.move',
             'hydration': 'lab.bench.hydration',
+            'copies': 'lab.bench.copies',
+            'golden': 'lab.bench.golden',
             'scale': 'lab.bench.scale',
             'live-migration': 'lab.bench.live_migration',
             'metadata': 'lab.bench.metadata',
             'metadata-fast': 'lab.bench.metadata_fast',
             'barriers': 'lab.bench.barriers',
             'ramdisk': 'lab.bench.ramdisk'}
+#: {what: {option: its arguments}}, which are those of its Bench.
+_OPTIONS = {
+    'copies': {
+        '--sizes': {'type': int, 'nargs': '+', 'metavar': 'GIB',
+                    'default': [1, 100], 'help': 'of the volumes of this '
+                    'driver (1 100); the largest that fits instead of a '
+                    'larger one'},
+        '--lvm-sizes': {'type': int, 'nargs': '+', 'metavar': 'GIB',
+                        'default': [1], 'help': "of those of Cinder's LVM "
+                        'driver, which are copied (1); up to 2 fit'}},
+    'golden': {
+        '--volumes': {'type': int, 'default': 100, 'metavar': 'NUMBER',
+                      'help': 'how many of 1 GiB (100); as many as fit if '
+                      'that is less'}}}
+#: Rounds without --rounds.
+_ROUNDS = 4
+#: Those of a benchmark with a time limit are this many at least, as one
+#: round has no spread.
+_FEWEST = 2
 
 
-def main():
-    parser = argparse.ArgumentParser(
+def parser():
+    made = argparse.ArgumentParser(
         prog='tools/bench', description='Measure in the laboratory that is '
         'up. Compare ratios only: the seconds are those of virtual nodes.')
-    parser.add_argument('what', choices=list(_MODULES))
-    parser.add_argument('--rounds', type=int, default=4)
-    arguments = parser.parse_args()
-    bench = importlib.import_module(_MODULES[arguments.what]).Bench()
-    for number in range(arguments.rounds):
-        print('round %d' % (number + 1), flush=True)
-        bench.round()
-    bench.report()
+    kinds = made.add_subparsers(dest='what', metavar='WHAT', required=True,
+                                help=', '.join(_MODULES))
+    for name in _MODULES:
+        kind = kinds.add_parser(name)
+        kind.add_argument('--rounds', type=int, metavar='NUMBER')
+        for option, more in _OPTIONS.get(name, {}).items():
+            kind.add_argument(option, **more)
+    return made
+
+
+def rounds(bench, wanted, clock=time.monotonic):
+    """Yield the numbers of a benchmark's rounds.
+
+    :param bench: may have ROUNDS, and MINUTES within which it should end
+    :param wanted: how many the user wants, or None
+    """
+    begin = clock()
+    limit = getattr(bench, 'MINUTES', None)
+    for number in range(1, (wanted or getattr(bench, 'ROUNDS', _ROUNDS)) + 1):
+        done = number - 1
+        took = clock() - begin
+        if not wanted and limit and done >= _FEWEST and (
+                took * number / done > 60 * limit):
+            print('no time for another round', flush=True)
+            return
+        yield number
+
+
+def main(words=None):
+    arguments = vars(parser().parse_args(words))
+    module = importlib.import_module(_MODULES[arguments.pop('what')])
+    wanted = arguments.pop('rounds')
+    bench = module.Bench(**arguments)
+    with getattr(bench, 'prepared', contextlib.nullcontext)():
+        for number in rounds(bench, wanted):
+            print('round %d' % number, flush=True)
+            bench.round()
+        bench.report()
 
 
 if __name__ == '__main__':

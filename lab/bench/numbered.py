@@ -6,13 +6,29 @@ Each fills one MiB of the volume's first part with its number, durably.
 
 #: MiB that they use, again and again.
 PLACES = 16
+MIB = 2 ** 20
 
 
 class Numbered:
-    """The writes to one volume, on whichever node it is."""
+    """The writes to one volume, on whichever node it is.
 
-    def __init__(self):
-        self._newest = 0
+    :param newest: number of the last write to what the volume was made from
+    """
+
+    def __init__(self, newest=0):
+        self._newest = newest
+
+    def copy(self):
+        """Return the writes to a volume that is made from this one now."""
+        return Numbered(self._newest)
+
+    @staticmethod
+    def content(newest):
+        """Return what the places have after a number of writes, as bytes."""
+        found = Numbered(newest).expected()
+        return b''.join(
+            (b'%d\n' % found[at] * MIB)[:MIB] if at in found else bytes(MIB)
+            for at in range(PLACES))
 
     def expected(self):
         """Return {MiB: number of the newest write there}."""

@@ -10,6 +10,7 @@ database, of all that runs there.
 import contextlib
 import time
 
+from lab.bench import counters
 from lab.bench import measurements
 from lab.bench import numbered
 from lab.common import user as user_module
@@ -125,18 +126,13 @@ class Bench(volumes.Volumes):
 
     def _count(self, what, function, *args):
         """Measure the time, the processes and the statements of a call."""
-        before = self._counters()
+        before = counters.read(self.lab, self.node)
         result = self.results.timed(what, function, *args)
-        for name, count in self._counters().items():
+        for name, count in counters.read(self.lab,
+                                         self.node).items():
             self.results.note('%s: %s' % (what, name), count - before[name],
                               name)
         return result
-
-    def _counters(self):
-        (_name, statements), = self.lab.sql(
-            "SHOW GLOBAL STATUS LIKE 'Questions'")
-        return {'statements': int(statements), 'processes and threads': int(
-            self.node.run("awk '/^processes/ { print $2 }' /proc/stat"))}
 
     def report(self):
         """Print medians, spreads and ratios."""

@@ -99,6 +99,33 @@ class User:
         volume = self.volume(volume_id)
         return None if volume['status'] in BUSY else volume
 
+    def create_snapshot(self, volume_id, timeout=60):
+        """Take a snapshot, also of a volume in use; returns its id."""
+        path = '/snapshots/' + self.request('POST', '/snapshots', {
+            'snapshot': {'volume_id': volume_id, 'force': True}})[
+                'snapshot']['id']
+
+        def available():
+            status = self.request('GET', path)['snapshot']['status']
+            assert 'error' not in status, status
+            return status == 'available'
+        wait.until(available, path + ' to be taken', timeout)
+        return path.rpartition('/')[2]
+
+    def delete_snapshot(self, snapshot_id, timeout=60):
+        """Delete a snapshot and wait until it is gone."""
+        path = '/snapshots/' + snapshot_id
+        self.request('DELETE', path)
+
+        def gone():
+            try:
+                status = self.request('GET', path)['snapshot']['status']
+            except ApiError as error:
+                return error.status == 404
+            assert 'error' not in status, status
+            return False
+        wait.until(gone, path + ' to be deleted', timeout)
+
     def delete_volume(self, volume_id, timeout=60):
         """Delete a volume and wait until it is gone."""
         self.request('DELETE', '/volumes/' + volume_id)

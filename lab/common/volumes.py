@@ -109,9 +109,10 @@ class Volumes:
             return volume['id'], home, self.checksum(home, path, mib)
 
     @contextlib.contextmanager
-    def created_on(self, node):
+    def created_on(self, node, backend='dmclone'):
         """Have Cinder's scheduler create all volumes on a node meanwhile."""
-        others = "host LIKE '%%@dmclone' AND host != '%s@dmclone'" % node.name
+        others = "host LIKE '%@{1}' AND host != '{0}@{1}'".format(
+            node.name, backend)
         self.lab.sql('UPDATE services SET disabled = 1 WHERE ' + others)
         try:
             yield

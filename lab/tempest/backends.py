@@ -54,16 +54,38 @@ def prepared(lab, driver):
     try:
         if network:
             lab.control.start('networks')
-        _configure(lab, {node: changes(driver, node, lab.settings)
-                         for node in lab.nodes.values()})
-        lab.node(_BACKUP_NODE).start_service('cinder-backup')
-        lab.node(_BACKUP_NODE).wait_ready()
+        with configured(lab, {node: changes(driver, node, lab.settings)
+                              for node in lab.nodes.values()}), \
+                _backup(lab.node(_BACKUP_NODE)):
+            yield
+    finally:
+        if network:
+            lab.control.stop('networks')
+
+
+@contextlib.contextmanager
+def _backup(node):
+    """Run cinder-backup on a node."""
+    try:
+        node.start_service('cinder-backup')
+        node.wait_ready()
+        yield
+    finally:
+        node.stop('cinder-backup')
+
+
+@contextlib.contextmanager
+def configured(lab, wanted):
+    """Run cinder-volume with other settings; afterwards it has its own.
+
+    :param wanted: {node: its changes of cinder.conf, which may have the
+            second backend}
+    """
+    try:
+        _configure(lab, wanted)
         yield
     finally:
         errors.say('restoring the services')
-        if network:
-            lab.control.stop('networks')
-        lab.node(_BACKUP_NODE).stop('cinder-backup')
         _configure(lab, {node: {} for node in lab.nodes.values()})
         _forget_second(lab)
 

@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """What benchmarks read, compare and print."""
 
+import datetime
 import io
 import json
 import sqlite3
+import types
 from unittest import mock
 
+from lab.bench import __main__ as program
+from lab.bench import copies
+from lab.bench import golden
+from lab.bench import guest_load
 from lab.bench import hydration
+from lab.bench import lvm_beside
 from lab.bench import measurements
 from lab.bench import numbered
 from lab.bench import ratios
+from lab.bench import remote_disk
 from lab.bench import scale
+from lab import config
+from lab import settings
 from tests.unit import base
 
 
@@ -82,6 +92,26 @@ class NumberedTestCase(base.PlainTestCase):
         self.assertEqual((17, 18, 3), tuple(map(expected.get, (1, 2, 3))))
         self.compare()
 
+    def test_content(self):
+        """It is that of a volume with as many writes, such as an image's."""
+        for newest in (3, numbered.PLACES + 4):
+            content = numbered.Numbered.content(newest)
+            self.assertEqual(numbered.PLACES * numbered.MIB, len(content))
+            self.assertTrue(content.startswith(
+                b'16\n16\n' if newest > 16 else bytes(10)))
+            self.node.run.return_value = '\n'.join(
+                ' '.join(dict.fromkeys(content[at:at + 99].decode().split()))
+                for at in range(0, len(content), numbered.MIB))
+            copy = numbered.Numbered(newest).copy()
+            copy.compare(self.node, '/dev/handle')
+            copy.write(self.node, '/dev/handle')
+            self.assertRaises(AssertionError, copy.compare, self.node, '')
+
+    def test_copy_is_written_by_itself(self):
+        copy = self.writes.copy()
+        copy.write(self.node, '/dev/copy')
+        self.assertNotEqual(copy.expected(), self.writes.expected())
+
     def test_last_line_of_a_place_may_be_cut(self):
         self.compare(_1='17 1', _2='18 ')
 
@@ -132,3 +162,215 @@ class ScaleTestCase(base.PlainTestCase):
                          list(map(len, parts)))
         self.assertEqual([], scale.in_parts([]))
         self.assertIn('for id in a b;', scale.creation(['a', 'b']))
+
+
+class ProgramTestCase(base.PlainTestCase):
+
+    def parse(self, *words):
+        return vars(program.parser().parse_args(words))
+
+    def test_options(self):
+        self.assertEqual(
+            {'what': 'copies', 'rounds': 3, 'sizes': [1, 20],
+             'lvm_sizes': [1]},
+            self.parse('copies', '--rounds', '3', '--sizes', '1', '20'))
+        self.assertEqual({'what': 'golden', 'rounds': None, 'volumes': 9},
+                         self.parse('golden', '--volumes', '9'))
+        self.assertEqual({'what': 'metadata-fast', 'rounds': None},
+                         self.parse('metadata-fast'))
+
+    def rounds(self, minutes, wanted=None, **bench):
+        """Return the rounds, each of which takes some minutes."""
+        times = (60 * minutes * max(0, number) for number in range(-1, 99))
+        return list(program.rounds(types.SimpleNamespace(**bench), wanted,
+                                   lambda: next(times)))
+
+    def test_rounds(self):
+        self.patch('builtins.print')
+        self.assertEqual([1, 2, 3, 4], self.rounds(9))
+        self.assertEqual([1], self.rounds(9, ROUNDS=1))
+        for minutes, expected in ((2, 4), (3, 4), (4, 3), (5, 2), (9, 2)):
+            self.assertEqual(expected, len(self.rounds(minutes, MINUTES=12)))
+        self.assertEqual(5, len(self.rounds(9, 5, MINUTES=12)))
+
+    def test_report_is_made_before_the_services_are_restored(self):
+        """Results are not lost by a failure to do so."""
+        bench = mock.MagicMock(ROUNDS=2, MINUTES=None)
+        bench.prepared.return_value.__exit__.side_effect = KeyError
+        self.patch('builtins.print')
+        with mock.patch('lab.bench.copies.Bench', return_value=bench) as made:
+            self.assertRaises(KeyError, program.main, ['copies'])
+        made.assert_called_once_with(sizes=[1, 100], lvm_sizes=[1])
+        self.assertEqual(2, bench.round.call_count)
+        bench.report.assert_called_once_with()
+
+
+class ImportedTestCase(base.PlainTestCase):
+
+    INFO = {'driver_volume_type': 'iscsi', 'target_portal': '10.77.0.11:3260',
+            'target_iqn': 'iqn.x:volume-1', 'target_lun': 1}
+
+    def commands(self, **info):
+        node = mock.Mock()
+        node.name = 'node1'
+        node.try_run.return_value = 0, '', ''
+        with remote_disk.volume(node, dict(self.INFO, **info)) as path:
+            self.assertEqual('/dev/disk/by-path/ip-10.77.0.11:3260-iscsi-'
+                             'iqn.x:volume-1-lun-1', path)
+        return [call.args[0] for call in node.run.call_args_list]
+
+    def test_without_chap(self):
+        node = 'iscsiadm -m node -T iqn.x:volume-1 -p 10.77.0.11:3260 '
+        self.assertEqual(
+            ['{0}-o new && {0}--login'.format(node),
+             '{0}--logout; {0}-o delete'.format(node)], self.commands())
+
+    def test_with_chap(self):
+        login, _logout = self.commands(auth_username='u', auth_password='p')
+        for setting in ('authmethod -v CHAP', 'username -v u',
+                        'password -v p'):
+            self.assertIn('-o update -n node.session.auth.' + setting, login)
+
+
+class BesideTestCase(base.PlainTestCase):
+
+    def test_sizes_that_fit(self):
+        self.assertEqual([1, 100], lvm_beside.fitting([100, 1], 400))
+        self.assertEqual([1, 71], lvm_beside.fitting([1, 100], 220))
+        self.assertEqual([2], lvm_beside.fitting([3, 100], 8.5))
+
+    def test_changes(self):
+        node, here = mock.Mock(ip='10.77.0.11'), settings.Settings()
+        found = config.merged(
+            config.cinder_node('node1', node.ip, here),
+            lvm_beside.changes(node, here, 'project', 'user'))
+        self.assertEqual('dmclone,lvm', found['DEFAULT']['enabled_backends'])
+        self.assertEqual('project', found['DEFAULT'][
+            'cinder_internal_tenant_project_id'])
+        for kind in lvm_beside.KINDS:
+            self.assertEqual(
+                (config.DRIVERS[kind], 'default', 'True'), tuple(map(
+                    found[kind].get, ('volume_driver', 'lvm_type',
+                                      'image_volume_cache_enabled'))))
+
+    def has_room(self, free, needed, reported='2026-01-01T10:00:00.5'):
+        return lvm_beside.has_room(
+            [{'name': 'node2@lvm#lvm', 'capabilities': {}},
+             {'name': 'node1@lvm#lvm', 'capabilities': {
+                 'free_capacity_gb': free, 'timestamp': reported}}],
+            'node1@lvm#lvm', needed, 3, datetime.datetime(
+                2026, 1, 1, 10, 1, tzinfo=datetime.UTC))
+
+    def test_room(self):
+        self.assertTrue(self.has_room(6.99, 3))
+        # What was taken since the report may be in it.
+        self.assertFalse(self.has_room(6.99, 6))
+        for zone in ('', 'Z', '+00:00'):
+            self.assertTrue(self.has_room(
+                6.99, 6, '2026-01-01T10:01:01' + zone))
+        self.assertFalse(self.has_room(5.9, 6, '2026-01-01T10:01:01'))
+        self.assertFalse(lvm_beside.has_room([], 'x', 0, 0, None))
+
+
+class CopiesTestCase(base.PlainTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.patch('builtins.print')
+        self.bench = copies.Bench.__new__(copies.Bench)
+        self.bench.results = ratios.Ratios()
+
+    def note(self, way, kind, what, *values):
+        for value in values:
+            self.bench.results.note(copies.name_of(way, kind, what), value)
+
+    def test_ratios(self):
+        self.note('clone of a volume', 'lvm', '1 GiB', 20, 30)
+        self.note('clone of a volume', 'lvm', '2 GiB', 40, 60)
+        self.note('clone of a volume', 'dmclone', '1 GiB', 10, 12)
+        self.note('clone of a volume', 'dmclone', '100 GiB', 10, 15)
+        for kind, rates in (('lvm', (900, 450, 90)),
+                            ('dmclone', (800, 600, 200))):
+            for count, rate in zip(copies.SNAPSHOTS, rates):
+                self.note('requests a second', kind,
+                          copies.snapshots_name(count), rate)
+        self.bench.results.save = mock.Mock()
+        self.bench.report()
+        path, base_of = self.bench.results.save.call_args.args
+        rows = [{'name': name, 'values': values,
+                 'ratio': self.bench.results.of(name, base_of(name))}
+                for name, values in self.bench.results.values.items()]
+        self.assertEqual([
+            ['', 'clone of a volume', 'requests a second'],
+            ['LVM, 1 GiB', '1.00 (1.00 to 1.00)', ''],
+            ['LVM, 2 GiB', '2.00 (2.00 to 2.00)', ''],
+            ['dmclone, 1 GiB', '0.45 (0.40 to 0.50)', ''],
+            ['dmclone, 100 GiB', '0.50 (0.50 to 0.50)', ''],
+            ['LVM, 0 snapshots', '', '1.00 (1.00 to 1.00)'],
+            ['LVM, 1 snapshot', '', '0.50 (0.50 to 0.50)'],
+            ['LVM, 5 snapshots', '', '0.10 (0.10 to 0.10)'],
+            ['dmclone, 0 snapshots', '', '1.00 (1.00 to 1.00)'],
+            ['dmclone, 1 snapshot', '', '0.75 (0.75 to 0.75)'],
+            ['dmclone, 5 snapshots', '', '0.25 (0.25 to 0.25)']],
+            ratios.table(rows))
+
+    def test_loads_write_to_parts_of_their_own(self):
+        """None overwrites the numbered writes, or the end of the volume."""
+        commands = [guest_load.command('/dev/a:b', number)
+                    for number in range(len(copies.SNAPSHOTS))]
+        self.assertIn(r"--filename='/dev/a\:b' ", commands[0])
+        starts = [int(word[9:-1]) for command in commands
+                  for word in command.split() if word.startswith('--offset=')]
+        self.assertEqual([16, 272, 528], starts)
+        self.assertLessEqual(starts[-1] + guest_load.PART,
+                             guest_load.SIZE * 1024)
+
+    def test_measured_load(self):
+        node = mock.Mock()
+        node.run.return_value = json.dumps({'jobs': [{
+            'read': {'iops': 0}, 'write': {'iops': 5, 'clat_ns': {
+                'percentile': {'99.000000': 2000000}}}}]})
+        self.assertEqual({'requests a second': 5, 'p99 in ms': 2},
+                         guest_load.run(node, '/dev/handle', 1))
+
+
+class GoldenTestCase(base.PlainTestCase):
+
+    def test_volumes_that_fit(self):
+        self.assertEqual(100, golden.fitting(100, 219.99, 200))
+        self.assertEqual(61, golden.fitting(100, 219.99, 71.5))
+        self.assertEqual(47, golden.fitting(100, 50, 200))
+
+    def bench(self, *listed, rows=()):
+        found = golden.Bench.__new__(golden.Bench)
+        found.lab, found.user = mock.Mock(), mock.Mock()
+        found.lab.sql.side_effect = lambda text: (
+            [(0,)] if 'COUNT' in text else rows)
+        found.node, found.peer = mock.Mock(), mock.Mock()
+        found.node.run.return_value = '\n'.join(listed)
+        found.peer.run.return_value = ''
+        found.results = mock.Mock()
+        return found
+
+    def test_what_is_no_volume_in_use(self):
+        rows = [('a', None), ('b', 'c')]
+        self.assertEqual(['_snapshot-s', 'volume-b'], self.bench(
+            '_snapshot-s', 'volume-a', 'volume-b', 'volume-c',
+            rows=rows)._unexpected())
+
+    def test_deleted_too_late_or_too_early(self):
+        bench = self.bench()
+        self.assertRaisesRegex(golden.errors.LabError, 'more volumes',
+                               bench._delete_golden, 'v', 's')
+        bench.lab.sql.side_effect = [[(4,)], [(3,)]]
+        self.assertRaisesRegex(AssertionError, '3 volumes are copied',
+                               bench._delete_golden, 'v', 's')
+
+    def test_wrong_data(self):
+        bench = self.bench('x  -')
+        node = mock.Mock()
+        node.run.side_effect = ['sum  -', 'v v\n', 'sum  -', 'w\n', 'no  -']
+        used = {'v': (node, '/dev/v')}
+        bench._compare_all(used, 'sum')
+        for _what in ('mark', 'checksum'):
+            self.assertRaises(AssertionError, bench._compare_all, used, 'sum')
