@@ -13,7 +13,8 @@ from lab import paths
 from lab import proc
 from lab import ticker
 
-DATA_BYTES = 220 << 30
+# Room for several volumes of 100 GiB with snapshots; the files are sparse.
+DATA_BYTES = 800 << 30
 METADATA_BYTES = 8 << 30
 
 
