@@ -307,9 +307,9 @@ class NoRoomInPool(exception.VolumeDriverException):
 
     message = _("The copy of %(names)s would fill thin pool %(pool)s: with "
                 "the other copies under way it needs %(needed).2f GiB more "
-                "than the pool has besides reserved_percentage = "
-                "%(reserved)d. Wait until volumes there are deleted, choose "
-                "another node, or ask the operator for more space.")
+                "than the pool has besides its reserve of %(reserved)d %%. "
+                "Wait until volumes there are deleted, choose another node, "
+                "or ask the operator for more space.")
 
 
 class BadConfiguration(exception.VolumeBackendAPIException):

@@ -30,6 +30,10 @@ WAITS = {
     Wait.TURN: _('it waits for its turn to be copied, or keeps to a limit; '
                  'its guest need not wait: see "dmclone pace '
                  '%(destination)s"'),
+    Wait.ROOM: _('of the thin pool on %(destination)s only the reserve for '
+                 'the writes of guests is left, and the copy goes on when '
+                 'there is room: extend the pool, or move or delete volumes '
+                 'there'),
     Wait.START: _('the copy begins when cinder-volume on %(source)s answers'),
     Wait.PROGRESS: _('nothing was copied for a minute: its guest keeps the '
                      'disk busy, or the source cannot be read; see the log '
@@ -49,8 +53,9 @@ WAITS = {
 }
 
 #: What does not end by itself, or not for long.
-TROUBLE = frozenset((Wait.CONNECTION, Wait.SESSION, Wait.PROGRESS,
-                     Wait.SOURCE, Wait.METADATA, Wait.ROW, Wait.REPORT))
+TROUBLE = frozenset((Wait.CONNECTION, Wait.SESSION, Wait.ROOM,
+                     Wait.PROGRESS, Wait.SOURCE, Wait.METADATA, Wait.ROW,
+                     Wait.REPORT))
 
 # The longest bar, in characters, and the shortest that says something.
 _LONGEST, _SHORTEST = 40, 8

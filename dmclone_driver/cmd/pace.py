@@ -93,16 +93,25 @@ def sentences(host: str, answer: dict[str, Any] | str
             'rate': _('without a limit') if each['allowed'] is None else
             _('at most at %s/s') % display.size(each['allowed'])}
     for number, each in enumerate(answer['waiting'], 1):
-        form = (_('%(number)d. %(volume)s waits for %(time)s for a turn at '
-                  'the node of its source.') if each['refused'] else
-                _('%(number)d. %(volume)s waits for %(time)s for its turn on '
-                  '%(host)s.'))
-        yield form % {'number': number, 'volume': each['volume'],
-                      'host': host,
-                      'time': display.duration(each['seconds'])}
+        yield _form(each) % {
+            'number': number, 'volume': each['volume'], 'host': host,
+            'time': display.duration(each['seconds'])}
     if answer['first']:
         yield _('%(host)s: an operator wants first: %(volumes)s.') % {
             'host': host, 'volumes': ', '.join(answer['first'])}
+
+
+def _form(waiting: dict[str, Any]) -> str:
+    """Return a sentence on what a copy waits for, without its values."""
+    # The answer of an older node does not know room.
+    if waiting.get('room'):
+        return _('%(number)d. %(volume)s waits for %(time)s, at present for '
+                 'room in the thin pool of %(host)s.')
+    if waiting['refused']:
+        return _('%(number)d. %(volume)s waits for %(time)s for a turn at '
+                 'the node of its source.')
+    return _('%(number)d. %(volume)s waits for %(time)s for its turn on '
+             '%(host)s.')
 
 
 class Pace(reading.Table):

@@ -163,6 +163,9 @@ class Hydration:
         """
         if self._pacer.is_held_back(names, status):
             self._progress.pop(names, None)
+            if self._pacer.lacks_room(names):
+                self._troubles.room(context, names,
+                                    self._backend.group.vg_name)
             return
         self._restore_batches(names, status)
         now = self._pauses.now()

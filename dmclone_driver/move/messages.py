@@ -21,6 +21,7 @@ from dmclone_driver.move import placeholders
 from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper.status import CloneStatus
 from dmclone_driver.node.names import Names
+from dmclone_driver.node import thin_pools
 
 LOG = logging.getLogger(__name__)
 
@@ -69,16 +70,21 @@ class Troubles:
         self._reported.pop(names.name_id, None)
 
     def say(self, context: cinder_context.RequestContext, names: Names,
-            trouble: str, text: str, values: dict[str, Any]) -> None:
+            trouble: str, text: str, values: dict[str, Any],
+            mild: bool = False) -> None:
         """Report a clone's trouble once, in the log and to the user.
 
         :param trouble: the kind of trouble, reported once until it is
             forgotten
+        :param mild: whether it is a warning only
         """
         if self._reported.get(names.name_id) == trouble:
             return
         self._reported[names.name_id] = trouble
-        LOG.error(text, values)
+        if mild:
+            LOG.warning(text, values)
+        else:
+            LOG.error(text, values)
         volume = records.owner_row(context, names.name_id)
         if volume is not None and not placeholders.is_placeholder(volume):
             tell_user(
@@ -102,3 +108,14 @@ class Troubles:
             'has failed or is full: dm-clone is in mode %(mode)s. No data is '
             'lost, but writes fail until the device works again and the node '
             'has been restarted.', {'names': names, 'mode': status.mode})
+
+    def room(self, context: cinder_context.RequestContext, names: Names,
+             group: str) -> None:
+        """Report that a copy waits for room in its thin pool."""
+        self.say(
+            context, names, 'room', 'The copy of %(names)s waits: of thin '
+            'pool %(pool)s, or of its metadata, only the reserve is left, '
+            'which the writes of guests need. It goes on by itself when there '
+            'is room: extend the pool, or move or delete volumes.',
+            {'names': names, 'pool': '%s/%s' % (
+                group, thin_pools.name_of(group))}, mild=True)

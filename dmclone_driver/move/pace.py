@@ -140,6 +140,8 @@ class Copy:
     :ivar local: whether its source is on this node
     :ivar granted: bytes per second that the node of its source allows; 0 for
         nothing yet, infinity for no limit
+    :ivar room: bytes per second that the thin pool of the volume has room for;
+        0 for nothing, infinity for no limit
     """
 
     names: Names
@@ -153,6 +155,12 @@ class Copy:
     vain: bool = False
     local: bool = False
     granted: float = math.inf
+    room: float = math.inf
+
+    @property
+    def most(self) -> float:
+        """Bytes per second that both ends allow."""
+        return min(self.granted, self.room)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +190,7 @@ def plan(copies: collections.abc.Iterable[Copy], limits: Limits,
     idle: list[Copy] = []
     queue: list[Copy] = []
     for each in sorted(copies, key=lambda copy: _rank(copy, limits.order)):
-        if not (limits.copies and each.granted):
+        if not (limits.copies and each.most):
             queue.append(each)
         elif each.idle:
             idle.append(each)
@@ -209,12 +217,12 @@ def _rank(copy: Copy, order: Order) -> tuple[Any, ...]:
 def _rates(copies: collections.abc.Sequence[Copy], bandwidth: float | None
            ) -> dict[Names, float | None]:
     """Divide a bandwidth equally; what one may not use, others get."""
-    caps = {copy.names: copy.granted for copy in copies}
+    caps = {copy.names: copy.most for copy in copies}
     left = math.inf if bandwidth is None else bandwidth
     remote = sorted((copy for copy in copies if not copy.local),
-                    key=lambda copy: copy.granted)
+                    key=lambda copy: copy.most)
     for number, copy in enumerate(remote):
-        share = min(copy.granted, left / (len(remote) - number))
+        share = min(copy.most, left / (len(remote) - number))
         caps[copy.names] = share
         left -= share if share < math.inf else 0
     return _limits_of(caps)
@@ -228,8 +236,8 @@ def _rates_of_idle(copies: collections.abc.Iterable[Copy],
     These rates take nothing from the copies that have a turn.
     """
     share = math.inf if bandwidth is None else bandwidth / (turns + 1)
-    return _limits_of({copy.names: copy.granted if copy.local else
-                       min(copy.granted, share) for copy in copies})
+    return _limits_of({copy.names: copy.most if copy.local else
+                       min(copy.most, share) for copy in copies})
 
 
 def _limits_of(caps: collections.abc.Mapping[Names, float]

@@ -94,7 +94,7 @@ class PaceRequests:
                 for names, rate in self._pacer.copying().items()],
             'waiting': [
                 {'volume': _volume(names.name_id), 'seconds': seconds,
-                 'refused': refused}
+                 'refused': refused, 'room': self._pacer.lacks_room(names)}
                 for names, (seconds, refused) in
                 self._pacer.waiting().items()],
             'leaving': {'copying': running, 'waiting': waiting}}

@@ -20,6 +20,8 @@ from dmclone_driver.move.outages import Outages
 from dmclone_driver.move import pace
 from dmclone_driver.move.pace import Copy
 from dmclone_driver.move.pace_settings import PaceSettings
+from dmclone_driver.move import reserve
+from dmclone_driver.move.reserve import Room
 from dmclone_driver.node.devicemapper.status import CloneStatus
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devicemapper import table
@@ -72,6 +74,8 @@ class Pacer:
         self._runs: dict[Names, _Run] = {}
         #: Copies that have their turn and do not run: {names: since when}.
         self._offered: dict[Names, float] = {}
+        #: Copies for which their pool has no room.
+        self._without_room: frozenset[Names] = frozenset()
 
     # For requests
 
@@ -82,7 +86,15 @@ class Pacer:
         :returns: False if it has to wait; the watcher begins it later
         """
         self._lenders.add(names, source)
+        room = self._room([names])
         with self._lock:
+            if room.thin and not room.rate(1, 1):
+                # A look of the watcher finds out when that has changed.
+                self._without_room |= room.thin
+                self._wait(names)
+                LOG.info('Hydration of %s waits for room in its thin pool.',
+                         names)
+                return False
             turns = len(self._plan.turns | self._begun)
             if names in self._plan.rates or (
                     # Copies that wait already are first.
@@ -110,6 +122,10 @@ class Pacer:
         """Whether a copy waits for nothing but its turn."""
         return names in self._ready and names not in self._plan.rates
 
+    def lacks_room(self, names: Names) -> bool:
+        """Whether a copy waits for room in its thin pool."""
+        return names in self._without_room
+
     def is_held_back(self, names: Names, status: CloneStatus) -> bool:
         """Whether a copy gets nothing since others, or a limit, go before."""
         if names in self._outages.lost:
@@ -128,10 +144,19 @@ class Pacer:
         :param found: the state of all clones of this node
         :param busy: those that are left alone
         """
+        # Before the lock is taken, for which requests wait.
+        room = self._room([
+            names for names, status in found.items()
+            if _is_copying(status) or names in self._ready or
+            names in self._begun])
         with self._lock:
             begun, self._begun = self._begun, set()
             self._forget_others(found)
-            copies = self._copies(found, begun)
+            copies = reserve.limit(
+                self._copies(found, begun), room,
+                self._backend.configuration.dmclone_check_interval)
+            self._without_room = frozenset(
+                copy.names for copy in copies if not copy.room)
             self._plan = pace.plan(
                 copies, self._settings.limits,
                 # Nothing is looked up for a node without copies.
@@ -149,6 +174,11 @@ class Pacer:
                 LOG.exception('Stopping the copy of %s failed; it is tried '
                               'again.', names)
         self._lenders.ask_if_due(context, self._plan)
+
+    def _room(self, copies: collections.abc.Collection[Names]) -> Room:
+        configuration = self._backend.configuration
+        return reserve.look(self._backend.group.vg_name,
+                            int(configuration.reserved_percentage), copies)
 
     def _forget_others(self, found: _Found) -> None:
         """Forget clones that are gone, or are no copies any longer."""
@@ -227,7 +257,9 @@ class Pacer:
         LocalVolume(names).pause_hydration()
         with self._lock:
             self._wait(names)
-        LOG.info('Hydration of %s waits: it is the turn of others.', names)
+        LOG.info('Hydration of %(names)s waits: %(why)s.', {
+            'names': names, 'why': 'only the reserve of its thin pool is left'
+            if self.lacks_room(names) else 'it is the turn of others'})
 
     # For operators
 

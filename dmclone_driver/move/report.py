@@ -53,6 +53,8 @@ class Wait(enum.StrEnum):
     SESSION = 'session'
     #: It is the turn of other copies.
     TURN = 'turn'
+    #: Of its thin pool only the reserve for the writes of guests is left.
+    ROOM = 'room'
     #: Hydration begins when the node of the source answers.
     START = 'start'
     #: It hydrates, and no region was copied for a minute.

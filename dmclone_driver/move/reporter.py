@@ -193,7 +193,8 @@ class Reporter:
         if not _is_connected(names):
             return Wait.CONNECTION
         if self._pacer.is_held_back(names, status):
-            return Wait.TURN
+            return (Wait.ROOM if self._pacer.lacks_room(names) else
+                    Wait.TURN)
         if not status.hydration:
             return Wait.START
         if self._sightings.since(seen.progress) >= hydration.STALLED:

@@ -10,14 +10,13 @@ not allocated yet are theirs.
 # Cinder's objects do not exist before they are registered.
 from __future__ import annotations
 
-import math
-
 from cinder import exception as cinder_exception
 from oslo_config import cfg
 from oslo_utils import units
 
 from dmclone_driver import exception
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import reserve
 from dmclone_driver.node.names import Names
 from dmclone_driver.node import thin_pools
 from dmclone_driver.node import volume_groups
@@ -75,7 +74,8 @@ def refuse_overfull(backend: Backend, names: Names) -> None:
     left = _blocks(pool, reserved)
     if left < 0:
         raise exception.NoRoomInPool(names=names, pool=pool.full_name,
-                                     needed=-left, reserved=reserved)
+                                     needed=-left,
+                                     reserved=reserve.percentage(reserved))
 
 
 def _reserved(backend: Backend) -> int:
@@ -92,9 +92,12 @@ def _pool(backend: Backend) -> thin_pools.ThinPool:
 
 
 def _blocks(pool: thin_pools.ThinPool, reserved: int) -> float:
-    """Return what is left for copies, in GiB, rounded as Cinder does."""
-    return (pool.free - pool.awaited) / units.Gi - math.floor(
-        pool.size / units.Gi * reserved / 100)
+    """Return what is left for copies, in GiB.
+
+    What would have to stop before the reserve has no room.
+    """
+    kept = pool.size * reserve.percentage(reserved) / 100
+    return (pool.free - pool.awaited - kept) / units.Gi
 
 
 def _of_pool(backend: Backend) -> float:

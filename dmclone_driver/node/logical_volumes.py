@@ -113,8 +113,7 @@ class LogicalVolume:
     @property
     def saved_blocks(self) -> str:
         """The path of the blocks that a snapshot has saved of its origin."""
-        return '/dev/mapper/%s-%s-cow' % (self.group.replace('-', '--'),
-                                          self.name.replace('-', '--'))
+        return '/dev/mapper/' + lvm.device(self.group, self.name, 'cow')
 
     def tagged(self, prefix: str) -> str | None:
         """Return what follows the prefix in a tag, or None."""

@@ -96,6 +96,15 @@ def report(*arguments: str) -> list[dict[str, str]]:
     return json.loads(text)['report'][0][kind]
 
 
+def device(group: str, name: str, layer: str = '') -> str:
+    """Return the name in device-mapper of a logical volume, or of its layer.
+
+    See dm_build_dm_name in libdm/libdm-string.c of LVM.
+    """
+    return '-'.join(part.replace('-', '--')
+                    for part in (group, name, layer) if part)
+
+
 def words(text: str) -> frozenset[str]:
     """Return a comma-separated column as a frozenset."""
     return frozenset(filter(None, text.split(',')))

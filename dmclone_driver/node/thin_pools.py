@@ -16,6 +16,14 @@ def name_of(group: str) -> str:
     return group + '-pool'
 
 
+def device_of(group: str) -> str:
+    """Return the name in device-mapper of that pool's target.
+
+    See lv_layer in lib/metadata/lv.c of LVM.
+    """
+    return lvm.device(group, name_of(group), 'tpool')
+
+
 @dataclasses.dataclass(frozen=True)
 class ThinPool:
     """What LVM says about a thin pool, and about the volumes in it.

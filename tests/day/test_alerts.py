@@ -22,6 +22,7 @@ from tests.scenarios.lib import base
 #: {alert: why it is not fired here}.
 NOT_CAUSED = {
     'DmcloneLocksUnreachable': 'etcd has to keep the locks: see tests/etcd',
+    'DmcloneNoRoom': 'its nodes have no thin pool: see tests/unit',
     'DmcloneNotificationsLost':
         'the database would have to fail between a commit and the read that '
         'follows it, or RabbitMQ be away for 1000 events'}

@@ -315,6 +315,25 @@ class FireTestCase(base.CloudTestCase):
             self.end()
         self.assertFires('DmcloneNoProgress', cause=cause)
 
+    def test_no_room(self):
+        def cause():
+            self.b.lvm.add_pool('volumes', 50 * storage.GIB)
+            self.attach()
+            path, = (path for path in self.b.lvm.volumes
+                     if '/volume-' in path)
+            # As if it had been made with lvm_type = thin.
+            volume = self.b.lvm.volumes[path]
+            volume.update(pool='/dev/volumes/volumes-pool',
+                          allocated=50 * storage.GIB)
+            for _ in range(2):
+                self.look()
+            yield
+            volume['allocated'] = 0
+            for _ in range(2):
+                self.look()
+            self.end()
+        self.assertFires('DmcloneNoRoom', cause=cause)
+
     def test_released_source(self):
         def cause():
             with mock.patch('dmclone_driver.move.source.Source._release',

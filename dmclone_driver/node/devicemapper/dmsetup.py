@@ -37,6 +37,20 @@ def clones(*names: str) -> dict[str, status.CloneStatus]:
             if swap_module.kinds(text) == 'clone'}
 
 
+def pool(name: str, *volumes: str
+         ) -> tuple[status.PoolStatus | None, set[str]]:
+    """Query a thin pool and some volumes at once, without a commit.
+
+    :returns: its status, None if it is not active, and the names of those
+        volumes that are thin
+    """
+    found = device_mapper.statuses(name, *volumes)
+    text = found.pop(name, None)
+    return text and status.pool(text) or None, {
+        each for each, line in found.items()
+        if swap_module.kinds(line) == 'thin'}
+
+
 def clone(name: str) -> status.CloneStatus | None:
     """Return the :class:`status.CloneStatus` of a device, None if it is gone.
 

@@ -76,6 +76,40 @@ class CloneStatus:
                 self.hydrated == self.total and not self.hydrating)
 
 
+@dataclasses.dataclass(frozen=True)
+class PoolStatus:
+    """The status of a thin-pool target; counts are of blocks.
+
+    Format: the kernel's admin-guide/device-mapper/thin-provisioning.rst.
+    ``mode`` is ``rw``, ``out_of_data_space``, ``ro`` (its metadata is full or
+    has failed) or ``Fail``.
+    """
+
+    length: Sectors
+    mode: str
+    used: int = 0
+    total: int = 0
+    metadata_used: int = 0
+    metadata_total: int = 0
+
+
+def pool(text: str) -> PoolStatus:
+    """Parse the status of a thin pool, without the device's name.
+
+    :raises: ValueError if it is something else
+    """
+    words = text.partition('\n')[0].split()
+    if len(words) < 4 or words[2] != 'thin-pool':
+        raise ValueError('not the status of a thin pool: %r' % text)
+    length = Sectors(int(words[1]))
+    if words[3] in ('Fail', 'Error'):
+        return PoolStatus(length=length, mode=words[3])
+    metadata, data = (list(map(int, each.split('/'))) for each in words[4:6])
+    return PoolStatus(
+        length=length, mode=words[7], used=data[0], total=data[1],
+        metadata_used=metadata[0], metadata_total=metadata[1])
+
+
 def clone(text: str) -> CloneStatus:
     """Parse the status of a clone, without the device's name.
 

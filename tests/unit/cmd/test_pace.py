@@ -12,6 +12,7 @@ from dmclone_driver import exception
 from dmclone_driver.move import rpcapi
 from tests.unit.cmd import test_status
 from tests.unit.fakes import cloud
+from tests.unit.fakes import storage
 
 
 @ddt.ddt
@@ -49,7 +50,8 @@ class PaceTestCase(test_status.VerbTestCase):
         self.assertEqual([{'volume': self.volumes[0].id, 'allowed': None}],
                          second['Copying'])
         self.assertEqual([{'volume': self.volumes[1].id, 'seconds': 200,
-                           'refused': False}], second['Waiting'])
+                           'refused': False, 'room': False}],
+                         second['Waiting'])
 
     def test_people(self):
         self.move_two()
@@ -109,6 +111,22 @@ class PaceTestCase(test_status.VerbTestCase):
         self.assertIn('a turn at the node of its source', text)
         # That is no trouble.
         self.assertEqual(0, self.call('status')[0])
+
+    def test_waits_for_room(self):
+        """Its node has a full thin pool, as if it had been made there."""
+        self.cloud.attach(self.volume, self.b)
+        path, = (path for path in self.b.lvm.volumes if '/volume-' in path)
+        self.b.lvm.add_pool('volumes', 50 * storage.GIB)
+        self.b.lvm.volumes[path].update(
+            pool='/dev/volumes/volumes-pool', allocated=50 * storage.GIB)
+        for _ in range(2):
+            self.b.look()
+        code, text = self.call('pace node2')
+        self.assertEqual(0, code)
+        self.assertIn('for room in the thin pool of node2@dmclone', text)
+        code, text = self.call('status')
+        self.assertEqual(1, code)
+        self.assertIn('extend the pool', ' '.join(text.split()))
 
     def test_silent_node(self):
         self.b.server = None

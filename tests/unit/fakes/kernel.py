@@ -203,7 +203,7 @@ class Kernel:
     def _some(self, names):
         """Return those of some names that exist, or all."""
         return [name for name in names or sorted(self.devices)
-                if name in self.devices]
+                if name in self.devices or names and self.lvm.status(name)]
 
     def run_all(self, *commands):
         """Replace privsep.command.dmsetup."""
@@ -252,7 +252,7 @@ class Kernel:
         return run if name not in LISTS else getattr(self, '_' + name)
 
     def _names(self):
-        return list(self.devices)
+        return [*self.devices, *self.lvm.pools()]
 
     def _disks_below(self, name):
         self._need(name)
@@ -430,6 +430,8 @@ class Kernel:
                 'read_only': device.read_only}
 
     def _status_of(self, name):
+        if name not in self.devices and self.lvm.status(name):
+            return self.lvm.status(name)
         device = self._named(name)
         return ''.join('%d %d %s %s\n' % (
             part.start, part.length, part.kind,

@@ -3,7 +3,9 @@
 
 import json
 
+from dmclone_driver.node import lvm as lvm_module
 from dmclone_driver.node import snapshot_devices
+from dmclone_driver.node import thin_pools
 from tests.unit.fakes import kernel
 
 GIB = 1024 ** 3
@@ -107,6 +109,38 @@ class Lvm:
         """Return the bytes that a pool has allocated, without sharing."""
         return sum(volume['allocated'] for volume in self.volumes.values()
                    if volume.get('pool') == path and not volume['origin'])
+
+    def pools(self):
+        """Return the names in device-mapper of active pools."""
+        return [thin_pools.device_of(path.split('/')[2])
+                for path, volume in self.volumes.items()
+                if volume.get('is_pool') and volume['active']]
+
+    def status(self, name):
+        """Return the status of an active pool, or of a logical volume.
+
+        The blocks of a pool have 64 KiB, and its metadata 1000 blocks.
+        """
+        for path, volume in self.volumes.items():
+            group, here = path.split('/')[2:]
+            if not volume['active']:
+                continue
+            if name == thin_pools.device_of(group) and volume.get('is_pool'):
+                return self._pool_status(path, volume)
+            if name == lvm_module.device(group, here):
+                return '0 %d %s\n' % (
+                    volume['size'] // 512,
+                    'thin 0 -' if volume.get('pool') else 'linear ')
+        return None
+
+    def _pool_status(self, path, volume):
+        used, total = (size >> 16
+                       for size in (self.used(path), volume['size']))
+        return ('0 %d thin-pool 1 %d/1000 %d/%d - rw discard_passdown '
+                'queue_if_no_space - 1024\n' % (
+                    volume['size'] // 512,
+                    round(float(volume.get('metadata') or 0) * 10), used,
+                    total))
 
     def _percent(self, path, volume):
         """Return what of a logical volume is allocated, as LVM prints it."""

@@ -31,6 +31,10 @@ class ThinPoolsTestCase(base.MachineTestCase):
         # LVM prints percentages with two digits.
         self.assertEqual(75.0, round(pool.free / GIB, 1))
 
+    def test_device(self):
+        self.assertEqual('cinder--volumes-cinder--volumes--pool-tpool',
+                         thin_pools.device_of('cinder-volumes'))
+
     def test_clones_will_allocate(self):
         """What each has not copied yet; a thick one has its blocks."""
         self.open()

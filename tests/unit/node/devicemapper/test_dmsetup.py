@@ -67,6 +67,17 @@ class LookTestCase(base.PlainTestCase):
         self.look('statuses', {'one': '0 64 linear \n'})
         self.assertRaises(ValueError, dmsetup.clone, 'one')
 
+    def test_pool(self):
+        look = self.look('statuses', {
+            'pool': '0 2048 thin-pool 1 5/100 3/16 - rw discard_passdown '
+                    'queue_if_no_space - 1024\n',
+            'one': '0 64 thin 0 -\n', 'two': '0 64 linear \n'})
+        found, thin = dmsetup.pool('pool', 'one', 'two', 'three')
+        self.assertEqual((3, {'one'}), (found.used, thin))
+        look.assert_called_once_with('pool', 'one', 'two', 'three')
+        self.look('statuses', {'one': '0 64 thin 0 -\n'})
+        self.assertEqual((None, {'one'}), dmsetup.pool('pool', 'one'))
+
     def test_clone_that_is_gone(self):
         self.look('statuses', {})
         self.assertIsNone(dmsetup.clone('one'))

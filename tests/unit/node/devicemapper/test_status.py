@@ -96,3 +96,22 @@ class CloneTestCase(base.PlainTestCase):
     @ddt.data('', '0 16384 linear', '0 16384 linear 253:1 0', 'clone')
     def test_something_else(self, text):
         self.assertRaises(ValueError, status.clone, text)
+
+
+class PoolTestCase(base.PlainTestCase):
+    #: Of a kernel, with a metadata snapshot.
+    POOL = ('0 204800 thin-pool 7 12/1024 100/1600 6 %s no_discard_passdown '
+            'error_if_no_space - 256 \n')
+
+    def test_fields(self):
+        for mode in ('rw', 'ro', 'out_of_data_space'):
+            self.assertEqual(
+                status.PoolStatus(204800, mode, 100, 1600, 12, 1024),
+                status.pool(self.POOL % mode))
+
+    def test_failed(self):
+        found = status.pool('0 204800 thin-pool Fail\n')
+        self.assertEqual(('Fail', 0), (found.mode, found.total))
+
+    def test_something_else(self):
+        self.assertRaises(ValueError, status.pool, '0 64 thin 0 -\n')

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reserve of a thin pool: what copies leave for the writes of guests.
+
+A copy has room when it begins. Later guests, snapshots and other volumes may
+have taken it: more can be provisioned than the pool has. So copies stop before
+the reserve. All that counts is asked of the kernel at each look.
+"""
+
+import collections.abc
+import dataclasses
+import math
+
+from dmclone_driver.move import pace
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper import status
+from dmclone_driver.node.devicemapper import sysfs
+from dmclone_driver.node.devicemapper import table
+from dmclone_driver.node import lvm
+from dmclone_driver.node.names import Names
+from dmclone_driver.node.quantities import Bytes
+from dmclone_driver.node import thin_pools
+
+#: The reserve in per cent, if reserved_percentage is less: 0 by default. That
+#: of metadata is larger: without any, nothing in the pool can be written.
+LEAST, LEAST_OF_METADATA = 2, 10
+
+# What has to be free besides the reserve, in per cent of the pool, before a
+# copy goes on that does not fit as a whole.
+_AGAIN = 1
+
+# A copy that nears the reserve may take a part of this size at least between
+# two looks, so that it gets there: 0.1 %.
+_PART = 1000
+
+
+def percentage(configured: int) -> int:
+    """Return the reserve for data, in per cent.
+
+    :param configured: reserved_percentage
+    """
+    return max(configured, LEAST)
+
+
+@dataclasses.dataclass(frozen=True)
+class Room:
+    """What the copies of a node may take of its thin pool.
+
+    :ivar thin: those that need it
+    :ivar left: what is free besides the reserve; negative if guests use that
+        already
+    :ivar metadata: whether its metadata is short, or cannot be written
+    """
+
+    thin: frozenset[Names] = frozenset()
+    size: Bytes = Bytes(0)
+    left: Bytes = Bytes(0)
+    metadata: bool = False
+
+    def begins(self, size: float) -> bool:
+        """Whether a copy of some bytes may begin, or go on."""
+        return not self.metadata and self.left > 0 and (
+            self.left >= min(size, self.size * _AGAIN / 100))
+
+    def rate(self, seconds: float, copies: int) -> float:
+        """Return what each of the copies that run may take.
+
+        They do not reach the reserve before the next look.
+
+        :param seconds: from one look to the next
+        :returns: bytes per second; 0 for nothing
+        """
+        if self.metadata or self.left <= 0:
+            return 0
+        return max(self.left, self.size / _PART) / (2 * seconds * copies)
+
+
+def room(found: status.PoolStatus, reserved: int,
+         thin: collections.abc.Iterable[Names]) -> Room:
+    """Return the room in a pool.
+
+    :param reserved: reserved_percentage
+    """
+    if not found.total:
+        # It has failed.
+        return Room(frozenset(thin), metadata=True)
+    size = Bytes(found.length * table.SECTOR)
+    free = found.total - found.used - found.total * percentage(reserved) / 100
+    least = max(reserved, LEAST_OF_METADATA)
+    free_metadata = found.metadata_total - found.metadata_used
+    return Room(
+        frozenset(thin), size, Bytes(math.floor(free * size / found.total)),
+        metadata=found.mode == 'ro' or
+        free_metadata * 100 <= found.metadata_total * least)
+
+
+def look(group: str, reserved: int,
+         copies: collections.abc.Collection[Names]) -> Room:
+    """Return the room for some copies, in one look at the kernel.
+
+    Without a pool, or without a copy, nothing is asked.
+
+    :param group: the volume group of their logical volumes
+    :raises: ProcessExecutionError
+    """
+    pool = thin_pools.device_of(group)
+    if not copies or pool not in sysfs.devices():
+        return Room()
+    names = {lvm.device(group, each.volume): each for each in copies}
+    found, thin = dmsetup.pool(pool, *names)
+    if found is None or not thin:
+        return Room()
+    return room(found, reserved, (names[each] for each in thin))
+
+
+def limit(copies: list[pace.Copy], found: Room, seconds: float
+          ) -> list[pace.Copy]:
+    """Return copies with what the pool allows them.
+
+    :param seconds: from one look at the pool to the next
+    """
+    mine = [each for each in copies if each.names in found.thin]
+    if sum(each.left for each in mine) <= found.left and not found.metadata:
+        return copies
+    running = sum(each.running for each in mine)
+    rate = found.rate(seconds, max(1, running))
+    return [dataclasses.replace(
+        each, room=rate if each.running or found.begins(each.left) else 0)
+        if each.names in found.thin else each for each in copies]
