@@ -28,12 +28,16 @@ class Volumes:
     def clean_up(self):
         """Check the laboratory, and delete all volumes."""
         self.lab.check()
+        self.end_volumes()
+        self.nothing_left()
+
+    def end_volumes(self):
+        """Delete all volumes, and their attachments."""
         for volume_id, in self.lab.sql(
                 "SELECT id FROM volumes WHERE deleted = 0 AND "
                 "(migration_status IS NULL OR migration_status NOT LIKE "
                 "'dmclone:%')"):
             self.end_volume(volume_id)
-        self.nothing_left()
 
     def end_volume(self, volume_id, timeout=None):
         """Delete all attachments of a volume, and the volume."""

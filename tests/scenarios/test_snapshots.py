@@ -32,6 +32,11 @@ class Snapshots(base.E2ETest):
                 'the snapshot to be gone', 60)
             self.snapshot_id = None
 
+    def revert(self):
+        self.user.request('POST', '/volumes/%s/action' % self.volume_id, {
+            'revert': {'snapshot_id': self.snapshot_id}})
+        self.user.settled(self.volume_id, 'available', timeout=240)
+
 
 class SnapshotsTest(Snapshots):
     """A volume moves away from its snapshot."""
@@ -88,11 +93,6 @@ class SnapshotsTest(Snapshots):
             self.hydrated(copy['id'])
         self.user.delete_volume(copy['id'])
         self.nothing_left_behind()
-
-    def revert(self):
-        self.user.request('POST', '/volumes/%s/action' % self.volume_id, {
-            'revert': {'snapshot_id': self.snapshot_id}})
-        self.user.settled(self.volume_id, 'available', timeout=240)
 
     @slow
     def test_reverted_wherever_the_volume_is(self):

@@ -19,6 +19,7 @@ from lab.bench import numbered
 from lab.bench import ratios
 from lab.bench import remote_disk
 from lab.bench import scale
+from lab.common import pools
 from lab import config
 from lab import settings
 from tests.unit import base
@@ -137,6 +138,16 @@ class HydrationTestCase(base.PlainTestCase):
         self.assertEqual(0.25, hydration.parse_regions(
             '0 4194304 clone 8 20/1024 128 8192/32768 0 1 no_hydration'))
         self.assertEqual(1, hydration.parse_regions('0 4194304 linear'))
+
+
+class PoolsTestCase(base.PlainTestCase):
+
+    def test_volumes(self):
+        self.assertEqual(
+            {'volume-a': 64 << 20, 'volume-b': None, 'volume-c': 0},
+            pools.parse('  volume-a,cinder-volumes-pool,1073741824,6.25\n'
+                        '  volume-b,,1073741824,\n'
+                        '  volume-c,cinder-volumes-pool,1073741824,0.00\n'))
 
 
 class ScaleTestCase(base.PlainTestCase):
