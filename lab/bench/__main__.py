@@ -11,6 +11,7 @@ _MODULES = {'move': 'lab.bench.move',
             'copies': 'lab.bench.copies',
             'golden': 'lab.bench.golden',
             'scale': 'lab.bench.scale',
+            'thin': 'lab.bench.thin',
             'live-migration': 'lab.bench.live_migration',
             'metadata': 'lab.bench.metadata',
             'metadata-fast': 'lab.bench.metadata_fast',
@@ -29,7 +30,12 @@ _OPTIONS = {
     'golden': {
         '--volumes': {'type': int, 'default': 100, 'metavar': 'NUMBER',
                       'help': 'how many of 1 GiB (100); as many as fit if '
-                      'that is less'}}}
+                      'that is less'}},
+    'thin': {
+        '--size': {'type': int, 'default': 10, 'metavar': 'GIB',
+                   'help': 'of the volumes (10)'},
+        '--extents': {'type': int, 'default': 10000, 'metavar': 'NUMBER',
+                      'help': 'of the fragmented volume (10000)'}}}
 #: Rounds without --rounds.
 _ROUNDS = 4
 #: Those of a benchmark with a time limit are this many at least, as one

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Thin pools of the nodes, which their services make with lvm_type = thin."""
 
+import contextlib
+
 from lab import wait
 
 GROUP = 'cinder-volumes'
@@ -26,13 +28,52 @@ def volumes(node):
     return parse(node.run(_VOLUMES))
 
 
-def empty(node):
+def chunk(node):
+    """Return the bytes of a block of a node's pool."""
+    return int(node.run('lvs --noheadings --units b --nosuffix -o chunk_size '
+                        + POOL))
+
+
+@contextlib.contextmanager
+def on(nodes, end):
+    """Have nodes make thin volumes meanwhile; afterwards they have no pools.
+
+    :param end: function that deletes all volumes
+    """
+    try:
+        _configure(nodes, {'dmclone': {'lvm_type': 'thin'}})
+        yield
+    finally:
+        end()
+        for node in nodes:
+            _wait_empty(node)
+        _configure(nodes, {}, _remove)
+
+
+def _configure(nodes, changes, meanwhile=lambda node: None):
+    """Start services with other options.
+
+    :param meanwhile: called while the service of a node is stopped
+    """
+    for node in nodes:
+        node.stop('cinder-volume')
+        meanwhile(node)
+        node.configure(changes)
+        node.start_service('cinder-volume')
+    for node in nodes:
+        node.wait_ready()
+
+
+def _wait_empty(node):
     """Wait until no volume of a node is in its pool."""
     wait.until(lambda: all(size is None for size in volumes(node).values()),
                'the pool of %s to be empty' % node.name, 60)
 
 
-def remove(node):
-    """Remove the pool of a node, if it has one; its service is stopped."""
+def _remove(node):
+    """Remove the pool of a node, if it has one.
+
+    Cinder looks at the free space of the group at its start.
+    """
     node.run('if lvs {0} >/dev/null 2>&1; then lvremove -qq --yes {0}; '
              'fi'.format(POOL))

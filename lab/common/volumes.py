@@ -73,12 +73,12 @@ class Volumes:
 
     # Data
 
-    def fill(self, node, path, mib=DATA, seed='first'):
+    def fill(self, node, path, mib=DATA, seed='first', timeout=120):
         """Write random data without repetitions to the start of a device."""
         node.run('openssl enc -aes-128-ctr -nosalt -pbkdf2 -pass pass:%s '
                  '-in /dev/zero 2>/dev/null | head -c %dM | '
                  'dd of=%s bs=1M iflag=fullblock oflag=direct conv=fsync '
-                 'status=none' % (seed, mib, path), timeout=120)
+                 'status=none' % (seed, mib, path), timeout=timeout)
 
     def write(self, node, path, mib, seed):
         """Write one recognisable MiB at an offset in MiB, durably."""

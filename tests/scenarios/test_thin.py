@@ -17,26 +17,13 @@ MIB = 2 ** 20
 class ThinTest(test_snapshots.Snapshots, base.SetupTest):
     """Nodes whose pool is made for the test, and removed at its end."""
 
-    #: Whether the pool of a node is removed when its service is stopped.
-    ends = False
-
-    @contextlib.contextmanager
     def thin(self, *nodes):
         """Have nodes make thin volumes meanwhile."""
-        with self.configured({'lvm_type': 'thin'}, *nodes):
-            try:
-                yield
-            finally:
-                self.delete_snapshot()
-                self.end_volumes()
-                for node in nodes:
-                    pools.empty(node)
-                self.ends = True
+        return pools.on(nodes, self.end)
 
-    def stopped(self, node):
-        # Before Cinder looks at the free space of the group again.
-        if self.ends:
-            pools.remove(node)
+    def end(self):
+        self.delete_snapshot()
+        self.end_volumes()
 
     def create(self):
         """Create a volume on the first node, and write a part of it."""

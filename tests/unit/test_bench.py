@@ -5,6 +5,8 @@ import datetime
 import io
 import json
 import sqlite3
+import subprocess
+import tempfile
 import types
 from unittest import mock
 
@@ -19,6 +21,7 @@ from lab.bench import numbered
 from lab.bench import ratios
 from lab.bench import remote_disk
 from lab.bench import scale
+from lab.bench import thin
 from lab.common import pools
 from lab import config
 from lab import settings
@@ -148,6 +151,66 @@ class PoolsTestCase(base.PlainTestCase):
             pools.parse('  volume-a,cinder-volumes-pool,1073741824,6.25\n'
                         '  volume-b,,1073741824,\n'
                         '  volume-c,cinder-volumes-pool,1073741824,0.00\n'))
+
+
+class ThinTestCase(base.PlainTestCase):
+
+    def cases(self):
+        return thin.cases(10, 1000, 65536)
+
+    def test_cases(self):
+        """Each is measured after the same data alone."""
+        self.assertEqual(
+            [('1 % of 10 GiB alone', 1, 102), ('1 % of 10 GiB', 10, 102),
+             ('10 % of 10 GiB alone', 1, 1024), ('10 % of 10 GiB', 10, 1024),
+             ('100 % of 10 GiB', 10, 10240),
+             ('1000 extents in 10 GiB alone', 1, 62),
+             ('1000 extents in 10 GiB', 10, 62)],
+            [(case.what, case.size, case.used >> 20)
+             for case in self.cases()])
+        self.assertEqual([0, 1000], [case.extents
+                                     for case in self.cases()[-2:]])
+        self.assertEqual(3, thin.Case('', 9, (2 << 30) + 1).alone().size)
+
+    def test_bases(self):
+        """What is compared is measured, and what it is compared with."""
+        self.patch('builtins.print')
+        found = ratios.Ratios()
+        for case in self.cases():
+            found.note('time, ' + case.what, 11 if case.size > 1 else 10)
+            if not case.what.endswith(thin.ALONE):
+                found.note('allocated, ' + case.what, 30)
+                found.note('allocated, %s%s' % (case.what, thin.AT_SOURCE),
+                           20)
+        compared = {name: found.of(name, thin.base_of(name))[0]
+                    for name in found.values if thin.base_of(name)}
+        self.assertEqual(
+            {'time, 1 % of 10 GiB': 1.1, 'time, 10 % of 10 GiB': 1.1,
+             'time, 1000 extents in 10 GiB': 1.1,
+             **{'allocated, ' + what: 1.5 for what in (
+                 '1 % of 10 GiB', '10 % of 10 GiB', '100 % of 10 GiB',
+                 '1000 extents in 10 GiB')}}, compared)
+
+    def test_extents(self):
+        """They are apart, and end within the volume."""
+        step = thin.stride(10, 1000, 65536)
+        self.assertEqual((0, True), (step % 65536,
+                                     999 * step + 65536 <= 10 << 30))
+        self.assertEqual(131072, thin.stride(1, 8192, 65536))
+        self.assertRaises(ValueError, thin.stride, 1, 8193, 65536)
+
+    def test_written_extents(self):
+        """The command is run, though not past the cache of a disk."""
+        with tempfile.NamedTemporaryFile() as disk:
+            command = thin.writing(disk.name, 3, 4096, 12288)
+            self.assertIn('| os.O_DIRECT', command)
+            subprocess.run(command.replace(' | os.O_DIRECT', ''), shell=True,
+                           check=True)
+            found = disk.read()
+        self.assertEqual(2 * 12288 + 4096, len(found))
+        self.assertEqual([True, False, False] * 2 + [True], [
+            any(found[at:at + 4096])
+            for at in range(0, len(found), 4096)])
 
 
 class ScaleTestCase(base.PlainTestCase):

@@ -116,12 +116,8 @@ class SetupTest(E2ETest):
     def _configure(self, changes, nodes, mode):
         for node in nodes:
             node.stop('cinder-volume')
-            self.stopped(node)
             node.configure(changes)
             node.use_mode(mode)
             node.start_service('cinder-volume')
         for node in nodes:
             node.wait_ready()
-
-    def stopped(self, node):
-        """Do what has to be done while the service of a node is stopped."""
