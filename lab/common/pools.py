@@ -3,6 +3,7 @@
 
 import contextlib
 
+from lab import errors
 from lab import wait
 
 GROUP = 'cinder-volumes'
@@ -47,7 +48,7 @@ def on(nodes, end):
         end()
         for node in nodes:
             _wait_empty(node)
-        _configure(nodes, {}, _remove)
+        _configure(nodes, {}, remove)
 
 
 def _configure(nodes, changes, meanwhile=lambda node: None):
@@ -70,10 +71,16 @@ def _wait_empty(node):
                'the pool of %s to be empty' % node.name, 60)
 
 
-def _remove(node):
+def remove(node):
     """Remove the pool of a node, if it has one.
 
-    Cinder looks at the free space of the group at its start.
+    A service that is started afterwards knows the free space of the group.
+
+    :raises LabError: if there is a volume in it
     """
+    left = [name for name, size in volumes(node).items() if size is not None]
+    if left:
+        raise errors.LabError('the thin pool of %s is kept: it has %s' % (
+            node.name, ', '.join(left)))
     node.run('if lvs {0} >/dev/null 2>&1; then lvremove -qq --yes {0}; '
              'fi'.format(POOL))

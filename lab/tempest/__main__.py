@@ -29,8 +29,9 @@ Run Tempest's tests of volumes, and those of cinder-tempest-plugin, in the
 laboratory that is up. It must have no volumes. cinder-volume is restarted on
 all nodes, with a second backend, and at the end again as it was.
 
-The report of the run is kept in tempest-DRIVER.json. What passed with Cinder's
-LVM driver, when it was last tested, has to pass with this driver, too.
+The report of the run is kept in tempest-DRIVER.json, with --thin in
+tempest-DRIVER-thin.json. What passed with Cinder's LVM driver, when it was
+last tested, has to pass with this driver, too.
 """
 
 
@@ -42,6 +43,9 @@ def parser():
                       default='dmclone',
                       help='the driver of the first backend: this one, or '
                       "Cinder's LVM driver with the same volume group")
+    made.add_argument('--thin', action='store_true',
+                      help='with lvm_type = thin: the first backend has a '
+                      'thin pool meanwhile')
     made.add_argument('--short', action='store_true',
                       help='a selection of about ten minutes')
     made.add_argument('--differences', action='store_true',
@@ -55,6 +59,11 @@ def parser():
     made.add_argument('regex', nargs='?', metavar='REGEX',
                       help='which tests, instead of all of volumes')
     return made
+
+
+def _name(driver, args):
+    """Return the name of the runs with a driver and the same volumes."""
+    return driver + '-thin' if args.thin else driver
 
 
 def _choose(tempest, args):
@@ -95,14 +104,15 @@ def _cloud(here):
 def _run(args):
     here = lab.Lab.load()
     backends.must_be_usable(here)
-    folder = paths.LOGS / ('tempest-' + args.driver)
+    name = _name(args.driver, args)
+    folder = paths.LOGS / ('tempest-' + name)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     tempest = run.Tempest(folder, conf.tempest(
         args.driver, _cloud(here), here.settings.nova, len(here.nodes),
         folder))
     chosen, left_out = _choose(tempest, args)
-    with backends.prepared(here, args.driver):
+    with backends.prepared(here, args.driver, args.thin):
         begin = time.monotonic()
         if args.subunit:
             code, found = tempest.run(chosen, args.concurrency, run.to_stdout)
@@ -111,7 +121,7 @@ def _run(args):
                 code, found = tempest.run(chosen, args.concurrency, shown)
         took = time.monotonic() - begin
     code = _end(args, code, report.Report(
-        args.driver, list(map(outcomes.name, chosen)), left_out, found, took))
+        name, list(map(outcomes.name, chosen)), left_out, found, took))
     here.check()
     return code
 
@@ -119,7 +129,8 @@ def _run(args):
 def _end(args, code, made):
     """Keep and print a report; return the exit code."""
     made.save()
-    lvm = report.Report.load('lvm') if args.driver != 'lvm' else None
+    lvm = (report.Report.load(_name('lvm', args)) if args.driver != 'lvm'
+           else None)
     problems = made.problems(code, lvm)
     out = sys.stderr if args.subunit else sys.stdout
     print('\n'.join([*made.show(lvm), *problems, made.counts()]), file=out,

@@ -8,6 +8,7 @@ one, `dmclone`, uses the driver that is tested, with the same volume group.
 import contextlib
 import time
 
+from lab.common import pools
 from lab import config
 from lab import errors
 from lab import proc
@@ -18,17 +19,20 @@ from lab import wait
 _BACKUP_NODE = 'node1'
 
 
-def changes(driver, node, choices):
+def changes(driver, node, choices, thin=False):
     """Return a node's changes of cinder.conf.
 
-    Cinder's LVM driver uses no thin pool: it would leave that behind, with all
-    space of the group.
+    Cinder's LVM driver would make a thin pool by itself, and leave it behind,
+    with all space of the group.
+
+    :param thin: whether the first backend has one
     """
-    thick = {'lvm_type': 'default'}
     return {
         'DEFAULT': {'enabled_backends': 'dmclone,lvm'},
-        'dmclone': dict(thick, volume_driver=config.DRIVERS[driver]),
-        'lvm': dict(config.second_backend(node.ip, choices), **thick)}
+        'dmclone': {'lvm_type': 'thin' if thin else 'default',
+                    'volume_driver': config.DRIVERS[driver]},
+        'lvm': dict(config.second_backend(node.ip, choices),
+                    lvm_type='default')}
 
 
 def must_be_usable(lab):
@@ -48,19 +52,26 @@ def must_be_usable(lab):
 
 
 @contextlib.contextmanager
-def prepared(lab, driver):
-    """Prepare the services; afterwards they are as they were."""
+def prepared(lab, driver, thin=False):
+    """Prepare the services; afterwards they are as they were.
+
+    :param thin: see changes()
+    """
     network = not proc.alive('networks')
     try:
         if network:
             lab.control.start('networks')
-        with configured(lab, {node: changes(driver, node, lab.settings)
-                              for node in lab.nodes.values()}), \
+        with configured(lab, {
+                node: changes(driver, node, lab.settings, thin)
+                for node in lab.nodes.values()}), \
                 _backup(lab.node(_BACKUP_NODE)):
             yield
     finally:
         if network:
             lab.control.stop('networks')
+        if thin:
+            for node in lab.nodes.values():
+                pools.remove(node)
 
 
 @contextlib.contextmanager

@@ -255,6 +255,29 @@ class BackendsTestCase(base.PlainTestCase):
             'cinder-manage', 'service', 'remove', 'cinder-volume',
             'node1@lvm')
 
+    def test_thin(self):
+        """The first backend only; the pools are removed afterwards."""
+        node = self.nodes[0]
+        made = backends.changes('lvm', node, settings.Settings(), thin=True)
+        self.assertEqual(('thin', 'default'), tuple(
+            made[name]['lvm_type'] for name in ('dmclone', 'lvm')))
+        for node in self.nodes:
+            node.run.return_value = '  volume-a,,1073741824,\n'
+        with backends.prepared(self.lab, 'lvm', thin=True):
+            self.assertEqual('thin', node.configure.call_args.args[0]
+                             ['dmclone']['lvm_type'])
+            node.run.assert_not_called()
+        for node in self.nodes:
+            self.assertIn('lvremove', node.run.call_args.args[0])
+
+    def test_pool_with_volumes_stays(self):
+        for node in self.nodes:
+            node.run.return_value = '  volume-a,cinder-volumes-pool,4096,1\n'
+        with self.assertRaisesRegex(errors.LabError, 'it has volume-a'), \
+                backends.prepared(self.lab, 'lvm', thin=True):
+            pass
+        self.assertNotIn('lvremove', self.nodes[0].run.call_args.args[0])
+
     def test_what_was_there_stays(self):
         self.alive.return_value = True
         with backends.prepared(self.lab, 'dmclone'):
@@ -334,6 +357,20 @@ class ProgramTestCase(TempestTestCase):
         said = self.shown.getvalue()
         self.assertIn('FAILED: tempest.api.volume.A.test_a\n', said)
         self.assertIn('NOT AS WITH LVM: tempest.api.volume.A.test_b', said)
+
+    def test_thin_is_compared_with_thin(self):
+        prepared = self.patch('lab.tempest.backends.prepared')
+        self.tempest(0, (self.LISTED[0], 'success', None))
+        self.assertEqual(0, program.main(['--subunit', '--driver', 'lvm']))
+        self.tempest(0, (self.LISTED[1], 'success', None))
+        arguments = ['--subunit', '--thin']
+        self.assertEqual(0, program.main([*arguments, '--driver', 'lvm']))
+        prepared.assert_called_with(self.lab, 'lvm', True)
+        self.tempest(0, (self.LISTED[0], 'success', None))
+        self.assertEqual(1, program.main(arguments))
+        said = self.shown.getvalue()
+        self.assertIn('NOT AS WITH LVM: tempest.api.volume.A.test_b', said)
+        self.assertIn('with the driver dmclone-thin: 1 passed', said)
 
     def test_interrupted(self):
         self.tempest(0)
