@@ -16,6 +16,7 @@ from dmclone_driver.checks.result import Result
 from dmclone_driver.checks.result import Setting
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
+from dmclone_driver.move import reserve
 from dmclone_driver.node.metadata import stores
 from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node import thin_pools
@@ -79,6 +80,7 @@ def check_space(configuration: cinder_configuration.Configuration,
         size, free, what = (
             pool.size, Bytes(max(0, pool.free - pool.awaited)),
             _('thin pool %s') % pool.full_name)
+        reserved = reserve.percentage(reserved)
     left = free - size * reserved // 100
     text = _('%(free).2f of %(size).2f GiB are free, of which '
              '%(reserved).2f GiB are reserved') % {

@@ -3,6 +3,7 @@
 
 import uuid
 
+from dmclone_driver.move import reserve
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
@@ -68,6 +69,23 @@ class ThinTest(base.FunctionalTest):
         logical_volumes.tag(lv, logical_volumes.METADATA_TAG + 'x/y')
         self.assertAlmostEqual(SIZE // 2, thin_pools.find(
             clones.GROUP).awaited, delta=SIZE / 1000)
+
+    def test_room(self):
+        """The kernel's status of the pool, and of what is in it."""
+        names, _lv = self.volume()
+        thick, _lv = self.logical_volume()
+        clones.write(names.path(), 0, clones.pattern(SIZE // 2, 1))
+        found = self.room(names, thick)
+        self.assertEqual({names}, found.thin)
+        self.assertEqual((8 * SIZE, False), (found.size, found.metadata))
+        kept = 8 * SIZE * reserve.LEAST / 100
+        self.assertAlmostEqual(8 * SIZE - SIZE // 2 - kept, found.left,
+                               delta=SIZE / 100)
+        self.assertEqual(frozenset(), self.room(thick).thin)
+
+    @staticmethod
+    def room(*copies):
+        return reserve.look(clones.GROUP, 0, copies)
 
     def test_no_old_blocks(self):
         """What another volume has written is zeroed with its block."""
@@ -174,9 +192,11 @@ class ThinTest(base.FunctionalTest):
         LocalVolume(names).start_hydration()
         clones.wait_until(lambda: not thin_pools.find(clones.GROUP).free,
                           'full pool')
+        self.assertFalse(self.room(names).begins(SIZE))
         clones.write(names.path(), 0, b'x' * 4096)
         self.assertFalse(dmsetup.clone(names.of(CLONE)).complete)
         clones.run('lvextend', '--size', '+%db' % SIZE, pool)
+        self.assertTrue(self.room(names).begins(SIZE))
         clones.wait_until(lambda: dmsetup.clone(names.of(CLONE)).complete,
                           'complete clone')
         self.assertEqual(b'x' * 4096 + data[4096:],

@@ -223,6 +223,8 @@ class SurveyTestCase(base.CloudTestCase):
         found = self.result('free space')
         self.assertEqual(Outcome.FAILED, found.outcome)
         self.assertIn('extend thin pool volumes/volumes-pool', found.remedy)
+        # What copies leave to guests, without reserved_percentage.
+        self.assertIn('1.00 GiB are reserved', found.reason)
 
     def test_two_backends_of_the_driver(self):
         self.enable(OURS)
