@@ -37,16 +37,20 @@ class Drain(command.Command):
         parser.add_argument('node', help=_(
             'Name of the node: the part before the @ in "openstack volume '
             'service list".'))
-        parser.add_argument('--plan', action='store_true', help=_(
+        what = parser.add_mutually_exclusive_group()
+        what.add_argument('--plan', action='store_true', help=_(
             'Show what would be done, and what would stay and why. Nothing '
             'is changed.'))
         parser.add_argument('--to', metavar='NODE', help=_(
             'Move all to this node. Without it each volume that is not '
             'attached goes to a node of its availability zone with the '
             "most room, and Nova's scheduler chooses for instances."))
-        parser.add_argument('--disable', action='store_true', help=_(
+        what.add_argument('--disable', action='store_true', help=_(
             'First disable the cinder-volume and the nova-compute of the '
             'node, so that it gets no new volumes and instances.'))
+        what.add_argument('--enable', action='store_true', help=_(
+            'Do nothing but enable the cinder-volume and the nova-compute of '
+            'the node again.'))
         parser.add_argument('--with-snapshots', action='store_true', help=_(
             'Have the snapshots follow their volumes. Each becomes a copy of '
             'the whole volume on the new node, and space for it is reserved '
@@ -82,6 +86,9 @@ class Drain(command.Command):
         lines = _Lines(self.app.stderr if as_json else self.app.stdout)
         with stop_module.by_signals() as stop:
             parts = _Parts(context, options, stop, lines.say)
+            if options.enable:
+                parts.enable()
+                return 0
             if options.plan:
                 result = parts.runner.plan()
                 ready = parts.check(result)
@@ -157,6 +164,18 @@ class _Parts:
             survey_module.answers(self._context, self._client,
                                   self._survey.host),
             self._survey.hosts(result.picture))
+
+    def enable(self) -> None:
+        """Let the node have new volumes and instances again.
+
+        :raises: Refused if its nova-compute can't be enabled
+        """
+        try:
+            self._guard.enable(self._survey.hosts(self._survey.picture()))
+        except compute_module.ComputeError as error:
+            raise plan.Refused(_(
+                'cinder-volume of %(host)s is enabled, nova-compute is not: '
+                '%(error)s') % {'host': self._survey.host, 'error': error})
 
     def make_ready(self, disable: bool) -> guard_module.Ready:
         """Verify that the drain may begin.

@@ -153,6 +153,18 @@ class Compute:
         self._ask(lambda client: client.services.disable_log_reason(
             service_id, reason))
 
+    def enable(self, host: str) -> None:
+        """Let Nova put instances on a host again.
+
+        :raises: ComputeError
+        """
+        for service in self._services(host):
+            if service.status != 'enabled':
+                self._enable(service.id)
+
+    def _enable(self, service_id: str) -> None:
+        self._ask(lambda client: client.services.enable(service_id))
+
     def _services(self, host: str) -> list[Any]:
         return self._ask(lambda client: client.services.list(
             host=host, binary='nova-compute'))

@@ -59,9 +59,10 @@ class Guard:
                   'dmclone-forget-node')))
         if not self._service().disabled:
             found.append(Obstacle(
-                _('Cinder creates new volumes on %s') % self._host, _(
-                    'use --disable, or run "openstack volume service set '
-                    '--disable %s cinder-volume"') % self._host))
+                _('Cinder creates new volumes on %s') % self._host,
+                _('use --disable, or run "openstack volume service set '
+                  '--disable --disable-reason drained %s cinder-volume"')
+                % self._host))
         for host in compute_hosts:
             obstacle, known = self._check_compute(host)
             if obstacle is not None:
@@ -97,6 +98,24 @@ class Guard:
         if isinstance(self._compute, Compute):
             for host in compute_hosts:
                 self._compute.disable(host, REASON)
+
+    def enable(self, compute_hosts: list[str]) -> None:
+        """Let the node have new volumes and instances again.
+
+        Cinder's API did the same for its service until Cinder 28. That of 29
+        answers so and changes nothing (``enable`` in
+        cinder/api/v3/services.py).
+
+        :param compute_hosts: Nova's names of the node
+        :raises: ComputeError
+        """
+        service = self._service()
+        service.disabled, service.disabled_reason = False, None
+        service.save()
+        if isinstance(self._compute, ComputeError):
+            raise self._compute
+        for host in compute_hosts:
+            self._compute.enable(host)
 
     def _service(self) -> objects.Service:
         return objects.Service.get_by_args(

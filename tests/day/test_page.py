@@ -87,7 +87,7 @@ class DayTest(recipes.Recipes, drains.Drains, live.OneServerTest):
         self.assertIsNot(node, self.where())
         self.assertEqual([], self.placeholders(self.volume_id))
         self.of_day(SERVICE, 2, 3, **names)
-        said = self.of_day(SERVICE, 4, **names)
+        said = self.of_day(SERVICE, 4, 5, **names)
         self.assertEqual(len(self.nodes), said.count(' up '), said)
         self.assertNotIn(' disabled ', said)
         return node

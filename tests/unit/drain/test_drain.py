@@ -677,6 +677,27 @@ class InstancesTestCase(DrainTestCase):
             self.nova.computes['node1'].status,
             self.nova.computes['node1'].reason))
 
+    def test_enabled_again(self):
+        self.nova.add(self.a)
+        self.drain('--disable')
+        self.assertEqual((0, [], ''), self.drain('--enable'))
+        self.a.service.refresh()
+        self.assertEqual((False, None), (self.a.service.disabled,
+                                         self.a.service.disabled_reason))
+        self.assertEqual('enabled', self.nova.computes['node1'].status)
+        self.assertEqual((0, [], ''), self.drain('--enable'))
+        # Nothing has come back.
+        self.assertNotEqual(self.a.pool, self.home())
+
+    def test_nova_cannot_enable(self):
+        self.nova.add(self.a)
+        self.drain('--disable')
+        self.nova.error = ks_exceptions.ConnectFailure('nobody there')
+        code, lines, error = self.drain('--enable')
+        self.assertEqual((1, []), (code, lines))
+        self.assertIn('cinder-volume of %s is enabled, nova-compute is not: '
+                      'Nova says: nobody there' % self.a.host, error)
+
     def test_names_of_nova(self):
         """Its name of the node is that of the attachments."""
         row, = self.row().volume_attachment

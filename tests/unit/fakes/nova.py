@@ -32,7 +32,8 @@ class Nova:
         self.servers = types.SimpleNamespace(
             list=self._list, get=self._get, live_migrate=self._live_migrate)
         self.services = types.SimpleNamespace(
-            list=self._list_services, disable_log_reason=self._disable)
+            list=self._list_services, disable_log_reason=self._disable,
+            enable=self._enable)
         self.instance_action = types.SimpleNamespace(
             list=self._actions, get=self._action)
 
@@ -117,6 +118,10 @@ class Nova:
     def _disable(self, service_id, reason):
         vars(self.computes[service_id]).update(status='disabled',
                                                reason=reason)
+
+    def _enable(self, service_id):
+        self._answer()
+        vars(self.computes[service_id]).update(status='enabled', reason=None)
 
     def _actions(self, server, limit):
         return [types.SimpleNamespace(request_id='req-' + server)]
