@@ -47,7 +47,7 @@ def on(nodes, end):
     finally:
         end()
         for node in nodes:
-            _wait_empty(node)
+            wait_empty(node)
         _configure(nodes, {}, remove)
 
 
@@ -65,7 +65,7 @@ def _configure(nodes, changes, meanwhile=lambda node: None):
         node.wait_ready()
 
 
-def _wait_empty(node):
+def wait_empty(node):
     """Wait until no volume of a node is in its pool."""
     wait.until(lambda: all(size is None for size in volumes(node).values()),
                'the pool of %s to be empty' % node.name, 60)

@@ -3,6 +3,7 @@
 
 import shlex
 
+from lab.common import pools
 from lab import config
 from lab import paths
 from tests.maintenance import recipes
@@ -97,10 +98,18 @@ class QuickStartTest(recipes.Recipes, live.LiveTest):
         if AWAY not in self.types():
             return
         if of_page:
-            # Cinder does not delete the type with the default's name.
             self.rename_type(TYPE, 'of-page')
-            self.user.as_admin('DELETE', '/types/' + of_page)
         self.rename_type(AWAY, TYPE)
+        if of_page:
+            # Cinder deletes neither the default type, nor one without that.
+            self.user.as_admin('DELETE', '/types/' + of_page)
+
+    def nothing_left(self, timeout=None):
+        # The page's services have made thin pools.
+        for node in self.nodes:
+            pools.wait_empty(node)
+            pools.remove(node)
+        super().nothing_left(timeout)
 
     # The page
 
