@@ -17,6 +17,7 @@ from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names
 from tests.unit.fakes import cloud
 from tests.unit.fakes import kernel
+from tests.unit.fakes import moments
 from tests.unit.fakes import steps
 from tests.unit.fakes import storage
 
@@ -147,37 +148,28 @@ class CloudTestCase(DatabaseTestCase):
     def each_step(self, act, before=None, **fault):
         """Repeat an action on new volumes; each time another step fails.
 
+        A process is killed before and after each step, unless that is the
+        same as to be killed a moment earlier.
+
         :param act: the action, a function of a volume
         :param before: a preparation without failures, a function of a volume
+        :param fault: the kind of failure, as of :meth:`.steps.Steps.start`
         :returns: iterator of (step, volume, exception or None)
         """
-        number, steps_to_do = -1, [None]
-        while number < len(steps_to_do):
-            if number >= 0 and fault.get('after') and READS.search(
-                    steps_to_do[number]):
-                # The same as a failure before the step.
-                number += 1
-                continue
+        to_do = [None]
+        for chosen in to_do:
             volume = self.a.create()
             if before:
                 before(volume)
-            self.cloud.steps.start(None if number < 0 else number, **fault)
-            error = None
-            try:
-                act(volume)
-            except (Exception, steps.Killed) as caught:
-                error = caught
-            log = self.cloud.steps.log
-            self.cloud.steps.start()
-            if number < 0:
-                # Without a failure: record the steps.
-                self.assertIsNone(error)
-                steps_to_do = log
-                self.assertNotEqual([], log)
-            else:
+            if chosen:
+                step, number, after = chosen
+                self.cloud.steps.start(number, **dict(fault, after=after))
+                error = self._error_of(act, volume)
+                self.cloud.steps.start()
                 # The last steps of the first time may not be needed again.
-                yield steps_to_do[number], volume, error
-            number += 1
+                yield step, volume, error
+            else:
+                to_do += self._failures(act, volume, **fault)
             for node in self.cloud.nodes.values():
                 self.assertFalse(node.down)
             self.cloud.watch(3)
@@ -185,6 +177,34 @@ class CloudTestCase(DatabaseTestCase):
                 attachment.destroy()
             self.delete(volume)
             self.cloud.watch(2)
+
+    @staticmethod
+    def _error_of(act, volume):
+        """Return what an action raises, or None."""
+        try:
+            act(volume)
+        except (Exception, steps.Killed) as caught:
+            return caught
+
+    def _failures(self, act, volume, after=False, killed=False, **power):
+        """Act without a failure, to see which there can be.
+
+        :returns: list of (step, its number, whether it is done before)
+        """
+        self.cloud.steps.start()
+        seen = moments.Moments(self.cloud)
+        with seen.recorded():
+            self.assertIsNone(self._error_of(act, volume))
+        log = self.cloud.steps.log
+        self.cloud.steps.start()
+        self.assertNotEqual([], log)
+        if killed:
+            self.assertFalse(after, 'both are done')
+            return [(moment.step, moment.number, moment.done)
+                    for moment in seen.different()]
+        # After a step that reads it is the same as before.
+        return [(step, number, after) for number, step in enumerate(log)
+                if not (after and READS.search(step))]
 
 
 class QueriesTestCase(CloudTestCase):

@@ -104,6 +104,8 @@ class Cloud:
         self.context = self._make_context()
         self.nodes, self.by_host = {}, {}
         self.here = None
+        #: How often the code of another node has begun to run.
+        self.turns = 0
         self.seconds = 1000
         self.later = []
         self.locks, self.semaphores = set(), set()
@@ -212,6 +214,7 @@ class Cloud:
     def on(self, node):
         """Run the code of a node."""
         before, self.here = self.here, node
+        self.turns += before is not node
         try:
             yield node
         finally:
@@ -285,6 +288,15 @@ class Cloud:
         return self.dead_locks + [
             text for node in self.nodes.values()
             for text in node.kernel.violations]
+
+    def outside(self):
+        """Return as text what outlives the process whose code runs.
+
+        The database is not part of it.
+        """
+        return repr((self.seconds, self.turns, sorted(self.locks),
+                     sorted(self.semaphores),
+                     [node.outside() for node in self.nodes.values()]))
 
     def leftovers(self):
         """Return all objects that do not belong to idle volumes."""
@@ -504,6 +516,11 @@ class Node:
         self.target.reboot()
         for volume in self.lvm.volumes.values():
             volume['active'] = False
+
+    def outside(self):
+        """Return what outlives the service, of which text can be made."""
+        return (self.down, self.target.exports, self.lvm.outside(),
+                self.kernel.outside())
 
     @property
     def backend(self):

@@ -348,6 +348,13 @@ class Kernel:
 
     # For tests
 
+    def outside(self):
+        """Return its state, of which text can be made."""
+        return (self.disks, self.flushed, self.zeroed, self.lost, self.ended,
+                self.stuck, self.held, [
+                    (name, vars(device), device.own and vars(device.own))
+                    for name, device in self.devices.items()])
+
     def get(self, path):
         """Return the device of a path or name, or None."""
         return self.devices.get(path.removeprefix(MAPPER))

@@ -18,6 +18,9 @@ class Steps:
         self._fault = None
         #: Called after each step that may change something.
         self.observe = lambda: None
+        #: Called before and after each step, with its number and whether it is
+        #: done.
+        self.witness = lambda number, done: None
 
     def start(self, number=None, after=False, killed=False, power=False):
         """Restart the count; the step with this number, from 0, fails.
@@ -43,8 +46,10 @@ class Steps:
     def run(self, what, error, function, *args, **kwargs):
         """Do a step, or fail with the error of its kind."""
         number, after, killed = self._fault or (-1, False, False)
-        now = number == len(self.log)
+        this = len(self.log)
+        now = number == this
         self.log.append(what)
+        self.witness(this, False)
         if now and killed:
             error = killed(what)
         if now and not after:
@@ -52,6 +57,7 @@ class Steps:
         result = function(*args, **kwargs)
         if not self.reads(what):
             self.observe()
+        self.witness(this, True)
         if now:
             raise error
         return result

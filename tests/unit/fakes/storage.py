@@ -35,6 +35,11 @@ class Lvm:
         self.bitmaps = {}
         self.kernel = None
 
+    def outside(self):
+        """Return its state, of which text can be made."""
+        return (self.groups, self.disks, self.tags, self.volumes,
+                self.bitmaps)
+
     def at(self, path):
         """Return an active logical volume, or None."""
         found = self.volumes.get(path)

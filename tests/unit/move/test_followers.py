@@ -331,7 +331,7 @@ class FollowTestCase(FollowersTestCase):
     def test_each_step_of_the_begin(self, fault):
         self.each(self.take_along, **fault)
 
-    @ddt.data({'after': True}, {'killed': True, 'after': True})
+    @ddt.data({'after': True}, {'killed': True})
     def test_each_step_of_the_end(self, fault):
         self.each(self.complete, self.hydrated, **fault)
 

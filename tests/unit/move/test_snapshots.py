@@ -33,8 +33,7 @@ from tests.unit.fakes import storage
 from tests.unit.move import test_lost_node
 
 GIB = storage.GIB
-FAULTS = ({}, {'after': True}, {'killed': True},
-          {'killed': True, 'after': True})
+FAULTS = ({}, {'after': True}, {'killed': True})
 
 
 class SnapshotsTestCase(base.CloudTestCase):
@@ -241,7 +240,7 @@ class MoveTestCase(SnapshotsTestCase):
             self.assertEqual(['volume-' + self.cloud.row(
                 volume.id).name_id], self.b.lvm.names(), step)
 
-    @ddt.data(FAULTS[0], FAULTS[3])
+    @ddt.data(FAULTS[0], FAULTS[2])
     def test_each_step_of_the_release(self, fault):
         taken = {}
 
@@ -718,8 +717,7 @@ class MergeTestCase(CascadeTestCase):
         self.revert(self.volume)
         self.assertThere(self.volume)
 
-    @ddt.data({'killed': True}, {'killed': True, 'after': True},
-              {'killed': True, 'power': True})
+    @ddt.data({'killed': True}, {'killed': True, 'power': True})
     def test_each_step(self, fault):
         """The next start of the service takes the snapshot again."""
         for step, volume, error in self.each_step(
@@ -972,8 +970,7 @@ class HydratingTestCase(CascadeTestCase):
             self.assertRaises(cinder_exception.VolumeIsBusy,
                               self.b.driver.delete_volume, self.row())
 
-    @ddt.data(*FAULTS, {'killed': True, 'power': True},
-              {'killed': True, 'power': True, 'after': True})
+    @ddt.data(*FAULTS, {'killed': True, 'power': True})
     def test_each_step(self, fault):
         """Each step of taking it fails; nothing is left."""
         taken = {}

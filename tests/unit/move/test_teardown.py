@@ -136,8 +136,7 @@ class RemoveTestCase(TeardownTestCase):
         self.cloud.watch()
         self.assertNothing(self.a, self.b)
 
-    @ddt.data({}, {'after': True}, {'killed': True},
-              {'killed': True, 'after': True})
+    @ddt.data({}, {'after': True}, {'killed': True})
     def test_cut_off_anywhere_and_repeated(self, fault):
         def before(volume):
             self.cloud.attach(volume, self.b)
