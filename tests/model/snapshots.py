@@ -360,3 +360,15 @@ class ThinHistory(History):
     """The same with thin volumes, but on one node."""
 
     KINDS = ('thin', 'default', 'thin')
+
+    def fill_pool(self, node, full):
+        """Have a pool, if it is there, leave copies no room, or leave it."""
+        pool = node.lvm.volumes.get('/dev/volumes/volumes-pool')
+        if pool:
+            pool['metadata'] = '95.00' if full else '0.00'
+
+    def end_faults(self):
+        """End all faults: there is room."""
+        super().end_faults()
+        for node in self.nodes:
+            self.fill_pool(node, False)

@@ -311,6 +311,10 @@ class ThinRules(SnapshotRules):
 
     HISTORY = snapshots.ThinHistory
 
+    @stateful.rule(number=NODES, full=strategies.booleans())
+    def fill_pool(self, number, full):
+        self.history.fill_pool(self.node(number), full)
+
 
 class RevertRules(SnapshotRules):
     """The same, but a volume that has moved was reverted."""

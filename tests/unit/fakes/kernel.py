@@ -174,7 +174,8 @@ class Kernel:
     def statuses(self, *names):
         """Replace privsep.device_mapper.statuses."""
         return self._dm('status', names, lambda: {
-            name: self._status_of(name) for name in self._some(names)})
+            name: self._status_of(name) if name in self.devices else
+            self.lvm.status(name) for name in self._some(names)})
 
     def pace(self, requests, seconds):
         """Replace privsep.pacing.run."""
@@ -437,8 +438,6 @@ class Kernel:
                 'read_only': device.read_only}
 
     def _status_of(self, name):
-        if name not in self.devices and self.lvm.status(name):
-            return self.lvm.status(name)
         device = self._named(name)
         return ''.join('%d %d %s %s\n' % (
             part.start, part.length, part.kind,
