@@ -31,10 +31,8 @@ from dmclone_driver.privsep import pacing
 from lab.common import clones
 from tests.functional import base
 
-SIZE = 64 * clones.MIB
 #: Regions of 64 KiB.
 WINDOW = 64
-TOTAL = SIZE // 65536
 READERS = 8
 #: Milliseconds that a read of the source takes.
 SLOW = 10
@@ -52,7 +50,7 @@ class Guest:
     """Threads that read all the time."""
 
     def __init__(self, path):
-        self._path = path
+        self._path, self._size = path, block.size(path)
         self._over = threading.Event()
         self._threads = [threading.Thread(target=self._read, daemon=True)
                          for _ in range(READERS)]
@@ -62,8 +60,8 @@ class Guest:
     def _read(self):
         while not self._over.is_set():
             began = time.monotonic()
-            clones.read(self._path, random.randrange(SIZE // 4096) * 4096,
-                        4096)
+            clones.read(self._path,
+                        random.randrange(self._size // 4096) * 4096, 4096)
             self.longest = max(self.longest, time.monotonic() - began)
             self.reads += 1
 
@@ -91,12 +89,13 @@ class Guest:
 
 class HoldsTest(base.FunctionalTest):
 
+    SIZE = 16 * clones.MIB
     TUNING = dataclasses.replace(clones.TUNING, held=True)
 
     def setUp(self):
         super().setUp()
         clones.run('modprobe', 'dm-delay')
-        source, path, self.data = self.exported_source(SIZE)
+        source, path, self.data = self.exported_source(self.SIZE)
         self.slow = self.raw('0 %d delay %s 0 %d' % (
             block.size(path) // 512, path, SLOW))
         self.holder = pacing.Holder()
@@ -113,7 +112,7 @@ class HoldsTest(base.FunctionalTest):
     def hydrating(self, passive=False):
         """Build a clone that may copy, but does not begin by itself."""
         self.names, self.lv = self.clone(self.slow, passive=passive,
-                                         size=SIZE)
+                                         size=self.SIZE)
         self.device = self.names.of(CLONE)
         self.threshold(0)
         if not passive:
@@ -137,10 +136,13 @@ class HoldsTest(base.FunctionalTest):
         self.assertFalse(sysfs.is_suspended(self.device))
         self.threshold(WINDOW)
         clones.wait_until(lambda: self.status().complete, 'complete clone')
-        self.assertEqual(self.data, clones.read(self.names.path(), 0, SIZE))
+        self.assertEqual(self.data, clones.read(self.names.path(), 0,
+                                                self.SIZE))
 
 
 class WindowsTest(HoldsTest):
+
+    SIZE = 64 * clones.MIB
 
     def setUp(self):
         super().setUp()
@@ -169,7 +171,8 @@ class WindowsTest(HoldsTest):
         with Guest(self.names.path()) as guest:
             began = time.monotonic()
             while not self.status().complete:
-                self.assertLess(time.monotonic() - began, 3 * SIZE / rate)
+                self.assertLess(time.monotonic() - began,
+                                3 * self.SIZE / rate)
                 pacemaker.beat()
         self.assertLess(guest.longest, PATIENCE)
         self.assertIntact()
@@ -178,7 +181,7 @@ class WindowsTest(HoldsTest):
         """It does not wait for the read of the tail for long."""
         with Guest(self.names.path()) as guest:
             self.threshold(WINDOW)
-            for _ in range(2 * TOTAL // WINDOW):
+            for _ in range(2 * (self.SIZE // 65536) // WINDOW):
                 self.hold()
                 if self.status().complete:
                     break
@@ -190,7 +193,8 @@ class WindowsTest(HoldsTest):
             self.assertLess(time.monotonic() - began, 10)
             self.assertTrue(guest.goes_on(PATIENCE))
         self.assertLess(guest.longest, PATIENCE + anchor.DELAY / 1000)
-        self.assertEqual(self.data, clones.read(self.names.path(), 0, SIZE))
+        self.assertEqual(self.data, clones.read(self.names.path(), 0,
+                                                self.SIZE))
 
     def test_end_of_the_read(self):
         """The clone is really suspended then, and resumed at once."""
@@ -295,7 +299,7 @@ class TailTest(HoldsTest):
 
     def test_guest_does_not_see_it(self):
         self.hydrating()
-        self.assertEqual(SIZE, block.size(self.names.path(HANDLE)))
-        self.assertEqual(SIZE + anchor.LENGTH * 512,
+        self.assertEqual(self.SIZE, block.size(self.names.path(HANDLE)))
+        self.assertEqual(self.SIZE + anchor.LENGTH * 512,
                          block.size(self.names.path(CLONE)))
         self.assertEqual('clone', dmsetup.state(self.device))

@@ -98,6 +98,7 @@ class TwoAttachmentsTest(base.TwoAttachmentsTest):
         wait.until(lambda: not leftovers.volumes(self.old),
                    'snapshot and origin to be deleted', 120)
 
+    @slow
     def test_peer_loses_power_and_its_attachment_goes(self):
         self.new.cut_power()
         try:

@@ -59,6 +59,7 @@ class MoveTest(base.E2ETest):
             self.assertEqual(expected, self.checksum(other, path, 1024))
         self.assertEqual([], leftovers.volumes(home))
 
+    @slow
     def test_there_and_back_while_the_first_source_exists(self):
         volume_id, home, checksum = self.filled_volume()
         other = self.other(home)

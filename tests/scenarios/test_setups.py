@@ -59,6 +59,7 @@ class SetupTest(base.SetupTest):
                                           reinit_driver_count='0')
                 self._refused(node, changes, text)
 
+    @slow
     def test_two_backends_of_the_driver_are_refused(self):
         """A backend with another driver starts."""
         node = self.lab.node('node1')
@@ -79,6 +80,7 @@ class SetupTest(base.SetupTest):
         self.lab.sql("UPDATE services SET deleted = 1 WHERE host LIKE "
                      "'%@second' OR host LIKE '%@lvm'")
 
+    @slow
     def test_kernel_without_dm_clone_is_named_at_start(self):
         node = self.lab.node('node1')
         node.stop('cinder-volume')
@@ -95,6 +97,7 @@ class SetupTest(base.SetupTest):
             node.start_service('cinder-volume')
             node.wait_ready()
 
+    @slow
     def test_lio_under_native_threads(self):
         nodes = list(self.lab.nodes.values())
         for node in nodes:

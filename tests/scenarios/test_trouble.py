@@ -158,6 +158,7 @@ class WhilePreparedTest(base.E2ETest):
         with self.attached(self.volume_id, self.node) as path:
             self.assertEqual(self.before, self.checksum(self.node, path))
 
+    @slow
     def test_home_dies_and_the_attachment_is_deleted(self):
         attachment = self.user.reserve(self.volume_id)
         thread, answers = self._connect_later(attachment)
@@ -197,6 +198,7 @@ class WhileHydratingTest(base.HydratingTest):
         with self.attached(self.volume_id, self.peer) as path:
             self.assertEqual(expected, self.checksum(self.peer, path))
 
+    @slow
     def test_both_nodes_lose_power(self):
         with self.slow_network(self.peer):
             path, expected = self.attach_and_write()
