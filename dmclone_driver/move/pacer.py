@@ -88,7 +88,7 @@ class Pacer:
         self._lenders.add(names, source)
         room = self._room([names])
         with self._lock:
-            if room.thin and not room.rate(1, 1):
+            if room.thin and room.used_up:
                 # A look of the watcher finds out when that has changed.
                 self._without_room |= room.thin
                 self._wait(names)

@@ -56,9 +56,14 @@ class Room:
     left: Bytes = Bytes(0)
     metadata: bool = False
 
+    @property
+    def used_up(self) -> bool:
+        """Whether copies may take nothing."""
+        return self.metadata or self.left <= 0
+
     def begins(self, size: float) -> bool:
         """Whether a copy of some bytes may begin, or go on."""
-        return not self.metadata and self.left > 0 and (
+        return not self.used_up and (
             self.left >= min(size, self.size * _AGAIN / 100))
 
     def rate(self, seconds: float, copies: int) -> float:
@@ -69,7 +74,7 @@ class Room:
         :param seconds: from one look to the next
         :returns: bytes per second; 0 for nothing
         """
-        if self.metadata or self.left <= 0:
+        if self.used_up:
             return 0
         return max(self.left, self.size / _PART) / (2 * seconds * copies)
 

@@ -46,7 +46,7 @@ def pool(name: str, *volumes: str
     """
     found = device_mapper.statuses(name, *volumes)
     text = found.pop(name, None)
-    return text and status.pool(text) or None, {
+    return status.pool(text) if text else None, {
         each for each, line in found.items()
         if swap_module.kinds(line) == 'thin'}
 

@@ -93,15 +93,25 @@ class PoolStatus:
     metadata_total: int = 0
 
 
+def _first_target(text: str, kind: str) -> tuple[Sectors, list[str]]:
+    """Return the length and the words of a device's first target.
+
+    :param kind: what the target has to be
+    :raises: ValueError if it is something else
+    """
+    words = text.partition('\n')[0].split()
+    if len(words) < 4 or words[2] != kind:
+        raise ValueError('not the status of a %s: %r' % (
+            kind.replace('-', ' '), text))
+    return Sectors(int(words[1])), words
+
+
 def pool(text: str) -> PoolStatus:
     """Parse the status of a thin pool, without the device's name.
 
     :raises: ValueError if it is something else
     """
-    words = text.partition('\n')[0].split()
-    if len(words) < 4 or words[2] != 'thin-pool':
-        raise ValueError('not the status of a thin pool: %r' % text)
-    length = Sectors(int(words[1]))
+    length, words = _first_target(text, 'thin-pool')
     if words[3] in ('Fail', 'Error'):
         return PoolStatus(length=length, mode=words[3])
     metadata, data = (list(map(int, each.split('/'))) for each in words[4:6])
@@ -117,10 +127,7 @@ def clone(text: str) -> CloneStatus:
 
     :raises: ValueError if it is something else
     """
-    words = text.partition('\n')[0].split()
-    if len(words) < 4 or words[2] != 'clone':
-        raise ValueError('not the status of a clone: %r' % text)
-    length = Sectors(int(words[1]))
+    length, words = _first_target(text, 'clone')
     if words[3] in ('Fail', 'Error'):
         return CloneStatus(length=length, mode=words[3])
     hydrated, total = words[6].split('/')
