@@ -78,18 +78,14 @@ class TwoAttachmentsTest(base.TwoAttachmentsTest):
         with self.assertRaises(user_module.ApiError) as refused:
             self.user.attach(self.volume_id, self.new, user_module.uuid4())
         self.assertIn(refused.exception.status, (400, 409, 500))
-        snapshot = self.user.request('POST', '/snapshots', {'snapshot': {
-            'volume_id': self.volume_id, 'force': True}})['snapshot']
-        path = '/snapshots/' + snapshot['id']
-        wait.until(lambda: self.user.request('GET', path)['snapshot'][
-            'status'] == 'available', 'the snapshot', 30)
+        snapshot_id = self.user.create_snapshot(self.volume_id, 30)
         self.assert_passive()
         self.user.detach(self.first['id'])
         self.write(self.new, self.new_path, 10, 'later')
-        copy = self.user.create_volume(snapshot_id=snapshot['id'])
+        copy = self.user.create_volume(snapshot_id=snapshot_id)
         with self.attached(copy['id'], self.new) as copied:
             self.assertEqual(self.before, self.checksum(self.new, copied))
-        self.user.request('DELETE', path)
+        self.user.request('DELETE', '/snapshots/' + snapshot_id)
         wait.until(lambda: not self.lab.sql(
             "SELECT id FROM snapshots WHERE deleted = 0"),
             'the snapshot to be gone', 30)
