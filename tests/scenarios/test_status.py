@@ -2,9 +2,16 @@
 """The reading verbs of dmclone, while a volume hydrates and at rest."""
 
 import json
+import shlex
 
 from lab import wait
 from tests.scenarios.lib import base
+from tests.scenarios.lib import commands
+
+#: Runs a command of the shell on a terminal with some number of columns.
+ON_TERMINAL = ("python3 -c 'import os, pty, sys; sys.exit("
+               'os.waitstatus_to_exitcode(pty.spawn(["bash", "-c", '
+               '"stty columns %d; " + sys.argv[1]])))\' %s')
 
 
 class StatusTest(base.HydratingTest):
@@ -14,6 +21,11 @@ class StatusTest(base.HydratingTest):
         code, lines, error = self.command(self.node, 'dmclone', *arguments)
         self.assertEqual('', error)
         return code, '\n'.join(lines)
+
+    def on_terminal(self, columns, *arguments):
+        """Run a verb on a terminal; return the lines that it shows."""
+        return self.node.run(ON_TERMINAL % (columns, shlex.quote(
+            commands.line('dmclone', *arguments)))).splitlines()
 
     def nodes(self):
         """Return the nodes by name, as "status" reports them."""
@@ -46,6 +58,12 @@ class StatusTest(base.HydratingTest):
                 each['volume'] for each in nodes[self.node.name]['Sources']])
             code, text = self.dmclone('status')
             self.assertEqual((0, True), (code, self.volume_id in text))
+            self.assertNotIn('[#', text)
+            wide, narrow = (self.on_terminal(columns, 'status')
+                            for columns in (100, 60))
+            self.assertIn('[#', '\n'.join(wide))
+            self.assertLessEqual(max(map(len, wide)), 100)
+            self.assertLessEqual(max(map(len, narrow)), 60)
             code, text = self.dmclone('show', self.volume_id)
             self.assertEqual(0, code, text)
             self.assertIn('Its home is %s@dmclone' % self.peer.name, text)
