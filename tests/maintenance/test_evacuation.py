@@ -11,8 +11,9 @@ from tests.scenarios.lib import base
 from tests.scenarios.lib import live
 
 BACKEND = 'dmclone'
-#: Seconds until an evacuation fails: Cinder's API waits 60 for the node.
-TO_FAIL = 240
+#: Seconds until an evacuation fails: Nova asks five times, and Cinder's API
+#: waits 60 for the node each time.
+TO_FAIL = 420
 
 
 class Recipes(recipes.Recipes):
@@ -69,6 +70,7 @@ class ReturnTest(Recipes, live.OneServerTest):
     def test_node_returns(self):
         self.console.wait_writing(self.volume_id)
         self.old.cut_power()
+        self.addCleanup(self.servers.force_down, self.old, False)
         self.servers.force_down(self.old, True)
         self.servers.action(self.server_id, 'evacuate',
                             {'host': self.new.name})
