@@ -4,12 +4,12 @@
 import dataclasses
 
 from dmclone_driver.steps import Step
+from lab.common import commands
 from lab.common import user as user_module
 from lab import errors
 from lab import wait
 from tests.crash import cases
 from tests.crash import stops
-from tests.scenarios.lib import commands
 
 
 class SnapshotCase(cases.Case):

@@ -4,9 +4,9 @@
 import json
 import shlex
 
+from lab.common import commands
 from lab import wait
 from tests.scenarios.lib import base
-from tests.scenarios.lib import commands
 
 #: Runs a command of the shell on a terminal with some number of columns.
 ON_TERMINAL = ("python3 -c 'import os, pty, sys; sys.exit("

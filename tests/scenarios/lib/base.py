@@ -5,11 +5,11 @@ import contextlib
 import time
 import unittest
 
+from lab.common import commands
 from lab.common import user as user_module
 from lab.common import volumes
 from lab import lab as lab_module
 from lab import wait
-from tests.scenarios.lib import commands
 from tests.scenarios.lib import marks
 
 
