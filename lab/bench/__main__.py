@@ -8,6 +8,7 @@ import time
 
 _MODULES = {'move': 'lab.bench.move',
             'hydration': 'lab.bench.hydration',
+            'neighbours': 'lab.bench.neighbours',
             'copies': 'lab.bench.copies',
             'golden': 'lab.bench.golden',
             'scale': 'lab.bench.scale',
@@ -19,6 +20,32 @@ _MODULES = {'move': 'lab.bench.move',
             'ramdisk': 'lab.bench.ramdisk'}
 #: {what: {option: its arguments}}, which are those of its Bench.
 _OPTIONS = {
+    'hydration': {
+        '--size': {'type': int, 'default': 2, 'metavar': 'GIB',
+                   'help': 'of the volumes (2)'},
+        '--seconds': {'type': int, 'default': 30, 'metavar': 'NUMBER',
+                      'help': 'of each load without a copy (30)'},
+        '--loads': {'type': int, 'nargs': '+', 'metavar': 'NUMBER',
+                    'choices': range(1, 6), 'default': [1, 2, 3, 4, 5],
+                    'help': 'which loads, by their places in the list in '
+                    'lab/bench/hydration.py (1 2 3 4 5)'},
+        '--minimum-rate': {'type': int, 'default': 0, 'metavar': 'MIB',
+                           'help': 'dmclone_hydration_min_rate of all nodes '
+                           'meanwhile; their services are restarted for it '
+                           '(0, as configured)'}},
+    'neighbours': {
+        '--copies': {'type': int, 'default': 20, 'metavar': 'NUMBER',
+                     'help': 'how many volumes are copied (20)'},
+        '--at-once': {'type': int, 'metavar': 'NUMBER', 'help': 'how many of '
+                      'them at a time (as configured)'},
+        '--seconds': {'type': int, 'default': 30, 'metavar': 'NUMBER',
+                      'help': 'of each load (30)'}},
+    'scale': {
+        '--counts': {'type': int, 'nargs': '+', 'metavar': 'NUMBER',
+                     'default': [1, 100, 1000],
+                     'help': 'of volumes at rest (1 100 1000)'},
+        '--hydrating': {'type': int, 'default': 200, 'metavar': 'NUMBER',
+                        'help': 'of volumes that hydrate at once (200)'}},
     'copies': {
         '--sizes': {'type': int, 'nargs': '+', 'metavar': 'GIB',
                     'default': [1, 100], 'help': 'of the volumes of this '

@@ -4,28 +4,27 @@
 A snapshot costs the first write to each of its chunks most.
 """
 
-import shlex
-
-from lab.bench import hydration
+from lab.bench import load
 from lab.bench import numbered
 
 #: Names of what is measured.
 UNITS = ('requests a second', 'p99 in ms')
 #: GiB of a volume for all loads, and MiB and seconds of one.
 SIZE, PART, SECONDS = 1, 256, 6
-_FIO = ('fio --name=load --filename=%s --direct=1 --ioengine=libaio --bs=4k '
-        '--rw=randrw --rwmixread=70 --iodepth=4 --offset=%dm --size=%dm '
-        '--time_based --runtime=%d --output-format=json')
+#: Its options of fio.
+_OPTIONS = '--rw=randrw --rwmixread=70 --iodepth=4 --size=%dm' % PART
+
+
+def _offset(number):
+    return numbered.PLACES + number * PART
 
 
 def command(path, number):
     """Return the command of a load; each number has a part of its own."""
-    # fio takes a colon for the end of a file name.
-    name = shlex.quote(path.replace(':', r'\:'))
-    return _FIO % (name, numbered.PLACES + number * PART, PART, SECONDS)
+    return load.command(path, SECONDS, _OPTIONS, offset=_offset(number))
 
 
 def run(node, path, number):
     """Run a load; returns {name of what is measured: value}."""
-    return dict(zip(UNITS, hydration.parse_load(
-        node.run(command(path, number), timeout=SECONDS + 60)), strict=True))
+    found = load.run(node, path, SECONDS, _OPTIONS, offset=_offset(number))
+    return dict(zip(UNITS, (found.rate, found.p99), strict=True))

@@ -4,6 +4,10 @@
 Each fills one MiB of the volume's first part with its number, durably.
 """
 
+import concurrent.futures
+import contextlib
+import threading
+
 #: MiB that they use, again and again.
 PLACES = 16
 MIB = 2 ** 20
@@ -42,6 +46,27 @@ class Numbered:
                  'iflag=fullblock oflag=direct conv=notrunc,fsync '
                  'status=none' % (number, path, number % PLACES))
         self._newest = number
+
+    @contextlib.contextmanager
+    def meanwhile(self, node, path, enter=None):
+        """Write a number each second, in another thread.
+
+        :param enter: called there first, see Lab.enter()
+        """
+        over = threading.Event()
+
+        def work():
+            while not over.is_set():
+                self.write(node, path)
+                over.wait(1)
+        with concurrent.futures.ThreadPoolExecutor(
+                1, initializer=enter) as pool:
+            job = pool.submit(work)
+            try:
+                yield
+            finally:
+                over.set()
+            job.result()
 
     def compare(self, node, path):
         """Read all places.

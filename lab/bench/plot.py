@@ -23,7 +23,10 @@ def _axis(axis, rows, title):
         error_kw={'elinewidth': 1, 'capsize': 2})
     axis.axvline(1, color='black', linewidth=0.5)
     axis.set_title(title)
-    axis.set_xlabel('ratio to the first of them, in the same round')
+    # Elsewhere the page of the figure says what the base is.
+    axis.set_xlabel('ratio to the first of them, in the same round' if
+                    rows[0]['ratio'] == [1, 1, 1] else
+                    'ratio, in the same round')
     axis.tick_params(axis='y', labelsize=8)
 
 

@@ -20,7 +20,7 @@ class Ratios:
     def note(self, name, value):
         """Keep and print a measurement."""
         self.values.setdefault(name, []).append(value)
-        print('  %-66s %10.1f' % (name, value), flush=True)
+        print('  %-66s %10.2f' % (name, value), flush=True)
 
     def of(self, name, base):
         """Return (median, least, most) of the ratios to a base."""
@@ -37,7 +37,7 @@ class Ratios:
         for name, values in self.values.items():
             base = base_of(name)
             ratio = '%.2f (%.2f, %.2f)' % self.of(name, base) if base else ''
-            print('%-66s %10.1f %20s' % (name, statistics.median(values),
+            print('%-66s %10.2f %20s' % (name, statistics.median(values),
                                          ratio))
 
     def save(self, path, base_of):
@@ -47,6 +47,18 @@ class Ratios:
             for name, values in self.values.items()]
         with open(path, 'w') as stream:
             json.dump(rows, stream, indent=1)
+
+
+def judge(what, value, limit, least=False):
+    """Print whether a limit is kept.
+
+    :param least: whether the value has to be at least the limit
+    """
+    kept = value >= limit if least else value <= limit
+    print('%-66s %10.2f, at %s %.2f: %s' % (
+        what, value, 'least' if least else 'most', limit,
+        'kept' if kept else 'NOT KEPT'))
+    return kept
 
 
 def parts(name):

@@ -14,7 +14,8 @@ def served(server, path, client):
     """Serve a device as a move does; yields its path on the other node."""
     server.run('set -e; t="tgtadm --lld iscsi --mode"; '
                '$t target --op new --tid 99 -T {0}; '
-               '$t logicalunit --op new --tid 99 --lun 1 -b {1}; '
+               '$t logicalunit --op new --tid 99 --lun 1 -b {1} '
+               '--bsoflags direct; '
                '$t target --op bind --tid 99 -I ALL'.format(
                    _IQN, shlex.quote(path)))
     try:

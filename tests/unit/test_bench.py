@@ -4,23 +4,34 @@
 import datetime
 import io
 import json
+import logging
 import sqlite3
 import subprocess
 import tempfile
+import threading
 import types
 from unittest import mock
 
+import fixtures
+
+from dmclone_driver.node.devicemapper import pokes
+from dmclone_driver.node.devicemapper import status
+from dmclone_driver.node import pacing
 from lab.bench import __main__ as program
 from lab.bench import copies
+from lab.bench import during_copy
 from lab.bench import golden
 from lab.bench import guest_load
 from lab.bench import hydration
+from lab.bench import load
 from lab.bench import lvm_beside
 from lab.bench import measurements
+from lab.bench import neighbours
 from lab.bench import numbered
 from lab.bench import ratios
 from lab.bench import remote_disk
 from lab.bench import scale
+from lab.bench import services
 from lab.bench import thin
 from lab.common import pools
 from lab import config
@@ -116,6 +127,21 @@ class NumberedTestCase(base.PlainTestCase):
         copy.write(self.node, '/dev/copy')
         self.assertNotEqual(copy.expected(), self.writes.expected())
 
+    def test_writes_meanwhile(self):
+        """They end with what they accompany, and fail with it."""
+        written = threading.Event()
+        self.node.run.side_effect = lambda text: written.set()
+        before = self.writes._newest
+        with self.writes.meanwhile(self.node, '/dev/handle'):
+            written.wait(60)
+        self.assertGreater(self.writes._newest, before)
+        self.node.run.side_effect = KeyError
+
+        def fail():
+            with self.writes.meanwhile(self.node, '/dev/handle'):
+                pass
+        self.assertRaises(KeyError, fail)
+
     def test_last_line_of_a_place_may_be_cut(self):
         self.compare(_1='17 1', _2='18 ')
 
@@ -124,23 +150,227 @@ class NumberedTestCase(base.PlainTestCase):
             self.assertRaises(AssertionError, self.compare, _1=line)
 
 
-class HydrationTestCase(base.PlainTestCase):
+class LoadTestCase(base.PlainTestCase):
+
+    def report(self, read, write, error=0):
+        return load.parse('fio: terminating on signal 15\n' + json.dumps(
+            {'jobs': [{'read': read, 'write': write, 'error': error}]}))
 
     def test_report_of_fio(self):
         idle = {'iops': 0, 'clat_ns': {'percentile': {}}}
-        reads, writes = ({'iops': rate, 'clat_ns': {'percentile': {
-            '99.000000': latency}}} for rate, latency in (
-                (700, 2000000), (300, 5000000)))
-        for read, write, expected in ((reads, writes, (1000, 5)),
-                                      (reads, idle, (700, 2)),
-                                      (idle, writes, (300, 5))):
-            self.assertEqual(expected, hydration.parse_load(json.dumps(
-                {'jobs': [{'read': read, 'write': write}]})))
+        reads, writes = ({'iops': rate, 'lat_ns': {'max': 9 * latency},
+                          'clat_ns': {'percentile': {'99.000000': latency}}}
+                         for rate, latency in ((700, 2000000),
+                                               (300, 5000000)))
+        for read, write, expected in ((reads, writes, (1000, 5, 45)),
+                                      (reads, idle, (700, 2, 18)),
+                                      (idle, writes, (300, 5, 45))):
+            self.assertEqual(load.Report(*expected), self.report(read, write))
+        self.assertRaises(load.errors.LabError, self.report, idle, idle)
+        self.assertRaises(load.errors.LabError, self.report, reads, idle, 5)
+
+    def test_numbered_writes_are_left_alone(self):
+        self.assertIn(' --offset=16m ', load.command('/dev/a', 30, ''))
+
+
+class DuringCopyTestCase(base.PlainTestCase):
+    """A copy, each of whose looks takes half a second."""
+
+    def setUp(self):
+        super().setUp()
+        self.now = 0
+        self.events = []
+
+    def measure(self, *looks, seconds=9):
+        """Measure a copy with these hydrated regions of 8.
+
+        :param looks: None for a clone that is gone, -1 for one that waits
+        """
+        left = list(looks)
+
+        def look(name):
+            self.assertEqual('clone', name)
+            regions = left.pop(0) if len(left) > 1 else left[0]
+            return None if regions is None else status.CloneStatus(
+                9, 'rw', 8, max(regions, 0), 8, hydration=regions >= 0)
+
+        def sleep(seconds):
+            self.assertEqual(during_copy.LOOK, seconds)
+            self.now += 0.5
+
+        def start():
+            self.events.append(('start', self.now))
+            return lambda: self.events.append(('end', self.now))
+        return during_copy.measure('clone', seconds, start, look,
+                                   lambda: self.now, sleep)
+
+    def test_complete_copy(self):
+        """The load lasts until the clone is replaced."""
+        self.assertEqual({'seconds': 1.5, 'share': 1, 'after': 1},
+                         self.measure(-1, -1, 0, 2, 7, 8, 8, None))
+        self.assertEqual([('start', 1), ('end', 3.5)], self.events)
+
+    def test_replaced_between_two_looks(self):
+        self.assertEqual({'seconds': 1, 'share': 1, 'after': 0},
+                         self.measure(0, 2, None))
+
+    def test_given_up(self):
+        self.assertEqual({'seconds': 9, 'share': 0.25, 'after': 0},
+                         self.measure(-1, 0, 1, 2))
+
+    def test_never_replaced(self):
+        found = self.measure(0, 8)
+        self.assertEqual((0.5, during_copy.TO_REPLACE),
+                         (found['seconds'], found['after']))
+
+    def test_copy_that_does_not_begin(self):
+        self.assertRaises(TimeoutError, self.measure, -1)
+        self.assertEqual([], self.events)
+
+    def test_command(self):
+        """It is run, and gets the signal that fio expects."""
+        with tempfile.NamedTemporaryFile() as out:
+            end = during_copy.starter(
+                "sh -c 'trap \"echo ended; exit\" TERM; echo begun; "
+                "while :; do sleep 0.01; done'", out.name)()
+            while out.read() != b'begun\n':
+                out.seek(0)
+            end()
+            out.seek(0)
+            self.assertEqual(b'begun\nended\n', out.read())
+
+
+class HydrationTestCase(base.PlainTestCase):
 
     def test_regions(self):
         self.assertEqual(0.25, hydration.parse_regions(
             '0 4194304 clone 8 20/1024 128 8192/32768 0 1 no_hydration'))
         self.assertEqual(1, hydration.parse_regions('0 4194304 linear'))
+
+    def test_longest_hold(self):
+        """What the driver logs of holds is found."""
+        self.log = self.useFixture(fixtures.FakeLogger(level=logging.DEBUG))
+        text = ('0 64 clone 8 20/1024 8 1/8 0 0 4 hydration_threshold 1 '
+                'hydration_batch_size 1 rw')
+        pacemaker = pacing.Pacemaker(list, 1)
+        pacemaker._accounts['dev'] = pacing.opened(0, status.clone(text))
+        for volume_id, outcome in (
+                ('a', pokes.Outcome(text, held=1, seconds=0.031)),
+                ('a', pokes.Outcome(text, missed='late', seconds=0.042)),
+                ('b', pokes.Outcome(text, held=1, seconds=0.07))):
+            pacemaker._account(pacing.Pace(volume_id, 'dev', 1), outcome)
+        self.assertEqual([42, 70, 0], [
+            hydration.longest_hold(self.log.output, each) for each in 'abc'])
+
+    def test_promise(self):
+        for minimum, expected in ((0, 81), (16, 128), (100, 81)):
+            self.assertEqual(expected, hydration.promised(27, 2048, minimum))
+
+    def bench(self, *loads, minimum_rate=0):
+        self.patch('builtins.print')
+        self.patch('lab.bench.hydration.user_module.User')
+        self.patch('lab.bench.hydration.lab.Lab.load').return_value.nodes = (
+            dict.fromkeys(('node1', 'node2')))
+        return hydration.Bench(2, 30, loads, minimum_rate)
+
+    def note(self, bench, **changes):
+        """Note a round of a load that keeps all that is promised."""
+        name, = bench._loads
+        values = {
+            'MiB/s, raw copy': 70, 'MiB/s, no load': 63,
+            'seconds, no load': 20, 'rate, %s: not copied': 1000,
+            'p99, %s: not copied': 10, 'longest, %s: not copied': 30,
+            'rate, %s': 800, 'p99, %s': 16, 'longest, %s': 300,
+            'seconds, %s': 60, 'copied, %s: %%': 100,
+            'longest hold, %s: ms': 50}
+        for what, value in values.items():
+            bench.results.note(
+                what % name if '%' in what else what,
+                changes.get(what.split(', ')[0], value)
+                if what.endswith(('%s', '%%', 'ms', 'load')) else value)
+
+    def test_what_is_kept(self):
+        for changes, kept in (
+                ({}, True), ({'rate': 790}, False), ({'p99': 17}, False),
+                ({'seconds': 61}, True), ({'longest hold': 51}, False),
+                ({'copied': 99}, False), ({'MiB/s': 62}, False)):
+            bench = self.bench(2)
+            self.note(bench, **changes)
+            self.assertIs(kept, bench.judge(), changes)
+
+    def test_copy_that_lasts_too_long(self):
+        """Unless no more is promised."""
+        for minimum, kept in ((0, False), (32, True)):
+            bench = self.bench(2, minimum_rate=minimum)
+            self.note(bench)
+            name, = bench._loads
+            bench.results.values['seconds, ' + name] = [61]
+            self.assertIs(kept, bench.judge())
+
+    def test_saved_results_have_bases(self):
+        bench = self.bench(1)
+        self.note(bench)
+        opened = self.patch('builtins.open')
+        saved = self.patch('lab.bench.ratios.json.dump')
+        bench.report()
+        opened.assert_called_once_with('bench-hydration.json', 'w')
+        name, = bench._loads
+        self.assertEqual(
+            {'MiB/s, no load': 0.9, 'rate, ' + name: 0.8,
+             'p99, ' + name: 1.6, 'longest, ' + name: 10,
+             'seconds, ' + name: 3},
+            {row['name']: row['ratio'][0]
+             for row in saved.call_args.args[0] if row['ratio']})
+
+
+class NeighboursTestCase(base.PlainTestCase):
+
+    def test_clones_that_run(self):
+        node = mock.Mock()
+        for text, expected in (
+                ('No devices found\n', (0, 0)),
+                ('\n'.join(['a: 0 8 clone 8 1/9 8 1/8 0 1 no_hydration 0 rw',
+                            'b: 0 8 clone 8 1/9 8 1/8 0 0 0 rw']), (1, 2))):
+            node.run.return_value = text
+            self.assertEqual(expected, neighbours.running(node))
+
+    def test_wrong_data(self):
+        node = mock.Mock()
+        node.run.side_effect = ['v\nv\n', 'v\n', '']
+        self.assertRaises(AssertionError, neighbours.compare, node, '', 'v')
+        neighbours.compare(node, '', 'v')
+        self.assertRaises(AssertionError, neighbours.compare, node, '', 'v')
+
+    def test_bases(self):
+        self.assertEqual('p99, 20 copies: alone',
+                         neighbours.base_of('p99, 20 copies'))
+        for name in ('p99, 20 copies: alone', 'copies that run at the end'):
+            self.assertIsNone(neighbours.base_of(name))
+
+
+class ServicesTestCase(base.PlainTestCase):
+
+    def test_copies_at_a_time(self):
+        node = mock.Mock()
+        node.name = 'node2'
+        node.try_run.return_value = 0, '', ''
+        for number, expected in ((None, '--configured'), (0, '--copies 0')):
+            services.allow(node, number)
+            self.assertIn(' pace node2 ' + expected,
+                          node.try_run.call_args.args[0])
+        node.try_run.return_value = 1, '', 'no'
+        self.assertRaises(services.errors.LabError, services.allow, node)
+
+    def test_options_are_restored(self):
+        node = mock.Mock()
+
+        def fail():
+            with services.configured([node], {'x': '1'}):
+                raise KeyError
+        self.assertRaises(KeyError, fail)
+        self.assertEqual(
+            [mock.call({'dmclone': {'x': '1'}}), mock.call({})],
+            node.configure.call_args_list)
 
 
 class PoolsTestCase(base.PlainTestCase):
@@ -236,6 +466,55 @@ class ScaleTestCase(base.PlainTestCase):
                          list(map(len, parts)))
         self.assertEqual([], scale.in_parts([]))
         self.assertIn('for id in a b;', scale.creation(['a', 'b']))
+
+    def test_bases(self):
+        self.assertEqual('start, 1 volumes',
+                         scale.base_of('start, 100 volumes'))
+        for name in ('start, 100 volumes: statements',
+                     '60 s at rest, 100 volumes', 'clones, no clone'):
+            self.assertIsNone(scale.base_of(name))
+
+    def node(self, numbers):
+        """Return a node whose commands print numbers."""
+        node = mock.Mock()
+        node.run.side_effect = lambda text, **_more: str(numbers[text])
+        return node
+
+    def test_look_at_clones(self):
+        self.patch('builtins.print')
+        self.patch('lab.bench.scale.time.sleep')
+        self.patch('lab.bench.scale.counters.read').side_effect = [
+            {'statements': 5}, {'statements': 12}]
+        self.patch('lab.bench.scale.neighbours.running').return_value = 4, 9
+        bench = scale.Bench.__new__(scale.Bench)
+        bench.results = ratios.Ratios()
+        bench.lab = None
+        bench.peer = self.node({
+            scale.CPU: 3.5, **{command: number for number, command in
+                               enumerate(scale.COMMANDS.values(), 7)}})
+        bench._look('x')
+        found = {name: value for name, (value,) in
+                 bench.results.values.items()}
+        found.pop('kernel lists all clones, x')
+        self.assertEqual(
+            {'threads of cinder-volume, x': 7, 'threads of the node, x': 8,
+             'CPU seconds in 60 s, x': 0, 'statements in 60 s, x': 7,
+             'copies that run, x': 4, 'clones, x': 9}, found)
+
+    def test_commands_that_count(self):
+        """They count this process, its time and its threads."""
+        with tempfile.NamedTemporaryFile('w') as group:
+            group.write('self\n')
+            group.flush()
+
+            def number(command):
+                return float(subprocess.run(command.replace(
+                    '/sys/fs/cgroup/cinder-volume/cgroup.procs', group.name),
+                    shell=True, check=True, capture_output=True).stdout)
+            self.assertEqual(1, number(
+                scale.COMMANDS['threads of cinder-volume']))
+            self.assertLess(1, number(scale.COMMANDS['threads of the node']))
+            self.assertLessEqual(0, number(scale.CPU))
 
 
 class ProgramTestCase(base.PlainTestCase):
@@ -402,8 +681,9 @@ class CopiesTestCase(base.PlainTestCase):
     def test_measured_load(self):
         node = mock.Mock()
         node.run.return_value = json.dumps({'jobs': [{
-            'read': {'iops': 0}, 'write': {'iops': 5, 'clat_ns': {
-                'percentile': {'99.000000': 2000000}}}}]})
+            'read': {'iops': 0}, 'write': {
+                'iops': 5, 'lat_ns': {'max': 3000000}, 'clat_ns': {
+                    'percentile': {'99.000000': 2000000}}}}]})
         self.assertEqual({'requests a second': 5, 'p99 in ms': 2},
                          guest_load.run(node, '/dev/handle', 1))
 
@@ -412,7 +692,7 @@ class GoldenTestCase(base.PlainTestCase):
 
     def test_volumes_that_fit(self):
         self.assertEqual(100, golden.fitting(100, 219.99, 200))
-        self.assertEqual(61, golden.fitting(100, 219.99, 71.5))
+        self.assertEqual(41, golden.fitting(100, 219.99, 71.5))
         self.assertEqual(47, golden.fitting(100, 50, 200))
 
     def bench(self, *listed, rows=()):

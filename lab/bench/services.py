@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cinder-volume with other options, and the copies that it lets run."""
+
+import contextlib
+
+from lab.common import commands
+from lab import errors
+
+
+@contextlib.contextmanager
+def configured(nodes, options):
+    """Have nodes run with other options of the backend meanwhile.
+
+    :param options: {option: value}
+    """
+    def use(changes):
+        for node in nodes:
+            node.configure(changes)
+            node.restart('cinder-volume')
+        for node in nodes:
+            node.wait_ready()
+    try:
+        use({'dmclone': options})
+        yield
+    finally:
+        use({})
+
+
+def allow(node, copies=None):
+    """Change how many copies to a node run at a time.
+
+    With 0 those of volumes that are attached later do not begin. Those that
+    run are stopped by the watcher's next look, within some seconds.
+
+    :param copies: None for the configured number
+    :raises LabError: if the node refuses
+    """
+    code, out, err = commands.run(
+        node, 'dmclone', 'pace', node.name, '--configured' if copies is None
+        else '--copies %d' % copies)
+    if code:
+        raise errors.LabError('%s does not change its pace: %s%s' % (
+            node.name, out, err))
