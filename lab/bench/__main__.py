@@ -108,10 +108,16 @@ def main(words=None):
     wanted = arguments.pop('rounds')
     bench = module.Bench(**arguments)
     with getattr(bench, 'prepared', contextlib.nullcontext)():
-        for number in rounds(bench, wanted):
-            print('round %d' % number, flush=True)
-            bench.round()
-        bench.report()
+        done = 0
+        try:
+            for number in rounds(bench, wanted):
+                print('round %d' % number, flush=True)
+                bench.round()
+                done = number
+        finally:
+            # What was measured is not lost by a later failure.
+            if done:
+                bench.report()
 
 
 if __name__ == '__main__':

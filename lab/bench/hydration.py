@@ -6,9 +6,8 @@ A volume is attached on another node, whose copies are stopped (dmclone pace
 again, and the same load runs from the moment in which the kernel begins to
 copy until the clone is complete and has been replaced. So the rate and the
 latency during the copy are compared with those of the same clone, which is not
-copied. What a load has written before the copy is local then: a part of 256
-MiB at most, which changes the seconds of the copy by less than that part of
-the volume.
+copied. A load on 256 MiB has other ones each time: what the first one has
+written is local, and this is a part of 256 MiB that is not copied any more.
 
 The copy of a volume at rest is compared with raw copies to the same disk, over
 a session to a target with the same options. One of these reads a MiB, then
@@ -34,14 +33,17 @@ from lab.common import volumes
 from lab import lab
 from lab import node as node_module
 
+#: MiB of some loads, and the option of fio for them.
+PART = 256
+SOME = '--size=%dm' % PART
 #: {load: its options of fio}, numbered from 1.
 LOADS = {
     '1 at a time, 70 % reads, 256 MiB':
-        '--rw=randrw --rwmixread=70 --iodepth=1 --size=256m',
+        '--rw=randrw --rwmixread=70 --iodepth=1 ' + SOME,
     '4 at a time, 70 % reads, 256 MiB':
-        '--rw=randrw --rwmixread=70 --iodepth=4 --size=256m',
+        '--rw=randrw --rwmixread=70 --iodepth=4 ' + SOME,
     '8 at a time, writes, 256 MiB':
-        '--rw=randwrite --iodepth=8 --size=256m',
+        '--rw=randwrite --iodepth=8 ' + SOME,
     '8 at a time, reads, all of it': '--rw=randread --iodepth=8',
     '32 at a time, reads, all of it': '--rw=randread --iodepth=32'}
 #: In the name of what a measurement is compared with.
@@ -72,6 +74,11 @@ def parse_regions(status):
         return 1
     hydrated, total = map(int, words[6].split('/'))
     return hydrated / total
+
+
+def offset(options):
+    """Return the first MiB for a load during the copy, as load.command()."""
+    return numbered.PLACES + (PART if SOME in options else 0)
 
 
 def longest_hold(log, volume_id):
@@ -190,7 +197,7 @@ class Bench(volumes.Volumes):
         if options:
             words.append(shlex.quote(load.command(
                 volume.path, int(limit) + 2 * during_copy.TO_REPLACE,
-                options)))
+                options, offset=offset(options))))
         with concurrent.futures.ThreadPoolExecutor(
                 1, initializer=self.lab.enter) as pool:
             job = pool.submit(
@@ -216,7 +223,7 @@ class Bench(volumes.Volumes):
         """Copy a logical volume over a session, without a clone."""
         make = ('lvcreate --yes --wipesignatures n --size %dg --name bench '
                 'cinder-volumes' % self._size)
-        copy = 'dd if=%s bs=1M iflag=direct status=none %s'
+        copy = 'set -o pipefail; dd if=%s bs=1M iflag=direct status=none %s'
         to = 'of=/dev/cinder-volumes/bench oflag=direct conv=fsync'
         with contextlib.ExitStack() as made:
             for node in (self.source, self.target):

@@ -2,6 +2,7 @@
 """What benchmarks read, compare and print."""
 
 import datetime
+import inspect
 import io
 import json
 import logging
@@ -261,6 +262,14 @@ class HydrationTestCase(base.PlainTestCase):
             pacemaker._account(pacing.Pace(volume_id, 'dev', 1), outcome)
         self.assertEqual([42, 70, 0], [
             hydration.longest_hold(self.log.output, each) for each in 'abc'])
+
+    def test_load_during_the_copy_has_its_own_part(self):
+        """And that ends before the end of the smallest volume."""
+        first, *_others, last = hydration.LOADS.values()
+        self.assertEqual([272, 16], list(map(hydration.offset,
+                                             (first, last))))
+        self.assertIn('--size=256m', first)
+        self.assertLess(272 + hydration.PART, 1024)
 
     def test_promise(self):
         for minimum, expected in ((0, 81), (16, 128), (100, 81)):
@@ -529,8 +538,21 @@ class ProgramTestCase(base.PlainTestCase):
             self.parse('copies', '--rounds', '3', '--sizes', '1', '20'))
         self.assertEqual({'what': 'golden', 'rounds': None, 'volumes': 9},
                          self.parse('golden', '--volumes', '9'))
+        self.assertEqual(
+            {'what': 'hydration', 'rounds': None, 'size': 2, 'seconds': 30,
+             'loads': [2, 5], 'minimum_rate': 16},
+            self.parse('hydration', '--loads', '2', '5', '--minimum-rate',
+                       '16'))
         self.assertEqual({'what': 'metadata-fast', 'rounds': None},
                          self.parse('metadata-fast'))
+
+    def test_options_are_those_of_the_benches(self):
+        """A bench that is called with others would only fail when it runs."""
+        for module in (copies, golden, hydration, neighbours, scale, thin):
+            words = vars(program.parser().parse_args(
+                [module.__name__.rpartition('.')[2]]))
+            del words['what'], words['rounds']
+            inspect.signature(module.Bench).bind(**words)
 
     def rounds(self, minutes, wanted=None, **bench):
         """Return the rounds, each of which takes some minutes."""
@@ -556,6 +578,15 @@ class ProgramTestCase(base.PlainTestCase):
         made.assert_called_once_with(sizes=[1, 100], lvm_sizes=[1])
         self.assertEqual(2, bench.round.call_count)
         bench.report.assert_called_once_with()
+
+    def test_report_of_complete_rounds_is_made_after_a_failure(self):
+        self.patch('builtins.print')
+        for failures, reports in (([None, KeyError], 1), ([KeyError], 0)):
+            bench = mock.MagicMock(ROUNDS=2, MINUTES=None)
+            bench.round.side_effect = failures
+            with mock.patch('lab.bench.copies.Bench', return_value=bench):
+                self.assertRaises(KeyError, program.main, ['copies'])
+            self.assertEqual(reports, bench.report.call_count)
 
 
 class ImportedTestCase(base.PlainTestCase):
