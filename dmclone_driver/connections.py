@@ -8,6 +8,7 @@ from typing import Any
 
 from cinder import context as cinder_context
 from cinder import objects
+from cinder.objects import fields
 from cinder.volume import volume_types
 from cinder.volume import volume_utils
 from oslo_log import log as logging
@@ -24,29 +25,39 @@ from dmclone_driver.move.peers import Peers
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.preflight import Preflight
 from dmclone_driver.move import records
+from dmclone_driver.move.remotes import Remotes
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import Names
 from dmclone_driver.releases import models
 
 LOG = logging.getLogger(__name__)
 
+#: The statuses of a volume for which an attachment is being made. Cinder has
+#: no task of its own with it meanwhile (cinder/volume/api.py, attach,
+#: _attachment_reserve).
+_ATTACHING = (fields.VolumeStatus.RESERVED, fields.VolumeStatus.ATTACHING)
+
 
 class Connections:
     """Connects instances locally, and Cinder's own tasks over iSCSI."""
 
     def __init__(self, backend: backend_module.Backend, home: Home,
-                 preflight: Preflight, peers: Peers,
+                 preflight: Preflight, peers: Peers, remotes: Remotes,
                  target_driver: Any) -> None:
         self._backend = backend
         self._home = home
         self._preflight = preflight
         self._peers = peers
+        self._remotes = remotes
         #: Cinder's target driver, for connections over iSCSI.
         self._target_driver = target_driver
 
     def begin(self, volume: objects.Volume,
               connector: dict[str, Any]) -> dict[str, Any]:
         """Make a volume usable on the connector's host.
+
+        If the operator allows it, a node without room gets a remote
+        connection.
 
         :returns: ``{'driver_volume_type': 'local', 'data': {'device_path':
             '/dev/mapper/dmclone-...', 'volume_id': ...}}``, or the same of
@@ -76,8 +87,22 @@ class Connections:
                 return self._connect_remote(context, volume, connector)
             if peer.backend_host == self._backend.host:
                 return self._connect_at_home(volume)
-            return self._connect_local(volume, self._move(
-                context, volume, peer, connector, deadline))
+            if self._is_remote_on(volume, connector):
+                # A repeated request: the guest there is using it.
+                return self._connect_remote(context, volume, connector)
+            self._end_forgotten(context, volume)
+            try:
+                return self._connect_local(volume, self._home.move(
+                    context, volume, peer, connector['host'], deadline))
+            except exception.NoRoomOnPeer as error:
+                if self._may_stay(volume, connector):
+                    return self._connect_without_room(context, volume,
+                                                      connector, error)
+                messages.tell_user(volume)
+                raise
+            except Exception:
+                messages.tell_user(volume)
+                raise
 
     def end(self, volume: objects.Volume,
             connector: dict[str, Any] | None) -> bool:
@@ -176,15 +201,51 @@ class Connections:
             messages.tell_user(volume)
             raise
 
-    def _move(self, context: cinder_context.RequestContext,
-              volume: objects.Volume, peer: Peer, connector: dict[str, Any],
-              deadline: deadline_module.Deadline) -> str:
-        try:
-            return self._home.move(context, volume, peer,
-                                   connector['host'], deadline)
-        except Exception:
-            messages.tell_user(volume)
-            raise
+    def _is_remote_on(self, volume: objects.Volume,
+                      connector: dict[str, Any]) -> bool:
+        """Whether a guest uses a volume on the connector's host remotely."""
+        return self._is_exported(volume) and attachments.complete(
+            volume, connector['host'])
+
+    def _end_forgotten(self, context: cinder_context.RequestContext,
+                       volume: objects.Volume) -> None:
+        """End the export of an attachment that was never completed.
+
+        The service may have ended while it made one. No guest uses it.
+        """
+        if (self._is_exported(volume) and volume.status in _ATTACHING and
+                not attachments.used_elsewhere(volume, self._backend.node)):
+            LOG.info('The remote connection of volume %(volume)s, whose '
+                     'attachment was not completed, is ended.',
+                     {'volume': volume.id})
+            self._end_export(context, volume)
+            volume.refresh()
+
+    def _may_stay(self, volume: objects.Volume,
+                  connector: dict[str, Any]) -> bool:
+        """Whether a node without room gets a remote connection.
+
+        Only if no other node uses the volume: a second one would write it
+        beside the guest. A live migration's second attachment is refused.
+        """
+        return (self._backend.configuration.dmclone_remote_attach_without_room
+                and not records.prepared_move(volume) and
+                not attachments.used_elsewhere(volume, connector['host']) and
+                # Nova completes an attachment after its guest has begun.
+                not LocalVolume(Names(volume.name_id)).is_open())
+
+    def _connect_without_room(self, context: cinder_context.RequestContext,
+                              volume: objects.Volume,
+                              connector: dict[str, Any],
+                              error: exception.NoRoomOnPeer
+                              ) -> dict[str, Any]:
+        LOG.info('Volume %(volume)s is connected remotely on %(node)s and '
+                 'stays on %(home)s: %(reason)s.', {
+                     'volume': volume.id, 'node': connector['host'],
+                     'home': self._backend.node,
+                     'reason': error.kwargs['reason']})
+        self._remotes.look_soon()
+        return self._connect_remote(context, volume, connector)
 
     def _connect_at_home(self, volume: objects.Volume) -> dict[str, Any]:
         names = Names(volume.name_id)
@@ -214,14 +275,32 @@ class Connections:
                         volume: objects.Volume,
                         connector: dict[str, Any]) -> dict[str, Any]:
         # Cinder copies provider_location from the volume that it migrates.
-        if self._backend.configuration.target_prefix + volume.name not in (
-                volume.provider_location or ''):
+        if not (self._is_exported(volume) and volume.provider_auth):
+            # First: who finds it ends an export that was not recorded.
+            records.set_export(context, volume, self._location(volume), None)
             export = self._target_driver.create_export(
                 context, volume, Names(volume.name_id).path())
             records.set_export(context, volume, export['location'],
                                export['auth'])
             volume.refresh()
         return self._target_driver.initialize_connection(volume, connector)
+
+    def _location(self, volume: objects.Volume) -> str:
+        """Return by what Cinder's target driver finds an export to end it.
+
+        It reads the second word (remove_export in
+        cinder/volume/targets/iscsi.py).
+        """
+        options = self._backend.configuration
+        return '%s:%s,1 %s%s 1' % (
+            options.target_ip_address, options.target_port,
+            options.target_prefix, volume.name)
+
+    def _is_exported(self, volume: objects.Volume) -> bool:
+        """Whether a volume has an export of its own, or was to get one."""
+        return self._remote(volume) and (
+            self._backend.configuration.target_prefix + volume.name
+            in volume.provider_location)
 
     def _end_remote(self, context: cinder_context.RequestContext,
                     volume: objects.Volume, connector: dict[str, Any]) -> None:

@@ -65,6 +65,7 @@ from dmclone_driver.move import preflight
 from dmclone_driver.move import records
 from dmclone_driver.move import recovery
 from dmclone_driver.move import relocation
+from dmclone_driver.move import remotes
 from dmclone_driver.move import reporter
 from dmclone_driver.move import room
 from dmclone_driver.move import rpcapi
@@ -268,9 +269,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._home = home.Home(self._backend, self._source, self._requests,
                                self._preflight)
         self._peers = peers.Peers(self.host)
+        self._remotes = remotes.Remotes(self._backend, self._peers)
         self._connections = connections.Connections(
             self._backend, self._home, self._preflight, self._peers,
-            self.target_driver)
+            self._remotes, self.target_driver)
         troubles = messages.Troubles()
         complete = completion.Completion(self._backend, self._teardown,
                                          self._requests, troubles)
@@ -286,7 +288,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             self._snapshots, self._requests, complete,
             self._connections.end_export)
         self._reporter = reporter.Reporter(
-            self._backend, watch.sightings, sessions, turns, self.VERSION)
+            self._backend, watch.sightings, sessions, turns, self._remotes,
+            self.VERSION)
         lent = outgoing.Outgoing(settings, self._backend.jobs.pauses.now)
         context = cinder_context.get_admin_context()
         recover.run(context)
@@ -331,6 +334,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         self._backend.jobs.start('delete snapshots',
                                  self._snapshots.delete_later_ones, context)
         self._backend.jobs.start('list left behind', self._reporter.refresh)
+        self._backend.jobs.start('look for room', self._remotes.look, context)
         self._stats.update(vendor_name='dmclone_driver',
                            driver_version=self.VERSION,
                            storage_protocol=self.protocol,
@@ -346,6 +350,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                         # For Nova's scheduler (scheduler/answers.py).
                         dmclone_remote_attach=(
                             self.configuration.dmclone_remote_attach),
+                        dmclone_remote_attach_without_room=(
+                            self.configuration
+                            .dmclone_remote_attach_without_room),
                         location_info='DMCloneVolumeDriver:%s:%s' % (
                             self.host, self.vg.vg_name))
 

@@ -26,6 +26,13 @@ class MoveRefused(exception.VolumeDriverException):
     message = _("Volume %(volume)s can't be attached on %(host)s: %(reason)s.")
 
 
+class NoRoomOnPeer(MoveRefused):
+    """The peer has no room for the volume; nothing was changed.
+
+    Of all refusals only this one may lead to a remote connection.
+    """
+
+
 class MigrationRefused(MoveRefused):
     """The volume can't be migrated to a peer now; nothing was changed."""
 

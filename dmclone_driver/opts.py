@@ -153,6 +153,17 @@ MOVE_OPTS = [
         help='Allow a host without this backend to attach a volume over '
              'iSCSI, without a move. By default that is refused. Such an '
              'instance has no local storage and depends on both hosts.'),
+    cfg.BoolOpt(
+        'dmclone_remote_attach_without_room',
+        default=False,
+        help='Where the node of an attachment has this backend, but no room '
+             'for the volume, connect the volume over iSCSI instead of '
+             'refusing. It stays on its node, whose option decides. Such an '
+             'instance has no local storage, depends on both nodes, and does '
+             'not survive a reboot of the other one. The volume does not '
+             'move while it is connected so: each new attachment asks for '
+             'room again, and the log and "dmclone status" say when there '
+             'is some.'),
     cfg.PortOpt(
         'dmclone_metrics_port',
         default=0,

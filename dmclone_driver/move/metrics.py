@@ -83,6 +83,9 @@ class Collector:
                   'to another node.', sum(
                       move.role == Role.HOME for move in report.moves)
                   if report.database else None)
+        yield _by('dmclone_volumes_remote', 'Volumes here that nodes without '
+                  'room for them use remotely, by whether there is room now.',
+                  'room', _remotes(report))
         yield from _space(report)
         yield from _sources(report.sources if report.database else None)
         yield from self._waits()
@@ -136,6 +139,11 @@ def _by(name: str, text: str, label: str,
     for key, value in values.items():
         found.add_metric([str(key)], value)
     return found
+
+
+def _remotes(report: Report) -> dict[str, float]:
+    rooms = [bool(each.room) for each in report.remotes]
+    return {'yes': rooms.count(True), 'no': rooms.count(False)}
 
 
 def _service(report: Report) -> Families:

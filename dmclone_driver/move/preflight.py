@@ -121,9 +121,21 @@ class Preflight:
                     'lost': sources[0].host, 'node': self._backend.node})
         self._refuse_long_chain(volume, peer, sources)
         if volume.provider_location:
-            raise refused(volume, peer, _(
-                'it is in use over iSCSI, by an image, backup or migration '
-                'task; wait for that to end'))
+            raise refused(volume, peer, self._use_over_iscsi(volume))
+
+    def _use_over_iscsi(self, volume: objects.Volume) -> str:
+        """Return why a volume that is exported for a connection stays.
+
+        Its row has one export, so that it cannot be prepared for a move.
+        """
+        users = attachments.used_elsewhere(volume, self._backend.node)
+        if not users:
+            return _('it is in use over iSCSI, by an image, backup or '
+                     'migration task; wait for that to end')
+        return _('it is in use over iSCSI on %(there)s; live-migrate its '
+                 'instance to %(home)s first, where its data is, or detach '
+                 'it') % {'there': users[0].connector.get('host'),
+                          'home': self._backend.node}
 
     def _refuse_long_chain(self, volume: objects.Volume, peer: Peer,
                            sources: list[Placeholder]) -> None:
@@ -172,13 +184,15 @@ class Preflight:
                                  peer.backend_host)
         needed = block.size(Names(volume.name_id).path()) / units.Gi
         if description['free_gb'] < needed:
-            raise refused(volume, peer, _(
-                'it needs %(needed)d GiB, and the volume group there has '
-                'only %(free).2f GiB left (reserved_percentage = '
-                '%(reserved)d); delete volumes there, or choose another '
-                'host') % {
-                    'needed': needed, 'free': description['free_gb'],
-                    'reserved': description.get('reserved_percentage', 0)})
+            raise exception.NoRoomOnPeer(
+                volume=volume.id, host=peer.node, reason=_(
+                    'it needs %(needed)d GiB, and the volume group there has '
+                    'only %(free).2f GiB left (reserved_percentage = '
+                    '%(reserved)d); delete volumes there, or choose another '
+                    'host') % {
+                        'needed': needed, 'free': description['free_gb'],
+                        'reserved': description.get(
+                            'reserved_percentage', 0)})
         return description
 
     def _refuse_unwanted(self, volume: objects.Volume, peer: Peer,

@@ -774,6 +774,24 @@ def prepared_on(context: cinder_context.RequestContext,
                 ~volume.replication_driver_data.startswith('{')).all())
 
 
+def exported_on(context: cinder_context.RequestContext,
+                host: str) -> list[str]:
+    """Return the ids of a backend's volumes that are exported for a use.
+
+    Not of those that move.
+
+    :param host: ``node@backend``
+    """
+    with db_api.main_context_manager.reader.using(context):
+        volume = models.Volume
+        return [row_id for row_id, in context.session.query(volume.id).filter(
+            volume.deleted.is_(False), is_on(host),
+            volume.provider_location.is_not(None),
+            volume.provider_location != '',
+            volume.replication_driver_data.is_(None) |
+            (volume.replication_driver_data == ''))]
+
+
 def is_being_made(context: cinder_context.RequestContext,
                   volume_id: str) -> bool:
     """Whether a volume is being created or filled with an image.

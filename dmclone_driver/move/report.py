@@ -149,6 +149,20 @@ class LeftBehind:
 
 
 @dataclasses.dataclass(frozen=True)
+class Remote:
+    """A volume that a node without room for it uses over iSCSI.
+
+    :ivar volume: id of the volume, whose home reports it
+    :ivar node: where its guest is
+    :ivar room: whether there is room now; None if that node does not answer
+    """
+
+    volume: str
+    node: str
+    room: bool | None
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
     """What a backend says about itself.
 
@@ -166,6 +180,7 @@ class Report:
     :ivar persistent: whether the metadata outlives a power failure
     :ivar listed: seconds since left_behind was listed; None if it was not yet
     :ivar jobs: {name of a kind: [text of an object]}
+    :ivar remotes: as they were found some minutes ago
     """
 
     backend: str
@@ -182,6 +197,7 @@ class Report:
     sources: tuple[Source, ...] = ()
     left_behind: tuple[LeftBehind, ...] = ()
     jobs: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    remotes: tuple[Remote, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, for a message or a document."""
@@ -199,7 +215,7 @@ class Report:
 
 
 _PARTS: dict[str, type] = {'moves': Move, 'sources': Source,
-                           'left_behind': LeftBehind}
+                           'left_behind': LeftBehind, 'remotes': Remote}
 
 
 def _known(kind: Any, plain: collections.abc.Mapping[str, Any]) -> Any:

@@ -21,6 +21,7 @@ from dmclone_driver.move.outages import Outages
 from dmclone_driver.move.pacer import Pacer
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
+from dmclone_driver.move.remotes import Remotes
 from dmclone_driver.move.report import LeftBehind
 from dmclone_driver.move.report import Move
 from dmclone_driver.move.report import MoveState
@@ -64,11 +65,13 @@ class Reporter:
     """Makes the reports of a backend."""
 
     def __init__(self, backend: Backend, sightings: Sightings,
-                 outages: Outages, pacer: Pacer, version: str) -> None:
+                 outages: Outages, pacer: Pacer, remotes: Remotes,
+                 version: str) -> None:
         self._backend = backend
         self._sightings = sightings
         self._outages = outages
         self._pacer = pacer
+        self._remotes = remotes
         self._version = version
         self._left_behind: tuple[LeftBehind, ...] = ()
         #: When it was listed, None before the first time.
@@ -110,7 +113,8 @@ class Reporter:
             self._sightings.since(self._listed),
             moves=tuple(self._moves(rows or {}, clones)),
             sources=tuple(self._sources(rows or {})),
-            left_behind=self._left_behind, jobs=self._backend.jobs.left())
+            left_behind=self._left_behind, jobs=self._backend.jobs.left(),
+            remotes=self._remotes.found)
 
     def _rows(self, context: cinder_context.RequestContext,
               clones: collections.abc.Iterable[Names]) -> _Rows | None:

@@ -114,6 +114,7 @@ class StartTestCase(DriverTestCase):
             self.assertIs(False, pool[feature], feature)
         self.assertEqual(99, pool['free_capacity_gb'])
         self.assertIs(False, pool['dmclone_remote_attach'])
+        self.assertIs(False, pool['dmclone_remote_attach_without_room'])
         self.assertEqual(('lvm', True), (pool['dmclone_metadata_backend'],
                                          pool['dmclone_metadata_persistent']))
         # In Cinder's migration a peer must not count as the same host.

@@ -39,7 +39,7 @@ class OptionsTestCase(base.PlainTestCase):
         group = cfg.CONF[configuration.SHARED_CONF_GROUP]
         for option in opts.MOVE_OPTS:
             self.assertEqual(option.default, group[option.dest])
-        self.assertEqual(20, len(opts.MOVE_OPTS))
+        self.assertEqual(21, len(opts.MOVE_OPTS))
 
     def test_of_this_driver(self):
         """All have the prefix, and a help text."""
@@ -90,6 +90,7 @@ class OptionsTestCase(base.PlainTestCase):
         # By default guests wait, and get no errors.
         self.assertEqual(-1, defaults['dmclone_source_timeout'])
         self.assertFalse(defaults['dmclone_remote_attach'])
+        self.assertFalse(defaults['dmclone_remote_attach_without_room'])
         # Metrics are off, and then only for programs of the node.
         self.assertEqual(0, defaults['dmclone_metrics_port'])
         self.assertEqual('127.0.0.1', defaults['dmclone_metrics_address'])

@@ -94,7 +94,7 @@ ROWS = (
      'has taken longer', 'try again'),
     ('attach', 'peer_of_long_name', exception.MoveRefused,
      'too long together', 'ask the operator to shorten'),
-    ('attach', 'peer_full', exception.MoveRefused,
+    ('attach', 'peer_full', exception.NoRoomOnPeer,
      'has only 0.50 GiB left', 'choose another host'),
     ('attach', 'peer_of_another_type', exception.MoveRefused,
      'wants dmclone_metadata_backend zram', 'retype it'),
@@ -112,6 +112,8 @@ ROWS = (
      'still being filled', 'wait for that to end'),
     ('attach', 'exported', exception.MoveRefused,
      'in use over iSCSI', 'wait for that to end'),
+    ('attach', 'used_remotely', exception.MoveRefused,
+     'in use over iSCSI on laptop', 'live-migrate its instance to node1'),
     ('attach', 'migrating', exception.MoveRefused,
      'it is being migrated', 'wait for that to end'),
     ('attach', 'opened', exception.MoveRefused,
@@ -437,6 +439,10 @@ class Situations(test_snapshots.SnapshotsTestCase):
 
     def exported(self):
         records.set_export(self.context, self.row(), 'somewhere', 'x')
+
+    def used_remotely(self):
+        self.exported()
+        self.cloud.attachment(self.volume, self.b, host='laptop')
 
     def migrating(self):
         self.change(migration_status='migrating')
