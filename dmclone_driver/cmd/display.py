@@ -9,6 +9,7 @@ from oslo_utils import units
 
 from dmclone_driver.i18n import _
 from dmclone_driver.move.report import Move
+from dmclone_driver.move.report import Remote
 from dmclone_driver.move.report import Role
 from dmclone_driver.move.report import Wait
 
@@ -157,6 +158,22 @@ def paragraph(move: Move, width: int | None) -> str:
     lines += ['  ' + text for text in (
         progress(move, width and width - 2), reason(move)) if text]
     return '\n'.join(wrapped(line, width) for line in lines)
+
+
+def remote(found: Remote, home: str) -> str:
+    """Return what to know, and to do, about a volume that is used remotely.
+
+    :param home: its home, ``node@backend``
+    """
+    fields = {'there': found.node, 'home': node(home)}
+    text = _('it is connected remotely on %(there)s, which had no room for '
+             'it') % fields
+    if not found.room:
+        return text
+    return text + '. ' + _(
+        'There is room now: live-migrate its instance to %(home)s and from '
+        'there to %(there)s, or detach the volume and attach it again') % (
+            fields)
 
 
 def wrapped(line: str, width: int | None) -> str:

@@ -17,6 +17,7 @@ from dmclone_driver.move import gathering
 from dmclone_driver.move import plan
 from dmclone_driver.move.report import LeftBehind
 from dmclone_driver.move.report import Move
+from dmclone_driver.move.report import Remote
 from dmclone_driver.move.report import Report
 from dmclone_driver.move.report import Source
 from dmclone_driver.move import report_rows
@@ -36,6 +37,7 @@ class Volume:
     :ivar left_behind: (backend, logical volume)
     :ivar jobs: (backend, kind of job)
     :ivar silent: (backend, why it has not answered)
+    :ivar remotes: of its home, less than two if it has answered
     """
 
     row: Row
@@ -46,6 +48,7 @@ class Volume:
     left_behind: tuple[tuple[str, LeftBehind], ...]
     jobs: tuple[tuple[str, str], ...]
     silent: tuple[tuple[str, str], ...]
+    remotes: tuple[Remote, ...] = ()
 
 
 def look(context: cinder_context.RequestContext, client: rpcapi.PeerClient,
@@ -91,7 +94,11 @@ def look(context: cinder_context.RequestContext, client: rpcapi.PeerClient,
                    if any(name in text for text in objects_of
                           for name in ids)),
         silent=tuple((host, answer) for host, answer in answers.items()
-                     if isinstance(answer, str)))
+                     if isinstance(answer, str)),
+        remotes=tuple(each for report in reports
+                      if report.backend == row.backend
+                      for each in report.remotes
+                      if each.volume == volume_id))
 
 
 def _attachments(context: cinder_context.RequestContext, volume_id: str
@@ -115,6 +122,9 @@ def sentences(found: Volume) -> collections.abc.Iterator[str]:
             'status': status, 'host': host or _('an unknown host'),
             'user': _('instance %s') % instance if instance else
             _('no instance')}
+    for remote in found.remotes:
+        text = display.remote(remote, row.backend)
+        yield text[0].upper() + text[1:] + '.'
     for move in found.moves:
         yield from _about_move(move)
     if not found.moves and not found.silent:
@@ -200,6 +210,8 @@ class Show(reading.Reading, show.ShowOne):
                             for host, each in found.left_behind],
             'jobs': [{'backend': host, 'kind': kind}
                      for host, kind in found.jobs],
+            'remotes': [dataclasses.asdict(each)
+                        for each in found.remotes],
             'silent': dict(found.silent),
             'text': list(sentences(found))}
         return tuple(plain), tuple(plain.values())

@@ -47,7 +47,7 @@ class Jobs(columns.FormattableColumn[Any]):
 
 
 COLUMNS = ('Node', 'State', 'Volumes', 'Arriving', 'Sources', 'Left behind',
-           'Jobs', 'Free', 'Total', 'Metadata', 'Version', 'Reason')
+           'Jobs', 'Free', 'Total', 'Metadata', 'Version', 'Remote', 'Reason')
 #: Those that people get, for whom the reasons are below the table.
 _SHORT = COLUMNS[:8]
 
@@ -63,12 +63,14 @@ def row_of(found: gathering.Node,
     begin = (found.backend, state_of(found), found.volumes, moves)
     if report is None:
         return (*begin, Number(None), Number(None), Jobs(None), Space(None),
-                Space(None), None, None, found.reason)
+                Space(None), None, None, Number(None), found.reason)
     return (*begin, Number([dataclasses.asdict(each)
                             for each in report.sources]),
             Number([dataclasses.asdict(each) for each in report.left_behind]),
             Jobs(report.jobs), Space(report.free), Space(report.total),
-            report.metadata, report.version, problem(found))
+            report.metadata, report.version, Number(
+                [dataclasses.asdict(each) for each in report.remotes]),
+            problem(found))
 
 
 def state_of(found: gathering.Node) -> str:
@@ -138,6 +140,10 @@ class Status(reading.Table):
             yield '\n'.join(lines)
         for move in self.cloud.moves:
             yield display.paragraph(move, width)
+        for node in self.cloud.nodes:
+            for each in node.report.remotes if node.report else ():
+                yield display.wrapped('%s: %s' % (
+                    each.volume, display.remote(each, node.backend)), width)
 
 
 class Watch(Status):

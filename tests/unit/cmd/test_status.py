@@ -15,12 +15,14 @@ from dmclone_driver.cmd import dmclone
 from dmclone_driver.cmd import reading
 from dmclone_driver import exception
 from dmclone_driver.move import records
+from dmclone_driver.move import remotes
 from dmclone_driver.move import report
 from dmclone_driver.move.report import Wait
 from dmclone_driver.move import rpcapi
 from dmclone_driver.node.names import Names
 from tests.unit import base
 from tests.unit.fakes import cloud
+from tests.unit import test_driver
 
 
 class Terminal(io.StringIO):
@@ -319,6 +321,59 @@ class ShowTestCase(VerbTestCase):
                              (self.row().name_id, self.volume.id)):
             code, _text = self.call('show ' + volume)
             self.assertEqual((1, True), (code, word in self.error))
+
+
+class RemoteTestCase(VerbTestCase):
+    """A volume that a node without room for it uses over iSCSI."""
+
+    def setUp(self):
+        super().setUp()
+        self.a.driver.configuration.dmclone_remote_attach_without_room = True
+        self.a.driver._connections._target_driver = test_driver.Remote()
+        self.set_room(cloud.GIB // 2)
+        record = self.cloud.attachment(self.volume, self.b, connected=False)
+        with self.cloud.on(self.a):
+            self.a.driver.initialize_connection(self.row(), self.b.connector)
+        record.connector = self.b.connector
+        record.save()
+
+    def set_room(self, size):
+        self.b.lvm.groups[cloud.GROUP] = size
+
+    def look(self):
+        with self.cloud.on(self.a):
+            self.a.driver.get_volume_stats(refresh=True)
+        self.cloud.pass_time(remotes.PAUSE)
+
+    FULL = 't is connected remotely on node2, which had no room for it'
+    ROOM = ('. There is room now: live-migrate its instance to node1 and '
+            'from there to node2, or detach the volume and attach it again')
+
+    def test_show(self):
+        for size, text in ((cloud.GIB // 2, 'I' + self.FULL + '.'),
+                           (2 * cloud.GIB, 'I' + self.FULL + self.ROOM + '.')):
+            self.set_room(size)
+            self.look()
+            code, shown = self.call('show ' + self.volume.id)
+            self.assertEqual(0, code)
+            self.assertIn(text, shown.splitlines())
+        found = self.document('show %s -f json' % self.volume.id)
+        self.assertEqual([{'volume': self.volume.id, 'node': 'node2',
+                           'room': True}], found['remotes'])
+
+    def test_status(self):
+        for size, text in ((cloud.GIB // 2, self.FULL),
+                           (2 * cloud.GIB, self.FULL + self.ROOM)):
+            self.set_room(size)
+            self.look()
+            code, shown = self.call('status')
+            self.assertEqual(0, code)
+            self.assertIn('%s: i%s' % (self.volume.id, text),
+                          shown.splitlines())
+        first, second = self.document('status -f json')
+        self.assertEqual(
+            ([{'volume': self.volume.id, 'node': 'node2', 'room': True}], []),
+            (first['Remote'], second['Remote']))
 
 
 class DisplayTestCase(base.PlainTestCase):
