@@ -110,6 +110,12 @@ class Pool:
         """Whether nodes without the backend may attach its volumes."""
         return bool(self.capabilities.get('dmclone_remote_attach'))
 
+    @property
+    def remote_without_room(self) -> bool:
+        """Whether its volumes may be used on nodes that have no room."""
+        return bool(self.capabilities.get(
+            'dmclone_remote_attach_without_room'))
+
     def knows(self, volume: Volume) -> bool:
         """Whether its room is already less by a volume's size."""
         return (not volume.creating and volume.created + _MAKING <

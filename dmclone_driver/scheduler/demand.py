@@ -53,17 +53,26 @@ class Homes:
     pools: dict[str, list[Pool]]
     #: Whether other nodes can attach the volume.
     remote: bool
+    #: Whether nodes of its backend without room can.
+    without_room: bool = False
 
     @classmethod
     def of(cls, pools: collections.abc.Iterable[Pool],
-           fits: collections.abc.Callable[[Pool], bool]) -> 'Homes':
-        """Sort pools by their nodes."""
+           fits: collections.abc.Callable[[Pool], bool],
+           home: Place | None = None) -> 'Homes':
+        """Sort pools by their nodes.
+
+        :param home: of a volume that exists: its option decides what happens
+            where there is no room
+        """
         found: dict[str, list[Pool]] = collections.defaultdict(list)
-        remote = False
+        remote = without_room = False
         for pool in pools:
             found[pool.place.node] += [pool] if fits(pool) else []
             remote |= pool.remote
-        return cls(dict(found), remote)
+            without_room |= pool.remote_without_room and (
+                home in (None, pool.place))
+        return cls(dict(found), remote, without_room)
 
 
 class Demand:
@@ -141,11 +150,14 @@ class _Trial:
               volume_id: str | None = None) -> None:
         """Let a volume go to the pool with the most room.
 
-        A node without the backend may use it over iSCSI.
+        A node without the backend, or without room, may use it over iSCSI.
         """
         pools = homes.pools.get(self._node)
         if pools:
             pool = max(pools, key=self._left)
+            if homes.without_room and self._left(pool) < size:
+                self._remote = True
+                return
             self._needed[pool] += size
             self._takes.append((pool.place, size, volume_id))
         elif pools is None and homes.remote:
@@ -214,7 +226,8 @@ def _homes(volume: Volume, specs: dict[str | None, dict[str, str]],
            pools: list[Pool]) -> Homes:
     """Return where a volume can move, of the pools of its backend."""
     wanted = specs.get(volume.volume_type, {})
-    return Homes.of(pools, lambda pool: pool.fits(wanted, new=False))
+    return Homes.of(pools, lambda pool: pool.fits(wanted, new=False),
+                    volume.place)
 
 
 def _homes_of_new(new: New, specs: dict[str | None, dict[str, str]],

@@ -124,6 +124,34 @@ class DemandTestCase(base.PlainTestCase):
         self.more = {'dmclone_remote_attach': True}
         self.assertEqual('node4', self.fits(New(1, None))[-1])
 
+    def test_remote_attach_without_room(self):
+        """A full node comes last; the volumes that fit still move there."""
+        self.volumes = [volume('a', 'node1', 30), volume('b', 'node1', 20)]
+        self.free[Place('node3', 'fast')] = 35.0
+        self.assertEqual(['node1', 'node2'], self.fits())
+        self.more = {'dmclone_remote_attach_without_room': True}
+        self.assertEqual(['node1', 'node2', 'node3'], self.fits())
+        verdict = self.demand().verdict('node3')
+        self.assertEqual((0, ((Place('node3', 'fast'), 30, 'a'),)),
+                         (verdict.weight, verdict.takes))
+        # Its home decides, and a host without the backend is no matter of it.
+        self.volumes = [volume('a', 'node2', 60)]
+        self.assertEqual(['node2', 'node1', 'node3'], self.fits())
+        del self.free[Place('node2', 'fast')]
+        self.assertEqual(['node2'], self.fits())
+
+    def test_remote_attach_without_room_of_a_new_volume(self):
+        self.free = {Place(node, 'fast'): 50.0 for node in NODES}
+        self.free[Place('node2', 'fast')] = 1.0
+        self.assertNotIn('node2', self.fits(New(2, None)))
+        self.more = {'dmclone_remote_attach_without_room': True}
+        self.assertEqual('node2', self.fits(New(2, None))[-1])
+
+    def test_remote_attach_of_a_group_without_room(self):
+        self.volumes = [volume('a', 'node3', 60, in_group=True)]
+        self.more = {'dmclone_remote_attach_without_room': True}
+        self.assertEqual(['node3'], self.fits())
+
     def test_type_forbids_it(self):
         """As the driver, which compares only what the pool reports."""
         self.volumes = [volume('a', 'node1')]

@@ -97,6 +97,13 @@ class QueriesTestCase(base.CloudTestCase):
         self.assertEqual([False, True], [
             self.pool(name).remote for name in ('node1', 'node2')])
 
+    def test_remote_attach_without_room(self):
+        self.b.driver.configuration.dmclone_remote_attach_without_room = True
+        self.report()
+        self.assertEqual([False, True], [
+            self.pool(name).remote_without_room
+            for name in ('node1', 'node2')])
+
     def test_types(self):
         for name, specs in (('one', {'dmclone_metadata_backend': 'lvm'}),
                             ('two', {'dmclone_metadata_backend': 'brd'}),
