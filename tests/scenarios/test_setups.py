@@ -3,6 +3,7 @@
 
 import contextlib
 
+from lab.bench import remote_disk
 from lab.common import user as user_module
 from lab import wait
 from tests.scenarios.lib import base
@@ -146,6 +147,91 @@ class SetupTest(base.SetupTest):
             self.user.detach(attachment)
             self.user.settled(volume_id, 'available')
         self.assertEqual('', home.run('tgtadm --op show --mode target'))
+
+    @contextlib.contextmanager
+    def full(self, node):
+        """Have another logical volume fill the group of a node meanwhile."""
+        node.run('lvcreate -qq -y -W n -l 100%FREE -n filler cinder-volumes')
+        try:
+            yield
+        finally:
+            node.run('lvremove -qq -y cinder-volumes/filler')
+
+    def attach_remotely(self, volume_id, node, instance=None):
+        """Attach a volume on a node without room; return the attachment."""
+        home = self.home(volume_id)
+        attachment = self.user.attach(volume_id, node, instance,
+                                      complete=False)
+        self.assertEqual('iscsi', attachment['connection_info'][
+            'driver_volume_type'])
+        self.assertEqual(home, self.home(volume_id))
+        self.assertEqual([], self.placeholders(volume_id))
+        self.assertEqual('filler', node.run(
+            'lvs --noheadings -o lv_name cinder-volumes').strip())
+        return attachment
+
+    def test_remote_attach_without_room(self):
+        """The full node uses it over iSCSI, and the next time locally."""
+        volume_id, home, checksum = self.filled_volume()
+        node = self.other(home)
+        with self.configured({'dmclone_remote_attach_without_room': 'True'},
+                             home):
+            with self.full(node):
+                attachment = self.attach_remotely(volume_id, node)
+                with remote_disk.volume(
+                        node, attachment['connection_info']) as path:
+                    self.user.complete(attachment['id'])
+                    self.assertEqual(checksum, self.checksum(node, path))
+                    expected = self.checksum_with(node, path, 20, 'remote')
+                    self.write(node, path, 20, 'remote')
+                    self.assertEqual(expected, self.checksum(node, path))
+                self.user.detach(attachment['id'])
+                self.user.settled(volume_id, 'available')
+            self.assertEqual('', home.run(
+                'tgtadm --op show --mode target'))
+            with self.attached(volume_id, node) as path:
+                self.assertEqual(node, self.home(volume_id))
+                self.assertEqual(expected, self.checksum(node, path))
+                self.hydrated(volume_id)
+                self.assertEqual(expected, self.checksum(node, path))
+        self.end_volume(volume_id)
+        self.nothing_left()
+
+    @slow
+    def test_way_home_of_a_remote_attachment(self):
+        """It is told that there is room; the way leads over its home."""
+        volume_id, home, checksum = self.filled_volume()
+        node, instance = self.other(home), user_module.uuid4()
+        with self.configured({'dmclone_remote_attach_without_room': 'True'},
+                             home):
+            with self.full(node):
+                first = self.attach_remotely(volume_id, node, instance)
+            with remote_disk.volume(node, first['connection_info']) as path:
+                self.user.complete(first['id'])
+                self.assertEqual(checksum, self.checksum(node, path))
+                expected = self.checksum_with(node, path, 20, 'remote')
+                self.write(node, path, 20, 'remote')
+                # Statistics each minute, and a look each five minutes.
+                wait.until(lambda: 'There is room now' in ' '.join(
+                    self.command(node, 'dmclone', 'show', volume_id)[1]),
+                    'the room to be found', 480)
+                self.assertNotEqual([], self.user.messages(volume_id))
+                second = self.user.attach(volume_id, home, instance)
+                path = user_module.path(second)
+                self.assertEqual(expected, self.checksum(home, path))
+                expected = self.checksum_with(home, path, 30, 'home')
+                self.write(home, path, 30, 'home')
+            self.user.detach(first['id'])
+            self.assertEqual('', home.run(
+                'tgtadm --op show --mode target'))
+            third = self.user.attach(volume_id, node, instance)
+            self.user.detach(second['id'])
+            self.hydrated(volume_id)
+            self.assertEqual(node, self.home(volume_id))
+            self.assertEqual(expected, self.checksum(
+                node, user_module.path(third)))
+        self.end_volume(volume_id)
+        self.nothing_left()
 
     def test_idle_volumes_cost_nothing(self):
         for _number in range(3):
