@@ -29,6 +29,7 @@ from cinder.volume import volume_utils
 from oslo_log import log as logging
 from oslo_utils import excutils
 from oslo_utils import timeutils
+import sqlalchemy
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
@@ -119,7 +120,7 @@ class ImageCache:
                     entry_type, row_type.host).join(
                         row_type, row_type.id == entry_type.volume_id).filter(
                             entry_type.image_id == image_id,
-                            row_type.deleted.is_(False),
+                            row_type.deleted == sqlalchemy.false(),
                             row_type.host != entry_type.host):
                 if self._is_peer(volume_utils.extract_host(host)):
                     entry.host = host

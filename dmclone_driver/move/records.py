@@ -189,8 +189,15 @@ def chain(context: cinder_context.RequestContext,
 
 def owner_row(context: cinder_context.RequestContext,
               name_id: str) -> objects.Volume | None:
-    """Return the row that a logical volume belongs to now, or None."""
+    """Return the row that a logical volume belongs to now, or None.
+
+    After a move that is the volume of the placeholder with its id. Only if
+    neither of the two has it, all rows are searched: no index has the column.
+    """
     row = get(context, name_id)
+    if row is not None and row.name_id != name_id and (
+            placeholders.is_placeholder(row)):
+        row = get(context, guarding_id(row))
     if row is not None and row.name_id == name_id:
         return row
     filters = {'_name_id': name_id}
@@ -746,16 +753,18 @@ def altered(context: cinder_context.RequestContext, host: str) -> list[str]:
     """
     with db_api.main_context_manager.reader.using(context):
         volume = models.Volume
-        return [row_id for row_id, in context.session.query(volume.id).filter(
-            volume.deleted.is_(False), is_on(host),
-            volume.migration_status.is_(None) |
-            ~volume.migration_status.startswith(placeholders.COPY_STATUS),
-            sqlalchemy.or_(
-                volume.provider_id != volume.host,
-                volume.replication_driver_data.startswith('{') & (
-                    (volume.status != 'maintenance') |
-                    volume.migration_status.is_(None) |
-                    ~volume.migration_status.startswith(MIGRATION_STATUS))))]
+        return [row_id for row_id, in context.session.query(
+            volume.id).filter_by(deleted=False).filter(
+                is_on(host),
+                volume.migration_status.is_(None) |
+                ~volume.migration_status.startswith(placeholders.COPY_STATUS),
+                sqlalchemy.or_(
+                    volume.provider_id != volume.host,
+                    volume.replication_driver_data.startswith('{') & (
+                        (volume.status != 'maintenance') |
+                        volume.migration_status.is_(None) |
+                        ~volume.migration_status.startswith(
+                            MIGRATION_STATUS))))]
 
 
 def prepared_on(context: cinder_context.RequestContext,
@@ -768,9 +777,9 @@ def prepared_on(context: cinder_context.RequestContext,
     with db_api.main_context_manager.reader.using(context):
         volume = models.Volume
         return dict(context.session.query(
-            volume.id, volume.replication_driver_data).filter(
-                volume.deleted.is_(False), is_on(host),
-                volume.replication_driver_data != '',
+            volume.id, volume.replication_driver_data).filter_by(
+                deleted=False).filter(
+                is_on(host), volume.replication_driver_data != '',
                 ~volume.replication_driver_data.startswith('{')).all())
 
 
@@ -784,9 +793,9 @@ def exported_on(context: cinder_context.RequestContext,
     """
     with db_api.main_context_manager.reader.using(context):
         volume = models.Volume
-        return [row_id for row_id, in context.session.query(volume.id).filter(
-            volume.deleted.is_(False), is_on(host),
-            volume.provider_location.is_not(None),
+        return [row_id for row_id, in context.session.query(
+            volume.id).filter_by(deleted=False).filter(
+            is_on(host), volume.provider_location.is_not(None),
             volume.provider_location != '',
             volume.replication_driver_data.is_(None) |
             (volume.replication_driver_data == ''))]
@@ -854,8 +863,7 @@ def exchange_owners(session: orm.Session, volume: objects.Volume,
     :param new: the volume that Cinder has created, and Cinder or Nova filled
     """
     other = {volume.id: new.id, new.id: volume.id}
-    for row in session.query(models.Volume).filter(
-            models.Volume.deleted.is_(False),
+    for row in session.query(models.Volume).filter_by(deleted=False).filter(
             models.Volume.migration_status.in_(
                 [MIGRATION_STATUS + each for each in other])).all():
         _exchange_owner(session, row, other)

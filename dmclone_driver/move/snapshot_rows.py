@@ -207,8 +207,7 @@ def to_delete(context: cinder_context.RequestContext,
     """
     with db_api.main_context_manager.reader.using(context):
         return [row_id for row_id, in context.session.query(
-            models.Snapshot.id).filter(
-                models.Snapshot.deleted.is_(True),
+            models.Snapshot.id).filter_by(deleted=True).filter(
                 _is_on(TO_DELETE + host))]
 
 
@@ -220,8 +219,8 @@ def there(context: cinder_context.RequestContext, host: str
     """
     with db_api.main_context_manager.reader.using(context):
         ids = [row_id for row_id, in context.session.query(
-            models.Snapshot.id).filter(
-                models.Snapshot.deleted.is_(False), _is_on(host))]
+            models.Snapshot.id).filter_by(deleted=False).filter(
+                _is_on(host))]
     found = [objects.Snapshot.get_by_id(context.elevated(), row_id)
              for row_id in ids]
     return [each for each in found
@@ -239,8 +238,8 @@ def backends_of_volume(context: cinder_context.RequestContext,
     row = models.Snapshot
     with db_api.main_context_manager.reader.using(context):
         found = context.session.query(
-            row.id, row.status, row.provider_id).filter(
-                row.deleted.is_(False), row.volume_id == volume_id).all()
+            row.id, row.status, row.provider_id).filter_by(
+                deleted=False, volume_id=volume_id).all()
     return [(snapshot_id, status, volume_utils.extract_host(
         (there or host).removeprefix(TO_DELETE)))
         for snapshot_id, status, there in found]
@@ -251,8 +250,8 @@ def existing(context: cinder_context.RequestContext,
     """Return those of the ids that are snapshots in the database."""
     with db_api.main_context_manager.reader.using(context):
         return {row_id for row_id, in context.session.query(
-            models.Snapshot.id).filter(models.Snapshot.deleted.is_(False),
-                                       models.Snapshot.id.in_(list(ids)))}
+            models.Snapshot.id).filter_by(deleted=False).filter(
+                models.Snapshot.id.in_(list(ids)))}
 
 
 @transactions.transaction()

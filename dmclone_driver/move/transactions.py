@@ -94,8 +94,8 @@ def log_after_commit(session: orm.Session, level: int, line: str,
 def lock(session: orm.Session,
          *ids: str | None) -> list[models.Volume | None]:
     """Lock rows in the order of their ids; return None for absent ones."""
-    rows = session.query(models.Volume).filter(
-        models.Volume.id.in_(ids), models.Volume.deleted.is_(False)
+    rows = session.query(models.Volume).filter_by(deleted=False).filter(
+        models.Volume.id.in_(ids)
     ).order_by(models.Volume.id).with_for_update().all()
     by_id = {row.id: row for row in rows}
     return [by_id.get(row_id) for row_id in ids]

@@ -497,6 +497,25 @@ class RowsTestCase(RecordsTestCase):
         self.assertIsNone(records.owner_row(self.context,
                                             str(uuid.uuid4())))
 
+    def test_owner_row_needs_no_search(self):
+        """No index of Cinder's has the column of name ids."""
+        placeholder_id = self.begin()
+        records.switch_over(self.context, self.volume.id, placeholder_id)
+        with mock.patch('cinder.objects.VolumeList.get_all',
+                        side_effect=AssertionError):
+            self.assertEqual(self.volume.id, records.owner_row(
+                self.context, placeholder_id).id)
+
+    def test_owner_row_in_a_chain(self):
+        """The first placeholder is not the volume's own source any longer."""
+        first = self.begin()
+        records.switch_over(self.context, self.volume.id, first)
+        second = self.begin(C)
+        records.switch_over(self.context, self.volume.id, second)
+        self.assertEqual([self.volume.id, second, first], [
+            records.owner_row(self.context, name_id).id
+            for name_id in (second, first, self.volume.id)])
+
     def test_on_host(self):
         placeholder_id = self.begin()
         for host, expected in ((A, self.volume.id), (B, placeholder_id)):
