@@ -27,6 +27,9 @@ class PlacingTest(live.LiveTest, base.SetupTest):
     def setUp(self):
         super().setUp()
         self.addCleanup(self.use_scheduler, {})
+        # Before that: nova-compute fails to delete a server while the
+        # scheduler starts (there is no exchange "scheduler_fanout" then).
+        self.addCleanup(self.servers.delete_all)
         self.use_scheduler(_SETTINGS)
 
     def use_scheduler(self, more):
