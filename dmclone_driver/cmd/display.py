@@ -137,7 +137,9 @@ def reason(move: Move) -> str:
         return ''
     # That of a newer version may be unknown.
     text = WAITS.get(move.waits, move.waits)  # type: ignore[call-overload]
-    return text % {
+    # With lazy translation the texts above are Messages, which cannot be
+    # appended to others (oslo_i18n/_message.py).
+    return str(text) % {
         'source': node(move.source) or _('the node of the source'),
         'destination': node(move.destination) or _('its node')}
 
