@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests about a volume with two attachments: a move that is prepared."""
+
+from dmclone_driver.node.names import Names
+from lab.common import volumes
+from tests.scenarios.lib import backups
+from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import slow
+from tests.scenarios.lib import operations
+
+
+@slow
+class PreparedTest(backups.Backups, operations.Operations,
+                   base.TwoAttachmentsTest):
+    """All are done on the old node, and the move stays prepared."""
+
+    TO_END = 180
+
+    def filled_volume(self, mib=volumes.DATA, **attributes):
+        """Create the volume with the type that has limits."""
+        attributes.setdefault('volume_type', self.limited_type())
+        return super().filled_volume(mib, **attributes)
+
+    def assert_passive(self):
+        super().assert_passive()
+        self.user.settled(self.volume_id, 'in-use')
+        self.assertEqual(2, len(self.user.attachments(self.volume_id)))
+
+    def test_copies_lists_and_a_backup(self):
+        for attachment in self.first, self.second:
+            self.assert_limited(attachment)
+        snapshot_id = self.take_snapshot(self.volume_id)
+        now = self.checksum_with(self.old, self.old_path, 10, 'late')
+        self.write(self.old, self.old_path, 10, 'late')
+        copies = [
+            (self.user.create_volume(**request), request, expected)
+            for request, expected in (
+                ({'snapshot_id': snapshot_id}, self.before),
+                ({'size': 2, 'snapshot_id': snapshot_id}, self.before),
+                ({'size': 2, 'source_volid': self.volume_id}, now))]
+        self.assert_passive()
+        for copy, request, expected in copies:
+            self.assertIs(self.old, self.home(copy['id']), request)
+            self.assert_data(copy['id'], expected, request.get('size', 1))
+        self._nothing_is_safe_to_manage(snapshot_id)
+        self.run_backups()
+        made = self.backup(self.volume_id, force=True)
+        self.assert_passive()
+        self.assert_data(self.restored(self.begin_restore(made['id'])), now)
+        # The guest has seen nothing of it, and moves.
+        self.assertEqual(now, self.checksum(self.old, self.old_path))
+        self.user.detach(self.first['id'])
+        self.assertIs(self.new, self.home(self.volume_id))
+        self.assertEqual(now, self.checksum(self.new, self.new_path))
+
+    def _nothing_is_safe_to_manage(self, snapshot_id):
+        """Check both nodes' lists, which have all that the volume has."""
+        listed = {node: self.manageable('volumes', node) for node in
+                  (self.old, self.new)}
+        names = {node: [each['reference']['source-name'] for each in found]
+                 for node, found in listed.items()}
+        placeholder_id, = self.placeholders(self.volume_id)
+        self.assertIn(Names(self.volume_id).volume, names[self.old])
+        self.assertIn(Names(placeholder_id).volume, names[self.new])
+        for node in self.old, self.new:
+            for each in [*listed[node], *self.manageable('snapshots', node)]:
+                self.assertFalse(each['safe_to_manage'], each)
+        mine = [each for each in self.manageable('snapshots', self.old)
+                if snapshot_id in (each['cinder_id'] or
+                                   each['reference']['source-name'])]
+        self.assertEqual(1, len(mine), mine)
+
+    def test_a_snapshot_is_unmanaged(self):
+        """Here, and at rest; LVM keeps it, and it is managed again."""
+        snapshot_id = self.take_snapshot(self.volume_id)
+        now = self.checksum_with(self.old, self.old_path, 10, 'late')
+        self.write(self.old, self.old_path, 10, 'late')
+        name = self.unmanage_and_find(snapshot_id, self.old)
+        self.assert_passive()
+        again = self.manage_snapshot(self.volume_id, name)
+        self.assert_passive()
+        self.user.detach(self.second['id'])
+        self.assertEqual([], self.placeholders(self.volume_id))
+        name = self.unmanage_and_find(again, self.old)
+        again = self.manage_snapshot(self.volume_id, name)
+        copy = self.user.create_volume(snapshot_id=again)
+        self.assert_data(copy['id'], self.before)
+        self.assertEqual(now, self.checksum(self.old, self.old_path))

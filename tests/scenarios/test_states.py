@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests about volumes with a snapshot elsewhere, or without a source."""
+
+import sys
+import time
+
+from lab.common import user as user_module
+from tests.admin import types
+from tests.scenarios.lib import base
+from tests.scenarios.lib import images
+from tests.scenarios.lib.marks import slow
+from tests.scenarios.lib import operations
+
+# Seconds for which a request that needs a source waits for it, at least.
+AWAY = 20
+# Seconds until what has waited for a source is done.
+LATER = 300
+
+
+@slow
+class ElsewhereTest(operations.Operations, base.E2ETest):
+    """A volume that has left its snapshot on its old node."""
+
+    #: A node looks for snapshots to delete each minute.
+    TO_END = 180
+
+    def test_all_but_unmanage(self):
+        types.make(self.user)
+        volume_id, self.old, before = self.filled_volume(
+            volume_type=self.limited_type())
+        self.new = self.other(self.old)
+        snapshot_id = self.take_snapshot(volume_id)
+        with self.attached(volume_id, self.old) as path:
+            moved = self.checksum_with(self.old, path, 20, 'one')
+        with self.slow_network(self.new):
+            attachment = self.user.attach(volume_id, self.new)
+            # It hydrates.
+            self.assertNotEqual([], self.placeholders(volume_id))
+            self.assert_limited(attachment)
+            self.write(self.new, user_module.path(attachment), 20, 'one')
+        self.hydrated(volume_id)
+        self._detach(volume_id)
+        # At rest on its node, and its snapshot is on the other one.
+        self.assert_limited(self.user.attach(volume_id, self.new))
+        self._detach(volume_id)
+        self.retype(volume_id, types.OTHER)
+        self.retyped(volume_id, types.OTHER)
+        self.assert_data(volume_id, moved)
+        self.transfer_there_and_back(volume_id, moved)
+        self.assert_unmanage_refused(snapshot_id)
+        with self.assertRaises(user_module.ApiError) as refused:
+            self.user.as_admin('POST', '/volumes/%s/action' % volume_id,
+                               {'os-unmanage': {}})
+        self.assertEqual(400, refused.exception.status)
+        self.assertIn('have snapshots', refused.exception.text)
+        self.user.request('POST', '/volumes/%s/action' % volume_id,
+                          {'os-extend': {'new_size': 2}})
+        self.user.settled(volume_id, 'available')
+        self.assertIs(self.new, self.home(volume_id))
+        self.assert_data(volume_id, moved, 2)
+        copy = self.user.create_volume(snapshot_id=snapshot_id)
+        self.assert_data(copy['id'], before)
+
+    def _detach(self, volume_id):
+        self.user.detach_all(volume_id)
+        self.user.settled(volume_id, 'available')
+
+
+@slow
+class DownTest(operations.Operations, images.ImageTest):
+    """Volumes that hydrate while the node of their sources is off.
+
+    What needs no data of the source is done. What needs some waits for the
+    node, and is done then.
+    """
+
+    TO_END = 180
+
+    def setUp(self):
+        super().setUp()
+        self.near = self.lab.node('node1')
+        self.far = self.other(self.near)
+        types.make(self.user)
+        self.second_backend(self.near)
+
+    def test_all(self):
+        image = self.image()
+        with_snapshot, in_snapshot, expected = self.make(self.far)
+        snapshot_id = self.take_snapshot(with_snapshot)
+        self.move(with_snapshot, self.near)
+        self.hydrated(with_snapshot)
+        volume_id, _, moved = self.make(self.far,
+                                        volume_type=self.limited_type())
+        (overwritten, _, _), (copied, _, of_copied) = (
+            self.make(self.far), self.make(self.far))
+        waiting = volume_id, overwritten, copied
+        with self.slow_network(self.near):
+            for each in waiting:
+                self.move(each, self.near)
+            for each in waiting:
+                self.assertNotEqual([], self.placeholders(each))
+            with self.power_cut(self.far):
+                self._without_the_source(volume_id)
+                self._with_a_snapshot_there(with_snapshot, snapshot_id,
+                                            expected)
+                uploaded = self.begin_upload(volume_id)
+                self.user.request(
+                    'POST', '/volumes/%s/action' % overwritten,
+                    {'os-reimage': {'image_id': image.id}})
+                self.retype(copied, operations.LVM, 'on-demand')
+                time.sleep(AWAY)
+                self.assertEqual('uploading',
+                                 self.user.volume(volume_id)['status'])
+                self.assertEqual(
+                    ('retyping', 'migrating'),
+                    (self.user.volume(copied)['status'],
+                     self.migration_status(copied)))
+                # Only the first write to a part of a region waits.
+                print('An image to a volume while its source is down: %s' %
+                      self.user.volume(overwritten)['status'],
+                      file=sys.stderr)
+        self.user.settled(volume_id, 'available', timeout=LATER)
+        self.assertEqual(moved, self.image_checksum(uploaded))
+        self.assert_data(volume_id, moved)
+        self.user.settled(overwritten, 'available', timeout=LATER)
+        with self.attached(overwritten, self.near) as path:
+            self.assertEqual(images.CHECKSUM, self.checksum(
+                self.near, path, images.MIB))
+        self.retyped(copied, operations.LVM, migration='success',
+                     timeout=LATER)
+        self.assertEqual(of_copied, self.checksum(*self.lvm_disk(copied)))
+        copy = self.user.create_volume(snapshot_id=snapshot_id)
+        self.assert_data(copy['id'], in_snapshot)
+        self.assert_data(with_snapshot, expected)
+
+    def _without_the_source(self, volume_id):
+        """Use a volume that needs its source, and change its type."""
+        began = time.monotonic()
+        attachment = self.user.attach(volume_id, self.near)
+        print('Attached while its source is down, in %.1f s' %
+              (time.monotonic() - began), file=sys.stderr)
+        self.assert_limited(attachment)
+        # What was written here is here.
+        self.assertIn('one', self.near.run(
+            'dd if=%s bs=1M skip=20 count=1 iflag=direct status=none | '
+            'head -c 3' % user_module.path(attachment)))
+        self.user.detach(attachment['id'])
+        self.user.settled(volume_id, 'available')
+        self.retype(volume_id, types.OTHER)
+        self.retyped(volume_id, types.OTHER)
+        self.transfer_there_and_back(volume_id, None)
+
+    def _with_a_snapshot_there(self, volume_id, snapshot_id, expected):
+        """Use a complete volume whose snapshot is on the node that is off."""
+        self.assert_data(volume_id, expected)
+        self.transfer_there_and_back(volume_id, expected)
+        self.assert_unmanage_refused(snapshot_id)
+
+
+@slow
+class EncryptedTest(operations.Operations, base.E2ETest):
+    """A volume with LUKS, opened as QEMU opens that of an instance."""
+
+    TO_END = 180
+    WORD = 'laboratory'
+    #: Each MiB has a pattern of its own.
+    PATTERNS = range(1, 41)
+
+    def qemu_io(self, node, path, *commands):
+        """Run commands on the decrypted volume; all have to succeed."""
+        said = node.run(
+            'qemu-io -t none --object secret,id=key,data=%s --image-opts '
+            'driver=luks,key-secret=key,file.driver=host_device,'
+            'file.filename=%s %s 2>&1' % (self.WORD, path, ' '.join(
+                "-c '%s'" % command for command in commands)), timeout=180)
+        self.assertNotIn('failed', said)
+        self.assertNotIn('rror', said)
+
+    def verify(self, node, path, patterns):
+        """Compare the decrypted data."""
+        self.qemu_io(node, path, *(
+            'read -q -P %d %dM 1M' % (pattern, at)
+            for at, pattern in enumerate(patterns)))
+
+    def test_hydrates_and_with_a_snapshot_elsewhere(self):
+        self.user.encrypted_type('luks')
+        volume_id = self.user.create_volume(volume_type='luks')['id']
+        old = self.home(volume_id)
+        new = self.other(old)
+        with self.attached(volume_id, old) as path:
+            # As os-brick does for Nova.
+            old.run('printf %s | cryptsetup --batch-mode luksFormat '
+                    '--force-password --type luks1 --key-file=- '
+                    '--cipher aes-xts-plain64 --key-size 256 '
+                    '--iter-time 100 %s' % (self.WORD, path), timeout=120)
+            self.qemu_io(old, path, *(
+                'write -q -P %d %dM 1M' % (pattern, at)
+                for at, pattern in enumerate(self.PATTERNS)), 'flush')
+            self.verify(old, path, self.PATTERNS)
+            before = self.checksum(old, path)
+        snapshot_id = self.take_snapshot(volume_id)
+        later = [200, *self.PATTERNS[1:]]
+        with self.slow_network(new):
+            attachment = self.user.attach(volume_id, new)
+            path = user_module.path(attachment)
+            self.assertTrue(attachment['connection_info']['encrypted'])
+            self.assertEqual(before, self.checksum(new, path))
+            self.verify(new, path, self.PATTERNS)
+            self.qemu_io(new, path, 'write -q -P 200 0 1M', 'flush')
+            self.verify(new, path, later)
+            self.assertNotEqual([], self.placeholders(volume_id))
+            self.user.detach(attachment['id'])
+            self.user.settled(volume_id, 'available')
+        self.hydrated(volume_id)
+        with self.attached(volume_id, new) as path:
+            self.assertIs(new, self.home(volume_id))
+            self.verify(new, path, later)
+        copy = self.user.create_volume(snapshot_id=snapshot_id)
+        with self.attached(copy['id'], new) as path:
+            self.assertEqual(before, self.checksum(new, path))
+            self.verify(new, path, self.PATTERNS)
