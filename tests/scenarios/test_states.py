@@ -4,6 +4,7 @@
 import sys
 import time
 
+from dmclone_driver.node.names import Names
 from lab.common import user as user_module
 from tests.admin import types
 from tests.scenarios.lib import base
@@ -38,8 +39,10 @@ class ElsewhereTest(operations.Operations, base.E2ETest):
             self.assertNotEqual([], self.placeholders(volume_id))
             self.assert_limited(attachment)
             self.write(self.new, user_module.path(attachment), 20, 'one')
+            self._nothing_is_safe_to_manage(volume_id, snapshot_id)
         self.hydrated(volume_id)
         self._detach(volume_id)
+        self._nothing_is_safe_to_manage(volume_id, snapshot_id)
         # At rest on its node, and its snapshot is on the other one.
         self.assert_limited(self.user.attach(volume_id, self.new))
         self._detach(volume_id)
@@ -60,6 +63,15 @@ class ElsewhereTest(operations.Operations, base.E2ETest):
         self.assert_data(volume_id, moved, 2)
         copy = self.user.create_volume(snapshot_id=snapshot_id)
         self.assert_data(copy['id'], before)
+
+    def _nothing_is_safe_to_manage(self, volume_id, snapshot_id):
+        """Check both nodes' lists, which have the volume and its snapshot."""
+        self.assertIn(Names(self.column(volume_id, '_name_id')).volume,
+                      self.unsafe_to_manage(self.new))
+        on_old = self.unsafe_to_manage(self.old)
+        self.assertIn(Names(volume_id).volume, on_old)
+        self.assertTrue([name for name in on_old if snapshot_id in name],
+                        on_old)
 
     def _detach(self, volume_id):
         self.user.detach_all(volume_id)

@@ -181,11 +181,15 @@ class Operations:
 
     # Management
 
-    def manageable(self, kind, node):
-        """Return the list of manageable volumes, or snapshots, of a node."""
-        return self.user.as_admin(
-            'GET', '/manageable_%s/detail?host=%s@dmclone%%23dmclone' % (
-                kind, node.name))['manageable-' + kind]
+    def unsafe_to_manage(self, node):
+        """Return the names in a node's lists, of which none may be safe."""
+        listed = [each for kind in ('volumes', 'snapshots')
+                  for each in self.user.as_admin(
+                      'GET', '/manageable_%s/detail?host=%s@dmclone%%23dmclone'
+                      % (kind, node.name))['manageable-' + kind]]
+        self.assertEqual([], [each for each in listed
+                              if each['safe_to_manage']])
+        return [each['reference']['source-name'] for each in listed]
 
     def unmanage_snapshot(self, snapshot_id):
         """Request that Cinder forgets a snapshot."""
