@@ -52,7 +52,9 @@ class InUseTest(operations.Operations, live.LiveTest):
             self.assertEqual([], console.complaints(volume_id))
         self.servers.delete(server_id)
         for volume_id in volume_ids:
-            self.user.settled(volume_id, 'available')
+            wait.until(lambda volume_id=volume_id: self.user.volume(
+                volume_id)['status'] == 'available',
+                'volume %s to be detached' % volume_id, 60)
             self.compare(*self.lvm_disk(volume_id), volume_id,
                          console.last(volume_id))
 
