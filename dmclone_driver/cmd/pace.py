@@ -122,6 +122,7 @@ class Pace(reading.Table):
     """
 
     short = _SHORT
+    dispensable = ('Leaving', 'Order', 'Bandwidth out', 'Bandwidth in')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return a parser of the verb's options."""

@@ -79,9 +79,12 @@ class Table(Reading, lister.Lister):
     """A verb that shows nodes in a table and, to people, more text below.
 
     :cvar short: the columns that people see unless they name others
+    :cvar dispensable: those of them that a narrow terminal does not show, in
+        the order in which they are left out
     """
 
     short: collections.abc.Sequence[str]
+    dispensable: collections.abc.Sequence[str] = ()
 
     def below(self, width: int | None) -> collections.abc.Iterable[str]:
         """Return the texts below the table; a verb may have none.
@@ -98,17 +101,34 @@ class Table(Reading, lister.Lister):
             return super().produce_output(parsed_args, column_names, data)
         width = display.width_of(self.app.stdout)
         people = argparse.Namespace(**dict(
-            vars(parsed_args), columns=list(self.short),
+            vars(parsed_args), columns=self._columns(width),
             fit_width=parsed_args.fit_width or width is not None))
         super().produce_output(people, column_names, data)
         for text in self.below(width):
             self.app.stdout.write('\n%s\n' % text)
         return 0
 
+    def _columns(self, width: int | None) -> list[str]:
+        shown = list(self.short)
+        for name in self.dispensable:
+            if width is None or sum(map(_width, shown)) < width:
+                break
+            shown.remove(name)
+        return shown
+
     def run(self, parsed_args: argparse.Namespace) -> int:
         """Run the verb; return its exit code."""
         super().run(parsed_args)
         return self.code
+
+
+def _width(name: str) -> int:
+    """Return the characters that a column takes at least.
+
+    The formatter folds values, but not names of columns, and gives each at
+    least eight (cliff/formatters/table.py).
+    """
+    return max(len(name), 8) + len('|  ')
 
 
 def _configured() -> list[str]:

@@ -94,6 +94,7 @@ class Status(reading.Table):
     """
 
     short = _SHORT
+    dispensable = ('Left behind', 'Jobs', 'Volumes', 'Sources')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return a parser of the verb's options."""

@@ -121,10 +121,13 @@ class StatusTestCase(VerbTestCase):
         with mock.patch.dict('os.environ', COLUMNS=str(width)):
             code, text = self.call('status', Terminal())
         self.assertEqual(1, code)
-        below = text.partition('\n\n')[2]
+        table, _, below = text.partition('\n\n')
         self.assertEqual(width >= 80, '#' in below)
-        for line in below.splitlines():
-            self.assertLessEqual(len(line), width)
+        for line in text.splitlines():
+            self.assertLessEqual(len(line), max(width, 48))
+        self.assertEqual(width > 92, 'Left behind' in table)
+        for name in 'Node', 'State', 'Arriving', 'Free':
+            self.assertIn(' %s ' % name, table)
 
     def test_csv(self):
         _code, text = self.call('status -f csv -c Node -c Volumes')
