@@ -49,6 +49,8 @@ from dmclone_driver.move import followers
 from dmclone_driver.move import home
 from dmclone_driver.move import hydration
 from dmclone_driver.move import image_cache
+from dmclone_driver.move import maps
+from dmclone_driver.move import marks
 from dmclone_driver.move import messages
 from dmclone_driver.move import metrics
 from dmclone_driver.move import metrics_endpoint
@@ -250,9 +252,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         sessions = outages.Outages(self._backend)
         settings = pace_settings.PaceSettings(self.host, self.configuration)
         turns = pacer.Pacer(self._backend, settings, sessions)
+        marked = marks.Marks(self._backend, sessions)
         self._destination = destination.Destination(
             self._backend, self._teardown, turns,
-            bypass.Bypass(self._backend, self._requests))
+            bypass.Bypass(self._backend, self._requests), marked)
         self._copies = copies.Copies(self._backend, self._destination,
                                      self._teardown, self._requests)
         self._reverts = reverts.Reverts(
@@ -282,10 +285,11 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             self._backend, self._destination, sessions,
             arrival.Arrival(self._backend, self._destination, self._requests,
                             troubles),
-            hydrate, complete, troubles, turns)
+            hydrate, complete, troubles, turns, marked)
+        mapped = maps.Maps(self._backend, self._source)
         recover = recovery.Recovery(
             self._backend, self._source, self._destination, self._home,
-            self._snapshots, self._requests, complete,
+            self._snapshots, self._requests, complete, marked, mapped,
             self._connections.end_export)
         self._reporter = reporter.Reporter(
             self._backend, watch.sightings, sessions, turns, self._remotes,
@@ -305,7 +309,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             relocation.Relocation(self._backend, self._home, self._preflight,
                                   self._peers), self._followers,
             self._reporter, pace_requests.PaceRequests(
-                self._backend, settings, turns, lent), lent, self.VERSION))
+                self._backend, settings, turns, lent), lent, mapped,
+            self.VERSION))
         recover.start_peer_sync(context)
         metrics_endpoint.start(self.configuration, metrics.Collector(
             self._reporter, watch.gate_waits, sessions, self._backend.jobs,

@@ -155,7 +155,8 @@ class Completion:
         logical_volumes.untag(
             lv, logical_volumes.COMPLETE_TAG,
             *(tag for tag in lv.tags if tag.startswith((
-                logical_volumes.CLONED_TAG, logical_volumes.REVERTED_TAG))))
+                logical_volumes.CLONED_TAG, logical_volumes.REVERTED_TAG,
+                logical_volumes.MARKABLE_TAG, logical_volumes.MARKED_TAG))))
         self.unfinished.discard(names)
         self._troubles.forget(names)
 

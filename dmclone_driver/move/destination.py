@@ -19,6 +19,7 @@ from dmclone_driver.i18n import _
 from dmclone_driver.move import attachments
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.bypass import Bypass
+from dmclone_driver.move.marks import Marks
 from dmclone_driver.move.pacer import Pacer
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
@@ -64,11 +65,12 @@ class Destination:
     """Destinations on this node; each is named after its placeholder."""
 
     def __init__(self, backend: Backend, teardown: Teardown,
-                 pacer: Pacer, bypass: Bypass) -> None:
+                 pacer: Pacer, bypass: Bypass, marks: Marks) -> None:
         self._backend = backend
         self._pacer = pacer
         self._teardown = teardown
         self._bypass = bypass
+        self._marks = marks
         #: Names of clones in use by requests, once per request. The watcher
         #: leaves these clones alone.
         self.busy: list[Names] = []
@@ -147,7 +149,7 @@ class Destination:
         lv = self._create_logical_volume(names, '%db' % size)
         if lv.size != size:
             raise self._other_size(lv, size)
-        path, region = self._create_metadata(names, lv)
+        lv, path, region = self._create_metadata(names, lv)
         disk = self._backend.initiator.connect(location, auth)
         steps.reached(Step.CONNECTED, names.name_id)
         self._compare(names, lv, disk)
@@ -170,9 +172,9 @@ class Destination:
             raise self._other_size(lv, source)
         if lv.size != source:
             logical_volumes.tag(lv, logical_volumes.CLONED_TAG + str(source))
-            lv = dataclasses.replace(lv, tags=frozenset(
-                [logical_volumes.CLONED_TAG + str(source)]))
-        path, region = self._create_metadata(names, lv)
+            lv = dataclasses.replace(lv, tags=lv.tags | {
+                logical_volumes.CLONED_TAG + str(source)})
+        lv, path, region = self._create_metadata(names, lv)
         self._compare(names, lv, disk)
         self._build_passive(names, lv, path, region, disk)
 
@@ -191,20 +193,29 @@ class Destination:
 
     def _create_metadata(self, names: Names,
                          lv: logical_volumes.LogicalVolume
-                         ) -> tuple[str, Sectors]:
-        """Create a clone's metadata; return its path and the region size."""
+                         ) -> tuple[logical_volumes.LogicalVolume, str,
+                                    Sectors]:
+        """Create a clone's metadata, and tag the clone.
+
+        What a thin volume has not allocated reads zeros. So regions of which
+        the source has nothing, either, need not be copied: see :mod:`marks`.
+
+        :returns: the logical volume with its tags, the path of the metadata,
+            and the size of a region
+        """
         steps.reached(Step.ALLOCATED, names.name_id)
         metadata, size = self._backend.metadata, lv.cloned
         region = sizing.region(
             size, self._backend.configuration.dmclone_region_size,
             metadata.smallest_region)
         path, region = metadata.create(names, size, region)
-        logical_volumes.tag(lv, logical_volumes.METADATA_TAG +
-                            path.removeprefix('/dev/'))
+        tags = [logical_volumes.METADATA_TAG + path.removeprefix('/dev/'),
+                *([logical_volumes.MARKABLE_TAG] if lv.thin else [])]
+        logical_volumes.tag(lv, *tags)
         if lv.thin:
             room.refuse_overfull(self._backend, names)
         steps.reached(Step.FORMATTED, names.name_id)
-        return path, region
+        return dataclasses.replace(lv, tags=lv.tags.union(tags)), path, region
 
     def _build_passive(self, names: Names, lv: logical_volumes.LogicalVolume,
                        path: str, region: Sectors, disk: str) -> None:
@@ -322,7 +333,9 @@ class Destination:
                     self.open(names, volume_id, writable=(
                         owner is not None and
                         not placeholders.is_placeholder(owner)))
-            if answers and clone:
+            # What is to be marked first would take too long for a request;
+            # the watcher has it done.
+            if answers and clone and not self._marks.are_due(names):
                 self.hydrate(context, names, placeholder)
             elif lost and clone:
                 self.end_source(context, names, placeholder)
@@ -491,6 +504,7 @@ class Destination:
             LOG.info('Hydration of %s waits: its source is still open on '
                      'the old home.', names)
             return False
+        self._marks.make(context, names, placeholder)
         with self._backend.lock(placeholder.volume_id):
             # Without the lock this could restart a hydration that a
             # concurrent deletion has just stopped.
@@ -533,6 +547,8 @@ class Destination:
         if lv is None:
             return None
         status = dmsetup.clone(names.of(CLONE))
+        if status:
+            status = self._marks.without(names, status)
         return {'complete': lv.complete,
                 'completing': not lv.clone or bool(status and
                                                    status.complete),

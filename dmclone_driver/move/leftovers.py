@@ -30,6 +30,7 @@ from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
+from dmclone_driver.node.names import ORIGIN
 from dmclone_driver.node.names import SOURCE
 
 
@@ -203,7 +204,8 @@ class Leftovers:
         elif local.is_clone():
             kept = _('only a clone tells which blocks were written here')
         present = dmsetup.devices()
-        found = [role for role in (EXPORT, HANDLE, CLONE, GATE, SOURCE)
+        found = [role for role in (EXPORT, HANDLE, ORIGIN, CLONE, GATE,
+                                   SOURCE)
                  if names.of(role) in present]
         if remove and not kept:
             local.remove(*found)

@@ -24,6 +24,8 @@ from dmclone_driver.move.completion import Completion
 from dmclone_driver.move.destination import Destination
 from dmclone_driver.move.home import Home
 from dmclone_driver.move import jobs
+from dmclone_driver.move.maps import Maps
+from dmclone_driver.move.marks import Marks
 from dmclone_driver.move import messages
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move import placeholders
@@ -63,7 +65,7 @@ class Recovery:
     def __init__(self, backend: Backend, source: Source,
                  destination: Destination, home: Home, snapshots: Snapshots,
                  requests: peer_requests.PeerRequests,
-                 completion: Completion,
+                 completion: Completion, marks: Marks, maps: Maps,
                  end_export: collections.abc.Callable[
                      [cinder_context.RequestContext, objects.Volume], None]
                  ) -> None:
@@ -78,6 +80,8 @@ class Recovery:
         self._snapshots = snapshots
         self._requests = requests
         self._completion = completion
+        self._marks = marks
+        self._maps = maps
         self._end_export = end_export
         self._jobs = backend.jobs
         #: Rows whose recovery or cleanup is not done yet, {row id: row}.
@@ -103,6 +107,9 @@ class Recovery:
                              if _COPY.fullmatch(lv.name)})
         self._unfinished = [lv for lv in volumes.values() if lv.unfinished]
         for lv in volumes.values():
+            names = names_module.of_logical_volume(lv.name)
+            if names and lv.marked is not None:
+                self._marks.remember(names, lv.marked)
             if lv.kept or lv.has_taken:
                 self._snapshots.origin_may_go(lv.name)
         rows = self._rows_here(context, volumes)
@@ -306,6 +313,12 @@ class Recovery:
     def _resume_local(self, context: cinder_context.RequestContext) -> None:
         """Do the slow work that needs neither peers nor a message bus."""
         self._backend.warm_up()
+        try:
+            self._maps.release_left()
+        except Exception:
+            LOG.exception('Releasing the copy of the metadata of the thin '
+                          'pool failed; the next start of the service tries '
+                          'it again.')
         try:
             self._remove_stale_exports(context)
         except Exception:

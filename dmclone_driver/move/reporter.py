@@ -162,8 +162,10 @@ class Reporter:
         names, status = Names(move.placeholder), seen.status
         shut = _is_shut(names, seen)
         if status.healthy:
-            copied = status.hydrated * status.region * table.SECTOR
-            size = status.length * table.SECTOR
+            region = status.region * table.SECTOR
+            copied = status.hydrated * region
+            # Without what is not copied, see marks.
+            size = min(status.length * table.SECTOR, status.total * region)
             move = dataclasses.replace(
                 move, hydrated=status.hydrated, total=status.total,
                 copied=min(copied, size), size=size,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dmclone_driver.move.followers import Followers
     from dmclone_driver.move.image_cache import ImageCache
     from dmclone_driver.move.jobs import Jobs
+    from dmclone_driver.move.maps import Maps
     from dmclone_driver.move.outgoing import Outgoing
     from dmclone_driver.move.pace_requests import PaceRequests
     from dmclone_driver.move.relocation import Relocation
@@ -43,8 +44,8 @@ CONF = cfg.CONF
 
 TOPIC = 'dmclone_driver'
 #: What this backend serves. 1.1 has export_clone and move, too; 1.2 identify;
-#: 1.3 report and take_along; 1.4 is_unwritten, lend and pace.
-VERSION = '1.4'
+#: 1.3 report and take_along; 1.4 is_unwritten, lend and pace; 1.5 unallocated.
+VERSION = '1.5'
 # What peers with any version of this driver serve.
 _OLDEST = '1.0'
 
@@ -160,6 +161,14 @@ class PeerClient:
         return self._call(context, backend_host, 'is_unwritten', 10,
                           version='1.4', placeholder_id=placeholder_id)
 
+    def unallocated(self, context: cinder_context.RequestContext,
+                    backend_host: str, placeholder_id: str, length: int,
+                    region: int, page: int, timeout: float) -> dict[str, Any]:
+        """Ask a source's node for the answer of Maps.unallocated."""
+        return self._call(context, backend_host, 'unallocated', timeout,
+                          version='1.5', placeholder_id=placeholder_id,
+                          length=length, region=region, page=page)
+
     def progress(self, context: cinder_context.RequestContext,
                  backend_host: str, placeholder_id: str,
                  timeout: float = 10) -> dict[str, Any] | None:
@@ -261,7 +270,7 @@ class PeerEndpoint:
                  image_cache: ImageCache, jobs: Jobs,
                  relocation: Relocation, followers: Followers,
                  reporter: Reporter, pace: PaceRequests, outgoing: Outgoing,
-                 version: str) -> None:
+                 maps: Maps, version: str) -> None:
         self._destination = destination
         self._source = source
         self._image_cache = image_cache
@@ -271,6 +280,7 @@ class PeerEndpoint:
         self._followers = followers
         self._pace = pace
         self._outgoing = outgoing
+        self._maps = maps
         self._version = version
 
     def describe(self,
@@ -309,6 +319,12 @@ class PeerEndpoint:
     def is_unwritten(self, context: cinder_context.RequestContext,
                      placeholder_id: str) -> bool:
         return _answer(self._source.is_unwritten, context, placeholder_id)
+
+    def unallocated(self, context: cinder_context.RequestContext,
+                    placeholder_id: str, length: int, region: int,
+                    page: int) -> dict[str, Any]:
+        return _answer(self._maps.unallocated, context, placeholder_id, length,
+                       region, page)
 
     def progress(self, context: cinder_context.RequestContext,
                  placeholder_id: str) -> dict[str, Any] | None:

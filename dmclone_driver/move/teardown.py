@@ -23,6 +23,7 @@ from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
+from dmclone_driver.node.names import ORIGIN
 from dmclone_driver.node.names import SOURCE
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
@@ -197,7 +198,8 @@ class Teardown:
         self.refuse_opened(names, placeholder)
         # The gate stays closed until no device is above it. An unwritten clone
         # has no metadata to commit, so its removal does not wait at the gate.
-        self.remove_devices(names, placeholder, HANDLE, CLONE, GATE, SOURCE)
+        self.remove_devices(names, placeholder, HANDLE, ORIGIN, CLONE, GATE,
+                            SOURCE)
         lv = self._backend.logical_volume(names)
         if lv is not None:
             self._backend.group.delete(lv.name)

@@ -21,6 +21,7 @@ from dmclone_driver.move.destination import Destination
 from dmclone_driver.move.gate_waits import GateWaits
 from dmclone_driver.move.hydration import Hydration
 from dmclone_driver.move import jobs
+from dmclone_driver.move.marks import Marks
 from dmclone_driver.move.messages import Troubles
 from dmclone_driver.move.outages import Outages
 from dmclone_driver.move.pacer import Pacer
@@ -47,7 +48,7 @@ class Watcher:
     def __init__(self, backend: Backend, destination: Destination,
                  outages: Outages, arrival: Arrival, hydration: Hydration,
                  completion: Completion, troubles: Troubles,
-                 pacer: Pacer) -> None:
+                 pacer: Pacer, marks: Marks) -> None:
         self._jobs = backend.jobs
         self._destination = destination
         self._outages = outages
@@ -56,6 +57,7 @@ class Watcher:
         self._completion = completion
         self._troubles = troubles
         self._pacer = pacer
+        self._marks = marks
         #: The clones found by the last check, for those who only look.
         self.sightings = Sightings(backend.jobs.pauses.now)
         self.gate_waits = GateWaits(backend.jobs.pauses.now)
@@ -92,9 +94,11 @@ class Watcher:
         """
         devices.resume_left()
         context = cinder_context.get_admin_context()
-        clones = {parsed[0]: status for parsed, status in (
-            (names_module.parse(device), status)
-            for device, status in dmsetup.clones().items()) if parsed}
+        clones = {parsed[0]: self._marks.without(parsed[0], status)
+                  for parsed, status in (
+                      (names_module.parse(device), status)
+                      for device, status in dmsetup.clones().items())
+                  if parsed}
         self._pace(context, clones)
         found: dict[Names, tuple[CloneStatus, CloneState | None]] = {}
         for names, status in clones.items():
@@ -170,3 +174,4 @@ class Watcher:
         self._arrival.forget(names)
         self._hydration.forget(names)
         self._troubles.forget(names)
+        self._marks.forget(names)

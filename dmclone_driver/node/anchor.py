@@ -5,6 +5,11 @@ Below the tails of all clones of a node is one device, the anchor, whose reads
 take half a second. Nothing reads the tail but a hold, see
 :mod:`dmclone_driver.node.devicemapper.holds`: the handle above a clone ends
 before it.
+
+A clone takes discards only if what is below its tail takes them, too
+(dm_table_supports_discards in drivers/md/dm-table.c). The zero target of
+Linux 6.1 does not (zero_ctr in drivers/md/dm-zero.c). There a file in memory
+is below the anchor instead.
 """
 
 import threading
@@ -18,7 +23,9 @@ from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node.names import ANCHOR
 from dmclone_driver.node.names import ZEROS
+from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node.quantities import Sectors
+from dmclone_driver.privsep import ram_disks
 
 LOG = logging.getLogger(__name__)
 
@@ -65,4 +72,19 @@ def _create() -> None:
     if dmsetup.kinds(ZEROS) != 'zero':
         dmsetup.create(ZEROS, 'DMCLONE-zeros', table.Zero(LENGTH))
     dmsetup.create(ANCHOR, 'DMCLONE-anchor',
-                   table.Delay(LENGTH, sysfs.MAPPER + '/' + ZEROS, DELAY))
+                   table.Delay(LENGTH, _below(), DELAY))
+
+
+def _below() -> str:
+    """Return the path of a device that has no data, and takes discards.
+
+    If there is none, clones with a tail take none: all of them is copied.
+    """
+    if not sysfs.takes_discards(ZEROS):
+        try:
+            return ram_disks.loop(Bytes(LENGTH * table.SECTOR))
+        except (processutils.ProcessExecutionError, OSError) as error:
+            LOG.info('There is no device that takes discards below '
+                     'dmclone-anchor: %s. Of thin volumes all is copied.',
+                     exception.text_of(error))
+    return sysfs.MAPPER + '/' + ZEROS

@@ -166,7 +166,11 @@ class LocalVolume:
                        read_only: bool = False) -> None:
         """Create a handle, with the snapshots above the clone before it."""
         snapshots = snapshot_devices.taken_of(lv)
-        if snapshots:
+        refuses = lv.markable and self.is_clone()
+        if refuses and not snapshots:
+            # One that is left by an interrupted attempt may be outdated.
+            self.remove(ORIGIN)
+        if refuses or snapshots:
             snapshot_devices.build(self.names, segments, snapshots)
             segments = self._over_origin(segments)
         dmsetup.create(self.names.of(HANDLE), self.names.uuid(HANDLE),
@@ -182,7 +186,12 @@ class LocalVolume:
         return self._over_clone(lv) if self.is_clone() else _linear(lv)
 
     def _has_origin(self) -> bool:
-        """Return whether the handle lies on the origin of snapshots."""
+        """Return whether the handle is that of an origin of snapshots.
+
+        It may have none: such a handle takes no discards, in any kernel and
+        with each table that is loaded (origin_ctr in drivers/md/dm-snap.c sets
+        no num_discard_bios).
+        """
         return ({self.names.of(ORIGIN), self.names.of(HANDLE)} <=
                 set(sysfs.devices()) and
                 dmsetup.state(self.names.of(HANDLE)) in swap.ORIGIN)
@@ -246,8 +255,12 @@ class LocalVolume:
     def forget_snapshots(self, lv: LogicalVolume) -> None:
         """Put the handle back on its data when its snapshots are deleted.
 
+        Above a clone that takes discards it stays what it is.
+
         :raises: RequestsWait, UnexpectedTable: then nothing is changed
         """
+        if lv.markable and self.is_clone():
+            return
         if self._has_origin():
             handle = dmsetup.device(self.names.of(HANDLE))
             # That of a source refuses writes after a reboot.
@@ -299,9 +312,14 @@ class LocalVolume:
         that nothing uses. Then this is repeated.
         """
         clone = self.names.of(CLONE) if self.is_clone() else None
-        found = self._swap(ORIGIN if self._has_origin() else HANDLE,
-                           _linear(lv), expected, clone=clone)
+        # Without snapshots it has only refused discards.
+        origin = self._has_origin() and (
+            lv.has_taken or not (clone and lv.markable))
+        found = self._swap(ORIGIN if origin else HANDLE, _linear(lv),
+                           expected, clone=clone)
         if clone and found is None:
+            if not origin:
+                self.remove(ORIGIN)
             dmsetup.remove(clone)
         return found
 
@@ -350,9 +368,12 @@ class LocalVolume:
                     self.names.path(SOURCE), region,
                     *tuning.in_regions(region)), *(
                         anchor.tail() if tuning.held else ()))
-        self.forbid_discards()
-        if self.names.of(HANDLE) not in present:
-            self._create_handle(lv, self._over_clone(lv))
+        if self.names.of(HANDLE) in present:
+            self.forbid_discards()
+            return
+        if not lv.markable:
+            self._forbid_discards()
+        self._create_handle(lv, self._over_clone(lv))
 
     def _remove_unfinished_gate(self) -> bool:
         """Remove a gate whose creation was killed: it fails all requests.
@@ -366,11 +387,23 @@ class LocalVolume:
         return True
 
     def forbid_discards(self) -> None:
-        """Have a clone refuse discards.
+        """Have a clone refuse discards unless its handle does.
 
-        A discard would mark regions as hydrated without a write that the gate
-        could hold back, and expose old data of the logical volume.
+        A guest's discard would mark regions as hydrated without a write that
+        the gate could hold back, and expose old data of the logical volume.
+        The clone cannot be told to take them again.
         """
+        if not self._has_origin():
+            self._forbid_discards()
+
+    def refuses_discards(self) -> bool:
+        """Return whether there is a clone, below a handle that refuses them.
+
+        Whether the clone takes any is another question.
+        """
+        return self.is_clone() and self._has_origin()
+
+    def _forbid_discards(self) -> None:
         block.forbid_discard(self.names.path(CLONE))
 
     def is_connected(self) -> bool:

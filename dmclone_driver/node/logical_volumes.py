@@ -20,6 +20,12 @@ METADATA_TAG = 'dmclone.metadata='
 #: On a data volume that was extended while it was a clone: the clone's size,
 #: in bytes.
 CLONED_TAG = 'dmclone.cloned='
+#: On a thin data volume, before its clone is created: the clone takes discards
+#: and its handle is one that refuses them.
+MARKABLE_TAG = 'dmclone.markable'
+#: On such a volume, before the first discard: the bytes of the regions that
+#: are marked as present without a copy, at most.
+MARKED_TAG = 'dmclone.marked='
 #: On a complete data volume, until the clone's other devices are removed.
 COMPLETE_TAG = 'dmclone.complete'
 #: On a data volume whose deletion has begun: no user may see it.
@@ -149,6 +155,21 @@ class LogicalVolume:
         """The size of the clone on it: its own, unless it was extended."""
         size = self.tagged(CLONED_TAG)
         return self.size if size is None else Bytes(int(size))
+
+    @property
+    def markable(self) -> bool:
+        """Whether its clone takes discards, and its handle refuses them."""
+        return MARKABLE_TAG in self.tags
+
+    @property
+    def marked(self) -> Bytes | None:
+        """What is not copied since the source has nothing there.
+
+        None if that was not decided yet. After a crash it may be more than
+        there is.
+        """
+        size = self.tagged(MARKED_TAG)
+        return None if size is None else Bytes(int(size))
 
     @property
     def complete(self) -> bool:
@@ -347,6 +368,15 @@ def chunk_size(lv: LogicalVolume) -> Bytes:
     """Return what a snapshot of LVM saves at a time."""
     row, = lvm.report('lvs', lv.full_name, '-o', 'chunk_size')
     return Bytes(int(row['chunk_size']))
+
+
+def thin_id(lv: LogicalVolume) -> int:
+    """Return the number of a thin volume in its pool.
+
+    :raises: LVMError, ValueError if it is not thin
+    """
+    row, = lvm.report('lvs', lv.full_name, '-o', 'thin_id')
+    return int(row['thin_id'])
 
 
 def tag(lv: LogicalVolume, *tags: str) -> None:

@@ -86,7 +86,8 @@ def build(names: Names, segments: collections.abc.Sequence[table.Segment],
     present = dmsetup.devices(names.of(ORIGIN), *(
         Names(lv.taken.snapshot_id).of(SNAPSHOT) for lv in snapshots
         if lv.taken))
-    if names.of(ORIGIN) not in present:
+    origin = present.get(names.of(ORIGIN))
+    if origin is None or not origin.live:
         dmsetup.create(names.of(ORIGIN), names.uuid(ORIGIN), *segments)
     for lv in snapshots:
         taken = lv.taken

@@ -175,6 +175,23 @@ def unallocated(found: ThinMap, length: Sectors,
             begin = each.end * found.block
 
 
+def inside(ranges: collections.abc.Iterable[Range], first: int,
+           end: int) -> list[Range]:
+    """Return ranges without what is before the first or from the end on.
+
+    :raises: UnusableMap if they are not in order
+    """
+    found, last = [], 0
+    for each in ranges:
+        if each.first < last:
+            raise UnusableMap('its regions are not in order')
+        last = each.end
+        begin, after = max(first, each.first), min(end, each.end)
+        if begin < after:
+            found.append(Range(begin, after - begin))
+    return found
+
+
 def pages(ranges: collections.abc.Iterable[Range],
           most: int) -> collections.abc.Iterator[str]:
     """Yield texts of bounded size for ranges, such as ``0+16,40+2``.

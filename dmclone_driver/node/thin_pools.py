@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Thin pools: how full they are, and what copies under way will take."""
 
+import collections.abc
 import dataclasses
 
 from dmclone_driver.node import logical_volumes
@@ -99,16 +100,22 @@ def _awaited(row: dict[str, str]) -> int:
     """Return what a thin volume, if it is a clone, will allocate.
 
     What is beyond the clone is not copied. How much of it is allocated is not
-    known, so that all may be.
+    known, so that all may be. Neither is what is marked as present.
     """
     tags = lvm.words(row['lv_tags'])
     if not any(tag.startswith(logical_volumes.METADATA_TAG) for tag in tags):
         return 0
     size = int(row['lv_size'])
-    cloned = next((int(tag.removeprefix(logical_volumes.CLONED_TAG))
-                   for tag in tags
-                   if tag.startswith(logical_volumes.CLONED_TAG)), size)
-    return min(cloned, size - _allocated(row, 0))
+    cloned = _tagged(tags, logical_volumes.CLONED_TAG, size)
+    marked = _tagged(tags, logical_volumes.MARKED_TAG, 0)
+    return max(0, min(cloned, size - _allocated(row, 0)) - marked)
+
+
+def _tagged(tags: collections.abc.Iterable[str], prefix: str,
+            otherwise: int) -> int:
+    """Return the number in the tag with a prefix."""
+    return next((int(tag.removeprefix(prefix)) for tag in tags
+                 if tag.startswith(prefix)), otherwise)
 
 
 def zeroes(pool: ThinPool) -> bool:

@@ -15,6 +15,9 @@ BRD = '/dev/ram0'
 MOUNT = '/run/dmclone-metadata'
 FILE = MOUNT + '/disk'
 
+#: Below the anchor, see node/anchor.py; the folder is in memory.
+SMALL_FILE = '/run/dmclone-anchor'
+
 
 def available_memory() -> Bytes:
     """Return the kernel's estimate of bytes usable without swapping."""
@@ -87,10 +90,26 @@ def make_tmpfs(size: Bytes) -> str:
     os.makedirs(MOUNT, mode=0o700, exist_ok=True)
     processutils.execute('mount', '-t', 'tmpfs', '-o', 'mode=0700,size=%d' %
                          size, 'dmclone-metadata', MOUNT)
-    with open(FILE, 'wb') as stream:
+    return _loop(FILE, size)
+
+
+def _loop(path: str, size: Bytes) -> str:
+    with open(path, 'wb') as stream:
         stream.truncate(size)
     return processutils.execute('losetup', '--find', '--show',
-                                FILE)[0].strip()
+                                path)[0].strip()
+
+
+@privsep.dmclone_context.entrypoint
+def loop(size: Bytes) -> str:
+    """Return a loop device over a file of zeros, which exists once.
+
+    :raises: ProcessExecutionError, OSError
+    """
+    found = processutils.execute(
+        'losetup', '--associated', SMALL_FILE, '--noheadings', '--output',
+        'NAME')[0].split()
+    return found[0] if found else _loop(SMALL_FILE, size)
 
 
 @privsep.dmclone_context.entrypoint

@@ -36,7 +36,7 @@ def swap(request: dict[str, Any]) -> str | None:
             # The swap may have been killed. If this resume fails, the
             # watcher resumes the device.
             with contextlib.suppress(processutils.ProcessExecutionError):
-                _resume(request['lock'], *_devices(request))
+                resume(request['lock'], *_devices(request))
         raise
     device_mapper.log_late(sorted(
         {*_devices(request), *request.get('begin', ())}.intersection(
@@ -48,7 +48,13 @@ def _devices(request: dict[str, Any]) -> list[str]:
     return [request['name'], *filter(None, [request['clone']])]
 
 
-def _resume(name: str, *suspended: str, wait: bool = True) -> None:
+def resume(name: str, *suspended: str, wait: bool = True) -> None:
+    """Resume devices, in the privileged daemon.
+
+    :param name: the device whose lock excludes swaps
+    :raises: ProcessExecutionError; BlockingIOError if a swap is running, and
+        is not to be waited for
+    """
     with process.alone(name, wait=wait), (
             device_mapper.resuming()) as resumes, device_mapper.failing():
         for device in suspended:
@@ -64,7 +70,7 @@ def resume_left(name: str, suspended: list[str]) -> bool:
     :raises: ProcessExecutionError
     """
     try:
-        _resume(name, *suspended, wait=False)
+        resume(name, *suspended, wait=False)
     except BlockingIOError:
         return False
     return True

@@ -192,3 +192,9 @@ class History(life.Life):
                     self.hydrate(node, region)
                 self.look(node)
         self._take_all_answers()
+
+
+class SparseHistory(History):
+    """The same with thin volumes, of which not all is copied."""
+
+    KINDS = ('thin', 'thin', 'default')

@@ -65,6 +65,8 @@ class Clone(clone_module.Clone):
 
     def __init__(self, *args):
         self.writes = []
+        #: Parts of regions that are marked as present.
+        self._discarded = set()
         super().__init__(*args)
 
     @property
@@ -77,6 +79,15 @@ class Clone(clone_module.Clone):
         for write in self.writes:
             write.failed = True
         self.writes.clear()
+
+    def discard(self, first, end):
+        """Mark the regions that are covered as a whole, in any pieces."""
+        self._discarded.update(range(first, end))
+        size = self.total // REGIONS
+        for region in range(REGIONS):
+            if self._discarded.issuperset(range(region * size,
+                                                (region + 1) * size)):
+                self.bitmap.add(region)
 
 
 class Wait(Exception):
@@ -132,6 +143,15 @@ class Kernel(kernel.Kernel):
             volume['disk'] = Disk(['junk %s%d' % (self.node, self._junk)] *
                                   LENGTH)
         return volume['disk']
+
+    def mapped(self, path):
+        """Return the blocks of a thin volume: those of whole regions."""
+        size = (self.lvm.volumes[path]['size'] >> 16) // REGIONS
+        disk = self.disk(path)
+        return [(region * size, size) for region in range(REGIONS)
+                if any(block != 'zero 0'
+                       for block in disk.now[region * BLOCKS:
+                                             (region + 1) * BLOCKS])]
 
     def copy_disk(self, path, copy):
         """Copy the present content of an origin to its snapshot."""

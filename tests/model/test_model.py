@@ -341,6 +341,12 @@ class RevertRules(SnapshotRules):
         self.history.revert(self.history, fault, room)
 
 
+class SparseRules(Rules):
+    """The same actions with thin volumes, which have gaps at first."""
+
+    HISTORY = history.SparseHistory
+
+
 class HandsRules(Rules):
     """Additional actions: operators, lost answers, lagging databases."""
 
@@ -501,6 +507,10 @@ class MovesOnTestCase(Histories, ModelTestCase):
 
 class ThinTestCase(Histories, ModelTestCase):
     RULES, SEED, NUMBER = ThinRules, 7, 500
+
+
+class SparseTestCase(Histories, ModelTestCase):
+    RULES, SEED, NUMBER = SparseRules, 9, 400
 
 
 class PacedTestCase(Histories, ModelTestCase):

@@ -69,6 +69,16 @@ class CloneStatus:
         most = min(window, self.total - self.hydrated)
         return 2 * self.hydrating >= max(2, most)
 
+    def without(self, marked: int) -> 'CloneStatus':
+        """Return the status without regions that are not copied.
+
+        :param marked: those that are marked as present, at most; others count
+            as hydrated in the kernel, too
+        """
+        fewer = min(marked, self.hydrated)
+        return dataclasses.replace(self, hydrated=self.hydrated - fewer,
+                                   total=self.total - fewer)
+
     @property
     def complete(self) -> bool:
         """Whether the source is no longer needed."""
@@ -83,6 +93,9 @@ class PoolStatus:
     Format: the kernel's admin-guide/device-mapper/thin-provisioning.rst.
     ``mode`` is ``rw``, ``out_of_data_space``, ``ro`` (its metadata is full or
     has failed) or ``Fail``.
+
+    :ivar copied: whether there is a copy of its metadata, for programs that
+        read it; blocks that are freed are not reused meanwhile
     """
 
     length: Sectors
@@ -91,6 +104,7 @@ class PoolStatus:
     total: int = 0
     metadata_used: int = 0
     metadata_total: int = 0
+    copied: bool = False
 
 
 def _first_target(text: str, kind: str) -> tuple[Sectors, list[str]]:
@@ -117,7 +131,8 @@ def pool(text: str) -> PoolStatus:
     metadata, data = (list(map(int, each.split('/'))) for each in words[4:6])
     return PoolStatus(
         length=length, mode=words[7], used=data[0], total=data[1],
-        metadata_used=metadata[0], metadata_total=metadata[1])
+        metadata_used=metadata[0], metadata_total=metadata[1],
+        copied=words[6] != '-')
 
 
 def clone(text: str) -> CloneStatus:

@@ -46,6 +46,14 @@ def is_suspended(name: str) -> bool:
     return _read(_attribute_path(name, 'dm/suspended')) == '1'
 
 
+def takes_discards(name: str) -> bool:
+    """Return whether a device takes discards.
+
+    :raises: OSError if there is no such device
+    """
+    return _read(_attribute_path(name, 'queue/discard_max_bytes')) != '0'
+
+
 def requests(name: str) -> int:
     """Return the number of all requests made to a device so far.
 

@@ -36,6 +36,14 @@ class Clone:
         self.speed = 0
         self._copied_for = 0
 
+    def discard(self, first, end):
+        """Mark regions as present, without a copy."""
+        marked = self.bitmap.setdefault('marked', set())
+        before = len(marked)
+        marked.update(range(first, end))
+        self.bitmap['hydrated'] = min(
+            self.total, self.bitmap['hydrated'] + len(marked) - before)
+
     def wake(self):
         """Begin copies, as do_hydration does."""
         if self.hydration and self.mode == 'rw' and self.speed and (

@@ -46,13 +46,15 @@ BLOCK = ('size', 'logical_block_size', 'flush_buffers', 'set_read_only',
 KERNEL = {'clearing.zero': 'zero',
           'command.dmsetup': 'run_all', 'command.hold': 'hold',
           'device_mapper.change': 'change', 'device_mapper.devices': 'look',
-          'device_mapper.statuses': 'statuses',
-          'pacing.run': 'pace', 'swaps.resume_left': 'resume_left',
+          'device_mapper.statuses': 'statuses', 'marks.run': 'mark',
+          'pacing.run': 'pace', 'ram_disks.loop': 'loop',
+          'swaps.resume_left': 'resume_left',
           'swaps.swap': 'swap'}
 #: {function of devicemapper.sysfs: its replacement in the simulated kernel}
 SYSFS = {'devices': 'names', 'disks_below': 'disks_below',
          'in_flight': 'in_flight', 'is_suspended': 'is_suspended',
-         'requests': 'requests', 'suspended': 'suspended_names'}
+         'requests': 'requests', 'suspended': 'suspended_names',
+         'takes_discards': 'takes_discards'}
 
 
 #: The jobs that do not run at once, but in settle(), like in a thread.
@@ -129,6 +131,9 @@ class Cloud:
                   new=dispatch('kernel', name))
         patch('dmclone_driver.privsep.command.lvm',
               new=dispatch('lvm', 'lvm'))
+        patch('dmclone_driver.privsep.thin.dump', new=dispatch('lvm', 'dump'))
+        patch('dmclone_driver.privsep.thin.release',
+              new=dispatch('lvm', 'release'))
         for name, fake in SYSFS.items():
             patch('dmclone_driver.node.devicemapper.sysfs.' + name,
                   new=lambda *args, n=fake: self.here.kernel.sysfs(n)(*args))

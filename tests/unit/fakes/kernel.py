@@ -7,13 +7,16 @@ does not end. Actions that would hang or destroy data are recorded in
 ``violations``, since the driver may survive the exception.
 """
 
+import contextlib
 import dataclasses
 import errno
 
 from oslo_concurrency import processutils
 from oslo_utils import units
 
+from dmclone_driver.node.devicemapper import marks
 from dmclone_driver.node.devicemapper import pokes
+from dmclone_driver.node.devicemapper import status
 from dmclone_driver.node.devicemapper import swap
 from dmclone_driver.node import names as names_module
 from tests.unit.fakes import clone as clone_module
@@ -126,6 +129,40 @@ class SwapProcess:
         return getattr(self._kernel, '_' + verb)(*arguments)
 
 
+class MarkProcess(SwapProcess):
+    """The process that marks regions, which outlives its caller, too."""
+
+    def __init__(self, kernel):
+        super().__init__(kernel)
+        self._time = kernel.time
+
+    def now(self):
+        return self._time.now()
+
+    def sleep(self, seconds):
+        self._time.sleep(seconds)
+
+    def answers(self, name):
+        return not self._kernel.lost.intersection(
+            self._kernel._disks_below(name))
+
+    def info(self, name):
+        return status.Device(**self._kernel._info(name))
+
+    def alone(self, name):
+        return contextlib.nullcontext()
+
+    def commit(self, name):
+        self._do('commit', name)
+
+    def suspend(self, name, limit):
+        super().suspend(name, False, limit)
+
+    @contextlib.contextmanager
+    def opened(self, name):
+        yield lambda first, length: self._do('discard', name, first, length)
+
+
 class Kernel:
     """The kernel of a node; survives the service, not a reboot."""
 
@@ -139,6 +176,8 @@ class Kernel:
         #: Imported disks, {path: bytes}.
         self.disks = {}
         self.block_size = 512
+        #: Whether the zero target takes discards: not that of Linux 6.1.
+        self.zero_discards = True
         self.targets = {'linear', 'zero', 'delay', 'error', 'clone',
                         'snapshot', 'snapshot-origin'}
         self.flushed = []
@@ -236,6 +275,29 @@ class Kernel:
             raise process.killed
         return found
 
+    def mark(self, name_id, handle, ranges, seconds):
+        """Replace privsep.marks.run."""
+        process = MarkProcess(self)
+        names = names_module.Names(name_id)
+        try:
+            found = marks.Marker(process, names, ranges).run(seconds)
+        except processutils.ProcessExecutionError:
+            self.resume_left(handle, [handle])
+            raise
+        if process.killed:
+            raise process.killed
+        return dataclasses.asdict(found)
+
+    def mapped(self, path):
+        """Return the blocks that a thin volume has, (first, number) each."""
+        blocks = self.lvm.volumes[path]['allocated'] >> 16
+        return [(0, blocks)] if blocks else []
+
+    def loop(self, size):
+        """Replace privsep.ram_disks.loop."""
+        self.disks['/dev/loop0'] = size
+        return '/dev/loop0'
+
     def resume_left(self, name, suspended):
         """Replace privsep.swaps.resume_left; no swap is running."""
         for device in suspended:
@@ -266,6 +328,10 @@ class Kernel:
     def _is_suspended(self, name):
         self._need(name)
         return self.devices[name].suspended
+
+    def _takes_discards(self, name):
+        self._need(name)
+        return self.devices[name].discards
 
     def _requests(self, name):
         self._need(name)
@@ -501,11 +567,46 @@ class Kernel:
 
     def _switch(self, device, segments):
         device.table, device.loaded, device.own = segments, None, None
-        device.discards = True
+        device.discards = all(map(self._takes, segments))
         if segments[0].kind == 'clone':
             bitmap = self.lvm.bitmap(segments[0].words[0])
             bitmap['used'] = True
             device.own = self.CLONE(bitmap, segments[0])
+        elif device.uuid.startswith('DMCLONE-handle') and device.clone and (
+                device.discards):
+            self.violations.append('a guest may discard regions')
+
+    def _takes(self, segment):
+        """Return whether a segment of a table takes discards."""
+        if segment.kind == 'zero':
+            return self.zero_discards
+        return segment.kind == 'clone' or (
+            segment.kind in ('linear', 'delay') and
+            all(device is None or device.discards
+                for device in map(self.get, segment.paths())))
+
+    def _commit(self, name):
+        self._drain(name, self._named(name))
+
+    def _discard(self, name, first, length):
+        """Mark regions, as process_discard_bio does."""
+        device = self._named(name)
+        if not device.discards:
+            raise OSError(errno.EOPNOTSUPP, 'no discards')
+        names, _role = names_module.parse(name)
+        clone, gate = device.own, self.devices[names.of('gate')]
+        for wrong, what in (
+                (not self.devices[names.of('handle')].suspended,
+                 'while its guest writes'),
+                (clone.waiting or clone.copying, 'during a copy'),
+                (clone.hydration, 'while it hydrates'),
+                (gate.suspended, 'behind its gate'),
+                (not self.lvm.at(gate.table[0].words[0]).get('pool'),
+                 'on a thick volume')):
+            if wrong:
+                self.violations.append('%s is marked %s' % (name, what))
+        size = clone.region * 512
+        clone.discard(-(-first // size), (first + length) // size)
 
     def _suspend(self, name, flush=True):
         device = self._named(name)

@@ -33,6 +33,8 @@ class Lvm:
         self.signatures = set()
         #: Formatted metadata, {path: {'hydrated': regions}}.
         self.bitmaps = {}
+        #: The last number of a thin volume in its pool.
+        self._numbers = 0
         self.kernel = None
 
     def outside(self):
@@ -75,6 +77,9 @@ class Lvm:
             raise kernel.error('insufficient free space')
         self.volumes[path] = {'size': size, 'active': True, 'tags': set(),
                               'origin': origin, 'pool': pool, 'allocated': 0}
+        if pool:
+            self._numbers += 1
+            self.volumes[path]['thin_id'] = self._numbers
 
     def add_pool(self, group, size):
         """Create the pool that Cinder uses."""
@@ -141,11 +146,53 @@ class Lvm:
     def _pool_status(self, path, volume):
         used, total = (size >> 16
                        for size in (self.used(path), volume['size']))
-        return ('0 %d thin-pool 1 %d/1000 %d/%d - rw discard_passdown '
+        return ('0 %d thin-pool 1 %d/1000 %d/%d %s rw discard_passdown '
                 'queue_if_no_space - 1024\n' % (
                     volume['size'] // 512,
                     round(float(volume.get('metadata') or 0) * 10), used,
-                    total))
+                    total, '77' if volume.get('copied') else '-'))
+
+    def dump(self, pool, metadata, device, seconds):
+        """Replace privsep.thin.dump.
+
+        Blocks have 64 KiB, see :meth:`.kernel.Kernel.mapped`.
+        """
+        return self.steps.run(
+            '%s: thin_dump %s %d' % (self.node, pool, device),
+            kernel.error('injected'), self._dump, pool, metadata, device)
+
+    def _dump(self, pool, metadata, device):
+        path, = (path for path in self.volumes if
+                 thin_pools.device_of(path.split('/')[2]) == pool and
+                 self.volumes[path].get('is_pool'))
+        if metadata != '/dev/mapper/' + lvm_module.device(
+                *path.split('/')[2:-1], path.rpartition('/')[2] + '_tmeta'):
+            raise kernel.error('there is no device %s' % metadata)
+        found = next((each for each, volume in self.volumes.items()
+                      if volume.get('pool') == path and
+                      volume['thin_id'] == device), None)
+        if self.volumes[path].get('copied') or found is None:
+            raise kernel.error('Device or resource busy')
+        mapped = self.kernel.mapped(found)
+        return (
+            '<superblock uuid="" time="0" transaction="1" version="2" '
+            'data_block_size="128" nr_data_blocks="0">'
+            '<device dev_id="%d" mapped_blocks="%d" transaction="0" '
+            'creation_time="0" snap_time="0">%s</device></superblock>' % (
+                device, sum(count for _first, count in mapped), ''.join(
+                    '<range_mapping origin_begin="%d" data_begin="0" '
+                    'length="%d" time="0"/>' % each for each in mapped)))
+
+    def release(self, pool):
+        """Replace privsep.thin.release."""
+        self.steps.run('%s: release %s' % (self.node, pool),
+                       kernel.error('injected'), self._release, pool)
+
+    def _release(self, pool):
+        for path, volume in self.volumes.items():
+            if volume.get('is_pool') and pool == thin_pools.device_of(
+                    path.split('/')[2]):
+                volume['copied'] = False
 
     def _percent(self, path, volume):
         """Return what of a logical volume is allocated, as LVM prints it."""
@@ -199,6 +246,7 @@ class Lvm:
                                            'linear'),
                              'data_percent': self._percent(path, volume),
                              'metadata_percent': volume.get('metadata', ''),
+                             'thin_id': str(volume.get('thin_id', '')),
                              'zero': volume.get('zero', 'zero')})
         for text in wanted:
             if text.partition('/')[0] not in self.groups and (

@@ -82,15 +82,17 @@ class RoomTestCase(base.PlainTestCase):
 
 
 class ReserveTestCase(test_pacer.PacedTestCase):
-    """Simulated nodes with pools of 95 GiB."""
+    """A simulated node with a pool of 95 GiB, to which all is copied."""
 
-    KINDS = ('thin', 'thin')
+    KINDS = ('default', 'thin')
     COPIES = 2
 
     def setUp(self):
         super().setUp()
         self.warning = self.patch('dmclone_driver.move.messages.LOG.warning')
         self.first = self.add(size=60)
+        # It asks for a map of the source, which is thick, and begins.
+        self.look()
 
     def use(self, size, **fields):
         """Have guests use some GiB of the pool beside the copies."""

@@ -42,7 +42,7 @@ class RpcApiTestCase(base.DatabaseTestCase):
         super().setUp()
         self.destination, self.source, self.relocation = (Part(), Part(),
                                                           Part())
-        self.image_cache, self.followers = Part(), Part()
+        self.image_cache, self.followers, self.maps = Part(), Part(), Part()
         self.reporter = mock.Mock()
         self.pace, self.outgoing = Part(), mock.Mock(
             **{'lend.side_effect': lambda *args: list(args)})
@@ -50,7 +50,7 @@ class RpcApiTestCase(base.DatabaseTestCase):
             self.destination, self.source, self.image_cache,
             mock.Mock(**{'left.return_value': {'recover': ['x']}}),
             self.relocation, self.followers, self.reporter, self.pace,
-            self.outgoing, '0.1.0'))
+            self.outgoing, self.maps, '0.1.0'))
         self.addCleanup(self.server.stop)
         self.client = rpcapi.PeerClient()
         self.context = cinder_context.RequestContext('the-user', 'project')

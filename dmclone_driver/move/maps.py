@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the sources on this node have not allocated, for nodes that copy them.
+
+A source is sealed before its map is read, and never changes afterwards. So a
+map that was read once stays valid, and one that is read again is the same.
+"""
+
+import collections
+import threading
+from typing import Any
+
+from cinder import context as cinder_context
+from oslo_concurrency import processutils
+from oslo_log import log as logging
+
+from dmclone_driver import exception
+from dmclone_driver.i18n import _
+from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import records
+from dmclone_driver.move.source import Source
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper import sysfs
+from dmclone_driver.node.devicemapper import table
+from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.logical_volumes import LogicalVolume
+from dmclone_driver.node import lvm
+from dmclone_driver.node import names as names_module
+from dmclone_driver.node.names import Names
+from dmclone_driver.node.quantities import Sectors
+from dmclone_driver.node import thin_maps
+from dmclone_driver.node import thin_pools
+from dmclone_driver.privsep import thin
+
+LOG = logging.getLogger(__name__)
+
+# Seconds that reading a map may take.
+TIMEOUT = 60
+
+# The most ranges of one answer, of less than 20 bytes each, and the number of
+# maps that are remembered.
+PAGE, KEPT = 2000, 4
+
+
+class Maps:
+    """Maps of the sources on this node."""
+
+    def __init__(self, backend: Backend, source: Source) -> None:
+        self._backend = backend
+        self._source = source
+        #: Pages of the last maps, by what they were asked for.
+        self._known: collections.OrderedDict[
+            tuple[str, int, int], list[str]] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def unallocated(self, context: cinder_context.RequestContext,
+                    placeholder_id: str, length: int, region: int,
+                    page: int) -> dict[str, Any]:
+        """Return regions of which a source has nothing allocated.
+
+        Takes no lock, as :meth:`Source.seal`.
+
+        :param length: of the clone, in sectors
+        :param region: size of its regions, in sectors
+        :param page: the part of the answer, from 0
+        :returns: ``{'ranges': '0+16,40+2', 'pages': 1, 'why': ''}``, with the
+            first region and number of each range; if there is no map,
+            ``why`` says why, and there is no page
+        """
+        key = placeholder_id, length, region
+        with self._lock:
+            pages = self._known.get(key)
+        if pages is None:
+            try:
+                pages = list(thin_maps.pages(thin_maps.unallocated(
+                    self._read(context, placeholder_id, Sectors(length)),
+                    Sectors(length), Sectors(region)), PAGE))
+            except (thin_maps.UnusableMap, ValueError, OSError,
+                    processutils.ProcessExecutionError) as error:
+                return {'ranges': '', 'pages': 0,
+                        'why': exception.text_of(error)}
+            with self._lock:
+                self._known[key] = pages
+                while len(self._known) > KEPT:
+                    self._known.popitem(last=False)
+        return {'ranges': pages[page] if page < len(pages) else '',
+                'pages': len(pages), 'why': ''}
+
+    def _read(self, context: cinder_context.RequestContext,
+              placeholder_id: str, length: Sectors) -> thin_maps.ThinMap:
+        """Return the map of a source.
+
+        :raises: UnusableMap, ValueError, ProcessExecutionError
+        """
+        lv = self._volume(context, placeholder_id)
+        if table.sectors(lv.size) != length:
+            raise thin_maps.UnusableMap(_('it has another size'))
+        device = logical_volumes.thin_id(lv)
+        metadata = lvm.device(lv.group, lv.pool + '_tmeta')
+        return thin_maps.parse(thin.dump(
+            lvm.device(lv.group, lv.pool, 'tpool'),
+            '%s/%s' % (sysfs.MAPPER, metadata), device, TIMEOUT), device)
+
+    def _volume(self, context: cinder_context.RequestContext,
+                placeholder_id: str) -> LogicalVolume:
+        """Return the thin volume that is all that a source has.
+
+        :raises: UnusableMap if there is none, or if it may be written
+        """
+        if not self._source.seal(context, placeholder_id):
+            raise thin_maps.UnusableMap(_('it is not sealed'))
+        placeholder = records.placeholder(context, placeholder_id)
+        assert placeholder is not None
+        names = Names(placeholder.name_id)
+        lv = (logical_volumes.find_read_as(names.name_id,
+                                           self._backend.group.vg_name)
+              if placeholder.snapshot_id else
+              self._backend.logical_volume(names))
+        if lv is None or not lv.thin:
+            raise thin_maps.UnusableMap(_('it is not thin'))
+        if lv.clone or lv.deleted or lv.taken or LocalVolume(
+                names_module.of_logical_volume(lv.name) or names).is_clone():
+            raise thin_maps.UnusableMap(_('it is not complete itself'))
+        if not self._is_alone(lv):
+            raise thin_maps.UnusableMap(_('it has a read-only origin'))
+        return lv
+
+    @staticmethod
+    def _is_alone(lv: LogicalVolume) -> bool:
+        """Whether what is not allocated reads zeros.
+
+        With an external origin (lvmthin(7)), which is in no pool, it reads
+        that.
+        """
+        if not lv.origin:
+            return True
+        origin = logical_volumes.find(lv.origin, lv.group)
+        return origin is not None and origin.pool == lv.pool
+
+    def release_left(self) -> None:
+        """Release the copy of the pool's metadata that a crash has left."""
+        group = self._backend.group.vg_name
+        pool = thin_pools.device_of(group)
+        if pool not in sysfs.devices():
+            return
+        status, _volumes = dmsetup.pool(pool)
+        if status is not None and status.copied:
+            thin.release(pool)
+            LOG.info('The copy of the metadata of thin pool %s is released: '
+                     'reading it was interrupted.',
+                     '%s/%s' % (group, thin_pools.name_of(group)))

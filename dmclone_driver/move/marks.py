@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Regions that are not copied, since the source has nothing allocated there.
+
+They are marked as present in a clone on a thin volume, where they read zeros,
+as they do at the source. That is done once, after the source is sealed and the
+gate is open, and before the hydration is enabled. Whatever fails there, the
+rest is copied. See the documentation, "Decisions".
+"""
+
+import collections.abc
+from typing import Any
+
+from cinder import context as cinder_context
+from oslo_concurrency import processutils
+from oslo_log import log as logging
+
+from dmclone_driver import exception
+from dmclone_driver.i18n import _
+from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import maps
+from dmclone_driver.move.outages import Outages
+from dmclone_driver.move.placeholders import Placeholder
+from dmclone_driver.move import reserve
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper import marks as process
+from dmclone_driver.node.devicemapper.status import CloneStatus
+from dmclone_driver.node.devicemapper import sysfs
+from dmclone_driver.node.devicemapper import table
+from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.logical_volumes import LogicalVolume
+from dmclone_driver.node.names import CLONE
+from dmclone_driver.node.names import GATE
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import Names
+from dmclone_driver.node.quantities import Bytes
+from dmclone_driver.node import thin_maps
+from dmclone_driver.node.thin_maps import Range
+from dmclone_driver.node import thin_pools
+from dmclone_driver.privsep import marks as privileged
+
+LOG = logging.getLogger(__name__)
+
+# Seconds that one privileged call lasts: the volume's lock is held meanwhile.
+ROUND = 2
+
+# The most ranges of one call.
+RANGES = 2000
+
+# Calls in succession that mark nothing, since the guest's requests do not end
+# in time, after which the rest is copied.
+VAIN = 15
+
+# Seconds beside those for reading the map until it has to be there.
+_MORE = 10
+
+
+class Marks:
+    """What is marked in the clones of this node."""
+
+    def __init__(self, backend: Backend, outages: Outages) -> None:
+        self._backend = backend
+        self._outages = outages
+        #: What is marked at most, from the tags: {clone: bytes}.
+        self._sizes: dict[Names, Bytes] = {}
+        #: Clones for which that was decided by this process.
+        self._decided: set[Names] = set()
+
+    # For those who look
+
+    def remember(self, names: Names, size: Bytes) -> None:
+        """Remember the tag of a clone."""
+        self._sizes[names] = size
+
+    def forget(self, names: Names) -> None:
+        """Forget a clone that is gone."""
+        self._sizes.pop(names, None)
+        self._decided.discard(names)
+
+    def without(self, names: Names, status: CloneStatus) -> CloneStatus:
+        """Return a clone's status as if it had no region that is marked."""
+        size = self._sizes.get(names)
+        return (status.without(size // _bytes(status))
+                if size and status.region else status)
+
+    # For the start of a hydration
+
+    def are_due(self, names: Names) -> bool:
+        """Whether it is to be decided what is marked in a clone.
+
+        Nothing runs for a clone that takes no discards.
+        """
+        return self._due(names) is not None
+
+    def _due(self, names: Names) -> LogicalVolume | None:
+        if names in self._decided or names in self._outages.lost or (
+                not _may(names)):
+            return None
+        lv = self._backend.logical_volume(names)
+        status = dmsetup.clone(names.of(CLONE))
+        if lv is None or status is None or not (lv.markable and lv.clone):
+            return None
+        # After a crash in the middle it is done again.
+        if lv.marked is not None and (
+                status.hydrated * _bytes(status) >= lv.marked):
+            return None
+        return lv
+
+    def make(self, context: cinder_context.RequestContext, names: Names,
+             source: Placeholder) -> None:
+        """Mark the regions of a clone that its source has not allocated.
+
+        :param source: which is sealed
+        """
+        try:
+            lv = self._due(names)
+            room = self._room(names)
+            # In a full pool the clone could not record it.
+            if lv is None or room.used_up or not room.thin:
+                return
+            self._decide(context, names, source, lv)
+        except (thin_maps.UnusableMap, exception.PeerError, ValueError,
+                OSError, processutils.ProcessExecutionError) as error:
+            LOG.info('Of %(names)s all is copied that is not marked yet: '
+                     '%(why)s.', {'names': names,
+                                  'why': exception.text_of(error)})
+
+    def _room(self, names: Names) -> reserve.Room:
+        return reserve.look(
+            self._backend.group.vg_name,
+            int(self._backend.configuration.reserved_percentage), [names])
+
+    def _decide(self, context: cinder_context.RequestContext, names: Names,
+                source: Placeholder, lv: LogicalVolume) -> None:
+        again = lv.marked is not None
+        status = dmsetup.clone(names.of(CLONE))
+        assert status is not None
+        try:
+            ranges = self._ranges(context, source, status, lv)
+        except (thin_maps.UnusableMap, exception.PeerError, ValueError):
+            if not again:
+                self._tag(names, source, Bytes(0))
+            self._decided.add(names)
+            raise
+        size = Bytes(sum(each.count for each in ranges) * _bytes(status))
+        # Before the first discard, for those who look. It is too much if some
+        # are written by a guest, or if this is interrupted.
+        self._tag(names, source, size)
+        marked = self._mark(names, source, ranges)
+        self._decided.add(names)
+        if not again:
+            self._tag(names, source, Bytes(marked * _bytes(status)))
+        LOG.info('Of %(names)s %(marked)d of %(total)d regions are not '
+                 'copied: its source has nothing there.',
+                 {'names': names, 'marked': marked, 'total': status.total})
+
+    def _tag(self, names: Names, source: Placeholder, size: Bytes) -> None:
+        with self._backend.lock(source.volume_id):
+            lv = self._backend.logical_volume(names)
+            if lv is None or not lv.clone:
+                raise thin_maps.UnusableMap(_('it is no clone any longer'))
+            if lv.marked != size:
+                logical_volumes.retag(
+                    lv, logical_volumes.MARKED_TAG,
+                    logical_volumes.MARKED_TAG + str(size))
+            self._sizes[names] = size
+
+    def _ranges(self, context: cinder_context.RequestContext,
+                source: Placeholder, status: CloneStatus,
+                lv: LogicalVolume) -> list[Range]:
+        """Return the regions that are marked.
+
+        The first one is not: in a full pool a flush of a volume without its
+        first block fails, and the clone's record with it
+        (__process_bio_read_only in drivers/md/dm-thin.c).
+
+        :raises: UnusableMap, PeerError, ValueError
+        """
+        pool = thin_pools.find(lv.group)
+        if pool is None or lv.pool != pool.name or not (
+                thin_pools.zeroes(pool)):
+            raise thin_maps.UnusableMap(_(
+                'its thin pool does not zero new blocks'))
+        found, page, pages = [], 0, 1
+        while page < pages:
+            answer = self._backend.client.unallocated(
+                context, source.backend, source.id, status.length,
+                status.region, page, maps.TIMEOUT + _MORE)
+            if answer['why']:
+                raise thin_maps.UnusableMap(_(
+                    'its source has no map: %s') % answer['why'])
+            pages = answer['pages']
+            if answer['ranges']:
+                found += thin_maps.parse_page(answer['ranges'])
+            page += 1
+        return thin_maps.inside(found, 1, status.length // status.region)
+
+    def _mark(self, names: Names, source: Placeholder,
+              ranges: list[Range]) -> int:
+        """Mark regions; return the number of those that are.
+
+        :raises: ProcessExecutionError
+        """
+        left: collections.abc.Sequence[Any] = [
+            [each.first, each.count] for each in ranges]
+        marked = vain = 0
+        while left and vain < VAIN:
+            with self._backend.lock(source.volume_id):
+                if names in self._outages.lost or not _may(names):
+                    break
+                result = process.Result(**privileged.run(
+                    names.name_id, names.of(HANDLE), list(left[:RANGES]),
+                    ROUND))
+            vain = 0 if result.marked or result.ended == process.DONE else (
+                vain + 1)
+            marked += result.marked
+            left = [*result.left, *left[RANGES:]]
+            if result.ended in (process.REFUSED, process.FAILED):
+                break
+        if left:
+            LOG.info('Of %(names)s %(number)d ranges of regions are copied '
+                     'that its source has not allocated: its devices or its '
+                     'guest left no moment in which to mark them.',
+                     {'names': names, 'number': len(left)})
+        return marked
+
+
+def _may(names: Names) -> bool:
+    """Whether a clone is one that may be marked, by its devices."""
+    if not LocalVolume(names).refuses_discards():
+        return False
+    status = dmsetup.clone(names.of(CLONE))
+    return (status is not None and status.healthy and
+            not status.hydration and not status.complete and
+            not sysfs.is_suspended(names.of(GATE)) and
+            sysfs.takes_discards(names.of(CLONE)))
+
+
+def _bytes(status: CloneStatus) -> int:
+    """Return the size of a region."""
+    return status.region * table.SECTOR
