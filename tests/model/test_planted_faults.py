@@ -16,10 +16,14 @@ from dmclone_driver import driver
 from dmclone_driver.move import attachments
 from dmclone_driver.move import destination
 from dmclone_driver.move import followers
+from dmclone_driver.move import maps
+from dmclone_driver.move import marks
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.move import recovery
+from dmclone_driver.move import reserve
+from dmclone_driver.move import source
 from dmclone_driver.move import transactions
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import table
@@ -31,7 +35,9 @@ from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
+from dmclone_driver.node import thin_maps
 from dmclone_driver.privsep import block
+from dmclone_driver.privsep import thin
 from tests.model import database
 from tests.model import life
 from tests.model import test_model
@@ -43,6 +49,9 @@ _rebuild = destination.Destination.rebuild
 _find = lvm.LogicalVolumeMetadata.find
 _settle = followers.Followers._settle
 _reconnect = destination.Destination.reconnect
+_unallocated = maps.Maps.unallocated
+_export = source.Source.export
+_make = marks.Marks.make
 
 
 def _linear_after_a_failed_commit(volume, lv):
@@ -188,6 +197,47 @@ def _take_thin_without_flush(names, lv, snapshot_id, tags):
 
 def _merge_in_use(self, volume, mine, lv):
     self._backend.group.revert(lv.name)
+
+
+#: {names of a source: its map before it was sealed}
+_early_maps = {}
+
+
+def _unallocated_before(self, context, placeholder_id, *args):
+    """Return the map as it was when the source was exported."""
+    names = Names(records.placeholder(context, placeholder_id).name_id)
+    return _early_maps.get(names) or _unallocated(
+        self, context, placeholder_id, *args)
+
+
+def _export_with_map(self, context, row, initiator):
+    """Read the map of a volume that is in use, too."""
+    lv = self._backend.logical_volume(Names(row.name_id))
+    if lv is not None and lv.thin and not lv.clone:
+        number = logical_volumes.thin_id(lv)
+        found = thin_maps.parse(thin.dump(
+            'volumes-volumes--pool-tpool',
+            '/dev/mapper/volumes-volumes--pool_tmeta', number, 60), number)
+        _early_maps[Names(row.name_id)] = {
+            'ranges': ','.join(map(str, thin_maps.unallocated(
+                found, table.sectors(lv.size), 128))),
+            'pages': 1, 'why': ''}
+    _export(self, context, row, initiator)
+
+
+def _mark_later(self, context, names, source):
+    """Mark regions when the hydration is on."""
+    LocalVolume(names).start_hydration()
+    _make(self, context, names, source)
+
+
+def _ranges_of_any(self, context, source, status, lv):
+    """Return what a source has not allocated, whatever the pool is here."""
+    answer = self._backend.client.unallocated(
+        context, source.backend, source.id, status.length, status.region, 0,
+        60)
+    return thin_maps.inside(thin_maps.parse_page(answer['ranges'])
+                            if answer['ranges'] else [], 1, status.total)
 
 
 class _Hasty(LocalVolume):
@@ -349,6 +399,32 @@ FAULTS_OF_THIN_VOLUMES = {
 }
 
 
+#: Faults that are detected in histories with gaps in thin volumes: {fault:
+#: ({function: replacement}, pattern of the violation)}.
+FAULTS_OF_GAPS = {
+    'map read before the seal':
+        ({'move.maps.Maps.unallocated': _unallocated_before,
+          'move.source.Source.export': _export_with_map},
+         'is zero 0 instead of|a power cut would make block . zero 0'),
+    'marked while it hydrates':
+        ({'move.marks.Marks.make': _mark_later,
+          'move.marks._may': lambda names: True,
+          'node.devicemapper.marks.Marker._may': lambda marker: True},
+         'is marked while it hydrates'),
+    'marked on a thick volume':
+        ({'node.logical_volumes.LogicalVolume.markable': property(
+            lambda lv: True),
+          'move.marks.Marks._room': lambda marks, names: reserve.Room(
+              frozenset([names]), 1 << 40, 1 << 40),
+          'move.marks.Marks._ranges': _ranges_of_any},
+         'is marked on a thick volume'),
+    'a guest that may discard above a clone':
+        ({'node.devices.LocalVolume._over_origin':
+          lambda volume, segments: segments},
+         'a guest may discard'),
+}
+
+
 #: Faults that are detected in histories whose copies wait for each other.
 FAULTS_OF_PACE = {
     'copy that never gets the turn of another one':
@@ -403,15 +479,27 @@ class PlantedFaultsTestCase(test_model.ModelTestCase):
     def test_is_found_with_thin_volumes(self, name):
         self._find(test_model.ThinRules, name, *FAULTS_OF_THIN_VOLUMES[name])
 
+    @ddt.data(*FAULTS_OF_GAPS)
+    def test_is_found_with_gaps(self, name):
+        faults, said = FAULTS_OF_GAPS[name]
+        self._find_any(test_model.SparseRules, name, faults, said)
+
     @ddt.data(*FAULTS_OF_PACE)
     def test_is_found_as_a_copy_waits(self, name):
         self._find(test_model.PacedRules, name, *FAULTS_OF_PACE[name])
 
     def _find(self, rules, name, path, fault, said):
+        self._find_any(rules, name, dict.fromkeys(path.split(), fault), said)
+
+    def _find_any(self, rules, name, faults, said):
+        """Find a violation that several replaced functions cause.
+
+        :param faults: {function: replacement}
+        """
         class Rules(rules):
             def plant(self, stack):
-                for each in path.split():
-                    stack.enter_context(mock.patch('dmclone_driver.' + each,
+                for path, fault in faults.items():
+                    stack.enter_context(mock.patch('dmclone_driver.' + path,
                                                    new=fault))
 
         # Which actions are frequent depends on the seed, so that with one of

@@ -50,6 +50,22 @@ class AnchorTestCase(base.MachineTestCase):
         with mock.patch('dmclone_driver.node.anchor._create', fail):
             self.assertEqual(1, len(anchor.tail()))
 
+    def test_zeros_without_discards(self):
+        """As of Linux 6.1: a clone with such a tail would take none."""
+        self.kernel.zero_discards = False
+        anchor.tail()
+        self.assertEqual(
+            '/dev/loop0', self.kernel.devices[ANCHOR].table[0].words[0])
+        self.assertTrue(self.kernel.devices[ANCHOR].discards)
+
+    def test_without_a_file(self):
+        """Clones have a tail, and take no discards."""
+        self.kernel.zero_discards = False
+        with mock.patch('dmclone_driver.privsep.ram_disks.loop',
+                        side_effect=OSError('no loop')):
+            self.assertEqual(1, len(anchor.tail()))
+        self.assertFalse(self.kernel.devices[ANCHOR].discards)
+
     def test_kernel_without_the_target(self):
         """Clones are built without a tail."""
         # The looks, the first device, and the second one.

@@ -15,6 +15,7 @@ from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import ORIGIN
 from dmclone_driver.node.names import SOURCE
 from tests.unit import base
 from tests.unit.fakes import steps
@@ -76,6 +77,86 @@ class TailTestCase(DevicesTestCase):
         for _ in range(2):
             self.build()
         self.assertEqual(2, len(self.device(CLONE).table))
+
+
+@ddt.ddt
+class MarkableTestCase(DevicesTestCase):
+    """A clone that takes discards, below a handle that refuses them."""
+
+    def setUp(self):
+        super().setUp()
+        logical_volumes.tag(self.lv, logical_volumes.MARKABLE_TAG)
+        self.lv = logical_volumes.find(self.lv.name, self.lv.group)
+
+    def assertRefuses(self):
+        self.assertEqual(
+            [('snapshot-origin', False), ('linear', True), (True)],
+            [(self.device().table[0].kind, self.device().discards),
+             (self.device(ORIGIN).table[0].kind,
+              self.device(ORIGIN).discards), self.device(CLONE).discards])
+
+    def test_handle(self):
+        self.build()
+        self.assertRefuses()
+        self.assertTrue(LocalVolume(self.names).refuses_discards())
+        self.build()
+        LocalVolume(self.names).forbid_discards()
+        self.assertRefuses()
+
+    @ddt.data(False, True)
+    def test_killed_anywhere(self, after):
+        """Whoever continues comes to the same; no guest may discard."""
+        for number in itertools.count():
+            self.kernel.devices.clear()
+            self.steps.start(number, after=after, killed=True)
+            try:
+                self.build(passive=False)
+                break
+            except steps.Killed:
+                self.steps.start()
+                self.build(passive=False)
+            self.assertRefuses()
+        self.assertLess(5, number)
+
+    def test_linear(self):
+        self.build(passive=False)
+        LocalVolume(self.names).start_hydration()
+        self.kernel.hydrate(self.names.path())
+        self.assertTrue(LocalVolume(self.names).make_linear(self.lv))
+        self.assertEqual(('linear', [self.lv.path, '0'], True), (
+            self.device().table[0].kind, self.device().table[0].words,
+            self.device().discards))
+        for role in ORIGIN, CLONE:
+            self.assertIsNone(self.device(role))
+
+    def test_linear_killed_anywhere(self):
+        for number in itertools.count():
+            self.kernel.devices.clear()
+            self.lvm.bitmaps[METADATA] = {'hydrated': 0}
+            self.build(passive=False)
+            LocalVolume(self.names).start_hydration()
+            self.kernel.hydrate(self.names.path())
+            self.steps.start(number, killed=True)
+            try:
+                LocalVolume(self.names).make_linear(self.lv)
+                break
+            except steps.Killed:
+                self.steps.start()
+            self.assertTrue(LocalVolume(self.names).make_linear(self.lv))
+            self.assertEqual('linear', self.device().table[0].kind)
+            for role in ORIGIN, CLONE:
+                self.assertIsNone(self.device(role))
+        self.assertLess(8, number)
+
+    def test_clone_of_another_version(self):
+        """It refuses discards, and its handle is linear: it stays so."""
+        LocalVolume(self.names).build_clone(
+            dataclasses.replace(self.lv, tags=frozenset()), METADATA, 128,
+            TUNING, disk=DISK)
+        self.build()
+        self.assertEqual(('linear', False), (self.device().table[0].kind,
+                                             self.device(CLONE).discards))
+        self.assertFalse(LocalVolume(self.names).refuses_discards())
 
 
 class LinearTestCase(DevicesTestCase):

@@ -131,3 +131,18 @@ class PagesTestCase(base.PlainTestCase):
     @ddt.data('', '1', '1+0', '1+-1', '-1+1', '1+1,', '1+1 ,2+2', '1+x')
     def test_not_a_page(self, text):
         self.assertRaises(ValueError, thin_maps.parse_page, text)
+
+
+@ddt.ddt
+class InsideTestCase(base.PlainTestCase):
+
+    @ddt.data(([], []), ([Range(0, 5), Range(7, 9)], [(1, 4), (7, 3)]),
+              ([Range(0, 1), Range(10, 2)], []), ([Range(3, 1)], [(3, 1)]))
+    @ddt.unpack
+    def test_inside(self, ranges, expected):
+        self.assertEqual([Range(*each) for each in expected],
+                         thin_maps.inside(ranges, 1, 10))
+
+    def test_not_in_order(self):
+        self.assertRaises(thin_maps.UnusableMap, thin_maps.inside,
+                          [Range(4, 2), Range(5, 1)], 1, 10)

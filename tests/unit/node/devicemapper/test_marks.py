@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Marking regions while nothing is under way at a clone."""
+
+import contextlib
+import errno
+
+import ddt
+
+from dmclone_driver.node.devicemapper import marks
+from dmclone_driver.node.devicemapper import status
+from dmclone_driver.node.devicemapper import swap
+from dmclone_driver.node.names import CLONE
+from dmclone_driver.node.names import GATE
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import Names
+from dmclone_driver.node.names import SOURCE
+from tests.unit import base
+
+NAMES = Names('00000000-0000-0000-0000-00000000000a')
+TOTAL = 100000
+
+
+class Kernel:
+    """A clone with regions, and its devices."""
+
+    def __init__(self):
+        self.time = 0
+        self.present = {5}
+        self.suspended = set()
+        self.kind = 'snapshot-origin'
+        self.features = 'no_hydration no_discard_passdown'
+        self.hydrating = self.answered = 0
+        #: Whether requests end in time, and the source answers.
+        self.drains = self.reachable = True
+        #: Seconds that a discard takes.
+        self.slow = 0.003
+        self.log = []
+
+    def now(self):
+        return self.time
+
+    def sleep(self, seconds):
+        self.log.append('pause')
+        self.time += seconds
+
+    def answers(self, name):
+        return self.reachable
+
+    def info(self, name):
+        return status.Device(name, '', 1, name in self.suspended)
+
+    def status(self, name):
+        if name == NAMES.of(HANDLE):
+            return '0 %d %s x\n' % (TOTAL * 128, self.kind)
+        return ('0 %d clone 8 1/9 128 %d/%d %d 2 %s 4 hydration_threshold 1 '
+                'hydration_batch_size 1 rw\n' % (
+                    TOTAL * 128, len(self.present), TOTAL, self.hydrating,
+                    self.features))
+
+    @contextlib.contextmanager
+    def alone(self, name):
+        self.log.append('alone')
+        yield
+
+    def commit(self, name):
+        self.log.append('commit')
+
+    def suspend(self, name, limit):
+        self.log.append('suspend')
+        self.time += 0.01 if self.drains else limit
+        if not self.drains:
+            raise swap.Waits
+        self.suspended.add(name)
+
+    def resume(self, name):
+        self.log.append('resume')
+        self.suspended.remove(name)
+
+    @contextlib.contextmanager
+    def opened(self, name):
+        yield self.discard
+
+    def discard(self, first, length):
+        self.log.append('discard')
+        assert self.suspended == {NAMES.of(HANDLE)}
+        assert not self.hydrating
+        assert first % 65536 == length % 65536 == 0
+        self.time += self.slow
+        # A region that is present stays what it is.
+        self.present.update(range(first >> 16, first + length >> 16))
+
+
+@ddt.ddt
+class MarksTestCase(base.PlainTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.kernel = Kernel()
+
+    def run_marker(self, *ranges, seconds=60):
+        found = marks.Marker(self.kernel, NAMES, ranges).run(seconds)
+        self.assertEqual(set(), self.kernel.suspended)
+        return found
+
+    def test_one_piece(self):
+        found = self.run_marker([1, 3], [6, 2])
+        self.assertEqual((marks.DONE, 5, []),
+                         (found.ended, found.marked, found.left))
+        self.assertEqual({1, 2, 3, 5, 6, 7}, self.kernel.present)
+        self.assertEqual(
+            ['alone', 'commit', 'suspend', 'discard', 'discard', 'resume'],
+            self.kernel.log)
+
+    def test_written_before(self):
+        """What a guest has written is present, and not counted."""
+        self.assertEqual(3, self.run_marker([4, 4]).marked)
+
+    def test_pieces(self):
+        """Nobody is held for longer than a piece and one discard."""
+        found = self.run_marker([1, 40 * marks.MOST // 2])
+        self.assertEqual(marks.DONE, found.ended)
+        self.assertEqual(20 * marks.MOST, len(self.kernel.present))
+        self.assertLess(found.seconds, 0.01 + marks.PIECE + 0.004)
+        self.assertEqual(3, self.kernel.log.count('suspend'))
+        self.assertEqual(2, self.kernel.log.count('pause'))
+
+    def test_time_is_over(self):
+        self.kernel.slow = 1
+        found = self.run_marker([1, 3], [6, 2], [10, 1], seconds=1.5)
+        self.assertEqual((marks.OVER, 5, [[10, 1]]),
+                         (found.ended, found.marked, found.left))
+
+    def test_requests_do_not_end(self):
+        """They go on after each try."""
+        self.kernel.drains = False
+        found = self.run_marker([1, 3], seconds=1)
+        self.assertEqual((marks.OVER, 0, [[1, 3]]),
+                         (found.ended, found.marked, found.left))
+        self.assertNotIn('discard', self.kernel.log)
+        self.assertNotIn('resume', self.kernel.log)
+
+    def test_something_is_copied(self):
+        self.kernel.hydrating = 1
+        found = self.run_marker([1, 3], seconds=0.5)
+        self.assertEqual((marks.OVER, 0), (found.ended, found.marked))
+        self.assertNotIn('discard', self.kernel.log)
+
+    @ddt.data(('kind', 'linear'), ('features', 'no_discard_passdown x'),
+              ('reachable', False), ('suspended', {NAMES.of(CLONE)}),
+              ('suspended', {NAMES.of(GATE)}),
+              ('suspended', {NAMES.of(SOURCE)}),
+              ('suspended', {NAMES.of(HANDLE)}))
+    @ddt.unpack
+    def test_refused(self, what, value):
+        """Nobody is held."""
+        setattr(self.kernel, what, value)
+        found = marks.Marker(self.kernel, NAMES, [[1, 3]]).run(1)
+        self.assertEqual((marks.REFUSED, 0, ['alone']), (
+            found.ended, found.marked, self.kernel.log))
+
+    def test_changes_while_requests_end(self):
+        suspend = self.kernel.suspend
+
+        def change(name, limit):
+            suspend(name, limit)
+            self.kernel.kind = 'linear'
+
+        self.kernel.suspend = change
+        found = self.run_marker([1, 3])
+        self.assertEqual((marks.REFUSED, 0), (found.ended, found.marked))
+
+    def test_discard_fails(self):
+        def fail(first, length):
+            raise OSError(errno.EOPNOTSUPP, 'no')
+
+        self.kernel.discard = fail
+        found = self.run_marker([1, 3])
+        self.assertEqual((marks.FAILED, 0, [[1, 3]]),
+                         (found.ended, found.marked, found.left))
+        self.assertEqual('resume', self.kernel.log[-1])

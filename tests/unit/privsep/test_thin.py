@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading the metadata of thin pools, with a script in place of thin_dump."""
+
+import os
+import time
+
+import fixtures
+from oslo_concurrency import processutils
+
+from dmclone_driver import privsep
+from dmclone_driver.privsep import thin
+from tests.unit import base
+
+
+class ThinTestCase(base.PlainTestCase):
+
+    def setUp(self):
+        super().setUp()
+        privsep.dmclone_context.set_client_mode(False)
+        self.addCleanup(privsep.dmclone_context.set_client_mode, True)
+        self.folder = self.useFixture(fixtures.TempDir()).path
+        self.useFixture(fixtures.EnvironmentVariable(
+            'PATH', self.folder + ':' + os.environ['PATH']))
+        self.sent, self.failing = [], ()
+        self.patch('dmclone_driver.node.devicemapper.ioctl.message',
+                   new=self.message)
+        self.addCleanup(thin._left.clear)
+
+    def message(self, name, text):
+        if text in self.failing:
+            raise OSError(16, 'busy')
+        self.sent.append((name, text.partition('_')[0]))
+
+    def program(self, script):
+        path = os.path.join(self.folder, 'thin_dump')
+        with open(path, 'w') as stream:
+            stream.write('#!/bin/sh\n' + script)
+        os.chmod(path, 0o700)
+
+    def dump(self, seconds=60):
+        return thin.dump('pool', '/dev/mapper/meta', 7, seconds)
+
+    def assertReleased(self):
+        self.assertEqual([('pool', 'reserve'), ('pool', 'release')],
+                         self.sent)
+
+    def test_dump(self):
+        self.program('echo "$@"')
+        self.assertEqual('--dev-id 7 --metadata-snap /dev/mapper/meta\n',
+                         self.dump())
+        self.assertReleased()
+
+    def test_failure(self):
+        self.program('echo no such device >&2; exit 1')
+        error = self.assertRaises(processutils.ProcessExecutionError,
+                                  self.dump)
+        self.assertIn('no such device', error.stderr)
+        self.assertReleased()
+
+    def test_takes_too_long(self):
+        self.program('exec sleep 60')
+        began = time.monotonic()
+        self.assertRaises(processutils.ProcessExecutionError, self.dump, 0.2)
+        self.assertLess(time.monotonic() - began, 30)
+        self.assertReleased()
+
+    def test_is_too_long(self):
+        self.patch('dmclone_driver.privsep.thin.MOST', new=1000)
+        self.program('exec yes')
+        self.assertRaises(processutils.ProcessExecutionError, self.dump)
+        self.assertReleased()
+
+    def test_no_program(self):
+        self.useFixture(fixtures.EnvironmentVariable('PATH', self.folder))
+        error = self.assertRaises(processutils.ProcessExecutionError,
+                                  self.dump)
+        self.assertIn('thin_dump: No such file', error.stderr)
+        self.assertReleased()
+
+    def test_another_one_reads(self):
+        """Its copy is not released."""
+        self.failing = ('reserve_metadata_snap',)
+        self.assertRaises(processutils.ProcessExecutionError, self.dump)
+        self.assertEqual([], self.sent)
+
+    def test_release_fails(self):
+        """The next one tries it again."""
+        self.program('true')
+        self.failing = ('release_metadata_snap',)
+        self.assertRaises(processutils.ProcessExecutionError, self.dump)
+        self.failing, self.sent = (), []
+        self.dump()
+        self.assertEqual([('pool', 'release'), ('pool', 'reserve'),
+                          ('pool', 'release')], self.sent)
+
+    def test_release(self):
+        thin.release('pool')
+        self.assertEqual([('pool', 'release')], self.sent)
