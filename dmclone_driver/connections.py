@@ -87,22 +87,8 @@ class Connections:
                 return self._connect_remote(context, volume, connector)
             if peer.backend_host == self._backend.host:
                 return self._connect_at_home(volume)
-            if self._is_remote_on(volume, connector):
-                # A repeated request: the guest there is using it.
-                return self._connect_remote(context, volume, connector)
-            self._end_forgotten(context, volume)
-            try:
-                return self._connect_local(volume, self._home.move(
-                    context, volume, peer, connector['host'], deadline))
-            except exception.NoRoomOnPeer as error:
-                if self._may_stay(volume, connector):
-                    return self._connect_without_room(context, volume,
-                                                      connector, error)
-                messages.tell_user(volume)
-                raise
-            except Exception:
-                messages.tell_user(volume)
-                raise
+            return self._connect_on_peer(context, volume, peer, connector,
+                                         deadline)
 
     def end(self, volume: objects.Volume,
             connector: dict[str, Any] | None) -> bool:
@@ -200,6 +186,27 @@ class Connections:
         except (exception.PartlyDeleted, exception.MovedAway):
             messages.tell_user(volume)
             raise
+
+    def _connect_on_peer(self, context: cinder_context.RequestContext,
+                         volume: objects.Volume, peer: Peer,
+                         connector: dict[str, Any],
+                         deadline: deadline_module.Deadline
+                         ) -> dict[str, Any]:
+        if self._is_remote_on(volume, connector):
+            # A repeated request: the guest there is using it.
+            return self._connect_remote(context, volume, connector)
+        self._end_forgotten(context, volume)
+        try:
+            path = self._home.move(context, volume, peer, connector['host'],
+                                   deadline)
+        except Exception as error:
+            if isinstance(error, exception.NoRoomOnPeer) and (
+                    self._may_stay(volume, connector)):
+                return self._connect_without_room(context, volume, connector,
+                                                  error)
+            messages.tell_user(volume)
+            raise
+        return self._connect_local(volume, path)
 
     def _is_remote_on(self, volume: objects.Volume,
                       connector: dict[str, Any]) -> bool:
