@@ -146,8 +146,16 @@ class Marks:
         # Before the first discard, for those who look. It is too much if some
         # are written by a guest, or if this is interrupted.
         self._tag(names, source, size)
-        marked = self._mark(names, source, ranges)
-        self._decided.add(names)
+        try:
+            marked = self._mark(names, source, ranges)
+        except processutils.ProcessExecutionError:
+            # Its process was killed. What a guest has written counts, too.
+            now = dmsetup.clone(names.of(CLONE))
+            self._tag(names, source, Bytes(min(
+                size, now.hydrated * _bytes(now) if now else 0)))
+            raise
+        finally:
+            self._decided.add(names)
         if not again:
             self._tag(names, source, Bytes(marked * _bytes(status)))
         LOG.info('Of %(names)s %(marked)d of %(total)d regions are not '

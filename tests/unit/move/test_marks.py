@@ -3,6 +3,7 @@
 
 import ddt
 import fixtures
+from oslo_concurrency import processutils
 
 from dmclone_driver import exception
 from dmclone_driver.move import counts
@@ -229,6 +230,21 @@ class MoveTestCase(MarksTestCase):
         self.assertIn('are copied that its source has not allocated',
                       self.log.output)
 
+    def test_process_is_killed(self):
+        """What it has marked stays, and the rest is copied."""
+        mark = self.b.kernel.mark
+
+        def fail(name_id, handle, ranges, seconds):
+            mark(name_id, handle, [[ranges[0][0], 100]], seconds)
+            raise processutils.ProcessExecutionError(stderr='killed')
+
+        self.patch('dmclone_driver.privsep.marks.run', new=fail)
+        self.move()
+        self.look()
+        self.assertEqual((100, 100 * REGION, True), (
+            self.hydrated(), self.lv().marked, self.device().own.hydration))
+        self.assertComplete()
+
     def test_session_is_lost(self):
         """It is tried when the source is back."""
         self.move()
@@ -370,6 +386,61 @@ class MoveTestCase(MarksTestCase):
         self.cloud.watch(2)
         self.assertEqual([], self.b.lvm.names())
         self.assertEqual({}, self.b.kernel.of_volumes())
+
+
+@ddt.ddt
+class MapsTestCase(MarksTestCase):
+    """What the node of a source answers."""
+
+    def ask(self, placeholder_id, length=storage.GIB // 512, page=0):
+        with self.cloud.on(self.b):
+            return self.b.backend.client.unallocated(
+                self.context, self.a.host, placeholder_id, length, 128, page,
+                60)
+
+    def test_map(self):
+        self.move()
+        self.assertEqual(
+            {'ranges': '%d+%d' % (ALLOCATED // REGION, MARKED), 'pages': 1,
+             'why': ''}, self.ask(self.names().name_id))
+        self.assertEqual('', self.ask(self.names().name_id, page=1)['ranges'])
+
+    def test_not_switched_over(self):
+        """The volume can still be written."""
+        self.cloud.attachment(self.volume, self.a)
+        self.cloud.attach(self.volume, self.b)
+        placeholder, = self.cloud.placeholders()
+        self.assertEqual((0, 'it is not sealed'), (
+            self.ask(placeholder.id)['pages'],
+            self.ask(placeholder.id)['why']))
+
+    def test_still_open(self):
+        """A write may be under way."""
+        self.move()
+        self.a.kernel.get(Names(self.volume.id).of(HANDLE)).opened = 1
+        self.assertEqual('it is not sealed',
+                         self.ask(self.names().name_id)['why'])
+
+    def test_another_size(self):
+        self.move()
+        self.assertEqual('it has another size', self.ask(
+            self.names().name_id, storage.GIB // 512 - 8)['why'])
+
+    def test_source_is_a_clone(self):
+        """It has moved on before it was complete."""
+        self.move()
+        self.a.lvm.volumes['/dev/volumes/' + self.volume.name]['tags'].add(
+            logical_volumes.METADATA_TAG + 'x/y')
+        self.assertEqual('it is not complete itself',
+                         self.ask(self.names().name_id)['why'])
+
+    def test_read_once(self):
+        dump = self.patch('dmclone_driver.privsep.thin.dump',
+                          side_effect=self.a.lvm.dump)
+        self.move()
+        for page in 0, 1, 0:
+            self.ask(self.names().name_id, page=page)
+        self.assertEqual(1, dump.call_count)
 
 
 class ThickDestinationTestCase(base.CloudTestCase):

@@ -13,6 +13,7 @@ from dmclone_driver import privsep
 from dmclone_driver.privsep import block
 from dmclone_driver.privsep import command
 from dmclone_driver.privsep import events
+from dmclone_driver.privsep import ram_disks
 from tests.unit import base
 
 
@@ -298,3 +299,19 @@ class EventsTestCase(PrivsepTestCase):
     def test_no_event(self):
         self.assertFalse(events.wait(0.01))
         self.assertEqual(1, len(self.armed))
+
+
+class LoopTestCase(PrivsepTestCase):
+    """The file below the anchor, whose loop device exists once."""
+
+    def test_loop(self):
+        path = os.path.join(self.folder, 'small')
+        self.patch('dmclone_driver.privsep.ram_disks.SMALL_FILE', new=path)
+        run = self.patch('oslo_concurrency.processutils.execute',
+                         side_effect=[('\n', ''), ('/dev/loop7\n', ''),
+                                      ('/dev/loop7\n', '')])
+        for _time in range(2):
+            self.assertEqual('/dev/loop7', ram_disks.loop(4096))
+        self.assertEqual(4096, os.path.getsize(path))
+        self.assertEqual(['--associated', '--find', '--associated'],
+                         [call.args[1] for call in run.call_args_list])

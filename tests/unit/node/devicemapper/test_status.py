@@ -78,6 +78,19 @@ class CloneTestCase(base.PlainTestCase):
     def test_complete(self, counts, expected):
         self.assertIs(expected, changed('0/128 0', counts).complete)
 
+    @ddt.data((0, 0, 0, 128), (100, 100, 0, 28), (100, 110, 10, 28),
+              # Not all are marked yet.
+              (100, 60, 0, 68))
+    @ddt.unpack
+    def test_without(self, marked, hydrated, rest, total):
+        found = changed('0/128 0', '%d/128 0' % hydrated).without(marked)
+        self.assertEqual((rest, total), (found.hydrated, found.total))
+
+    def test_without_is_complete_with_all(self):
+        for hydrated, expected in (127, False), (128, True):
+            found = changed('0/128 0', '%d/128 0' % hydrated)
+            self.assertIs(expected, found.without(100).complete)
+
     def test_complete_but_read_only(self):
         """After a failed commit the metadata on disk is older."""
         text = PASSIVE.replace('0/128', '128/128')
@@ -106,8 +119,12 @@ class PoolTestCase(base.PlainTestCase):
     def test_fields(self):
         for mode in ('rw', 'ro', 'out_of_data_space'):
             self.assertEqual(
-                status.PoolStatus(204800, mode, 100, 1600, 12, 1024),
+                status.PoolStatus(204800, mode, 100, 1600, 12, 1024, True),
                 status.pool(self.POOL % mode))
+
+    def test_without_a_metadata_snapshot(self):
+        self.assertFalse(status.pool(
+            (self.POOL % 'rw').replace(' 6 ', ' - ')).copied)
 
     def test_failed(self):
         found = status.pool('0 204800 thin-pool Fail\n')
