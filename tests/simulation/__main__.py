@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import logging
 import sys
+import time
 import unittest
 
 from tests.simulation import cloud as cloud_module
@@ -14,6 +15,8 @@ from tests.unit import base
 
 #: Seconds in which the services come to rest, and are then looked at.
 SETTLE, REST = 120, 300
+#: What all simulated processes together took of this machine.
+PROCESSOR = 'processor time of the simulation, s'
 
 
 def parse(arguments):
@@ -65,7 +68,7 @@ class Simulation(base.DatabaseTestCase):
         self.options = options
 
     def simulate(self):
-        """Look at the services at rest, and drain some of their nodes."""
+        """Look at services at rest, ask them all, and drain some nodes."""
         logging.disable(logging.WARNING)
         self.addCleanup(logging.disable, logging.NOTSET)
         options, phases = self.options, {}
@@ -75,19 +78,22 @@ class Simulation(base.DatabaseTestCase):
         drains = drain.Drains(cloud, options.nodes, options.volumes,
                               options.drained, options.moving)
         drains.rest(SETTLE)
-        cloud.meter.reset()
-        drains.rest(REST)
-        phases['at rest'] = dict(cloud.meter.rows())
-        cloud.meter.reset()
-        drains.run()
-        phases['during the drains'] = dict(cloud.meter.rows())
+        for name, act in (('at rest', lambda: drains.rest(REST)),
+                          ('status', lambda: self.assertEqual(
+                              [], drains.status())),
+                          ('during the drains', drains.run)):
+            cloud.meter.reset()
+            begin = time.process_time()
+            act()
+            phases[name] = {PROCESSOR: time.process_time() - begin,
+                            **dict(cloud.meter.rows())}
         self.assertEqual([], drains.wrong())
         self.show(table(phases))
 
     def show(self, lines):
         """Print the table, and save it if that is wanted."""
         for line in lines:
-            print('%-64s %14s %18s' % tuple(line))
+            print('%-64s %14s %14s %18s' % tuple(line))
         if self.options.save:
             with open(self.options.save, 'w') as stream:
                 csv.writer(stream, lineterminator='\n').writerows(lines)

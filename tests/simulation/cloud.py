@@ -31,7 +31,16 @@ from tests.unit.fakes import steps as steps_module
 #: The steps that start a process, and of them those that take LVM's lock.
 _PROCESS = re.compile(r'(dmsetup|group|hold|vgs|[lpv][vg]\w+)\b')
 _LVM = re.compile(r'(group|[lpv][vg](?!s\b)\w+)\b')
+#: Seconds of real time in which services are up without a heartbeat.
+UP = 10 ** 6
+
 _SESSION = re.compile('(log in|log out|export|unexport) ')
+#: SQLite reads all rows of the table for this condition. MariaDB reads a range
+#: of the index (deleted, host).
+_ON_HOST = re.compile(r'\(volumes\.host = \? OR \(volumes\.host LIKE \?'
+                      r"( \|\| '%' ESCAPE '/')?\)\)")
+#: The same for the hosts of the simulation, as a range.
+_RANGE = "(volumes.host >= ? AND volumes.host < rtrim(?, '%') || '~')"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +190,8 @@ class Cloud(fake_cloud.Cloud):
         self._semaphores = {}
         super().__init__(test)
         self.steps = Steps(self)
-        event.listen(engine.Engine, 'before_cursor_execute', self._query)
+        event.listen(engine.Engine, 'before_cursor_execute', self._query,
+                     retval=True)
         test.addCleanup(event.remove, engine.Engine, 'before_cursor_execute',
                         self._query)
 
@@ -230,10 +240,13 @@ class Cloud(fake_cloud.Cloud):
         """Count a message, whose sender is the node here."""
         self.meter.count('messages', self.here and self.here.name)
 
-    def _query(self, connection, cursor, statement, *args):
-        if statement == 'BEGIN':
-            # SQLite's alone; it is no message to a server.
-            return
+    def _query(self, connection, cursor, statement, parameters, *args):
+        # SQLite's alone; it is no message to a server.
+        if statement != 'BEGIN':
+            self._count_query()
+        return _ON_HOST.sub(_RANGE, statement), parameters
+
+    def _count_query(self):
         self.meter.count('queries', self.here and self.here.name)
         current = greenlet.getcurrent()
         self._debts[current] = (self._debts.get(current, 0) +
@@ -250,14 +263,17 @@ class Cloud(fake_cloud.Cloud):
 
     def _patch(self):
         super()._patch()
+        # Heartbeats are not simulated, and Cinder compares with the real time.
+        self.test.override_config('service_down_time', UP)
         patch, clock = self.test.patch, self.clock
         threads = clock_module.threads(clock, self.spawn)
         times = types.SimpleNamespace(sleep=self.pause, monotonic=clock.time)
         for module in ('move.destination', 'move.home', 'move.jobs',
                        'move.locks', 'move.outages', 'move.watcher',
-                       'drain.mover', 'drain.threads'):
+                       'move.gathering', 'drain.mover', 'drain.threads'):
             patch('dmclone_driver.%s.threading' % module, new=threads)
-        for module in ('move.outages', 'move.watcher', 'drain.mover',
+        for module in ('move.outages', 'move.watcher', 'move.gathering',
+                       'drain.mover',
                        'drain.runner', 'drain.stop'):
             patch('dmclone_driver.%s.time' % module, new=times)
         for module, which in (('destination', 'a turn at the new home'),
@@ -270,6 +286,8 @@ class Cloud(fake_cloud.Cloud):
         patch('dmclone_driver.drain.threads.queue', new=types.SimpleNamespace(
             SimpleQueue=lambda: clock_module.Queue(clock),
             Empty=queue.Empty))
+        patch('dmclone_driver.move.gathering.queue', new=types.SimpleNamespace(
+            Queue=lambda: clock_module.Queue(clock), Empty=queue.Empty))
         patch('dmclone_driver.move.watcher.events', new=types.SimpleNamespace(
             wait=lambda seconds: self.here.events.wait(seconds)))
         patch('dmclone_driver.move.backend.jobs', new=types.SimpleNamespace(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes at rest, and many that are drained at once.
+"""Nodes at rest, the status of all, and many that are drained at once.
 
 The commands, the services and Cinder's database are the real ones; see
 :mod:`tests.simulation.cloud` for what is simulated.
@@ -11,10 +11,14 @@ import uuid
 from oslo_utils import timeutils
 
 from dmclone_driver.cmd import drain
+from dmclone_driver.cmd import reading
 from dmclone_driver.drain import stop
+from dmclone_driver.move import gathering
 from dmclone_driver.move import records
+from dmclone_driver.move import rpcapi
 from dmclone_driver.releases import db_api
 from dmclone_driver.releases import models
+from tests.unit.fakes import cloud as fake_cloud
 
 #: Seconds between two reports of a backend (backend_stats_polling_interval).
 REPORT = 60
@@ -48,6 +52,8 @@ class Drains:
         everyone = list(cloud.nodes.values())
         # Spread over all names.
         self.drained = everyone[::nodes // drained][:drained]
+        # The starts read no volumes: that is not what is simulated.
+        self.rest(1)
         self._insert([row for node in everyone if node not in self.drained
                       for row in self._rows(node, volumes)])
         self._together(self._create, moving)
@@ -101,6 +107,25 @@ class Drains:
         end = self.cloud.clock.now + seconds
         self.cloud.spawn(self.cloud.clock.sleep, seconds)
         self.cloud.clock.run(lambda: self.cloud.clock.now >= end)
+
+    def status(self):
+        """Ask all nodes for their reports, as "dmclone status" does.
+
+        :returns: the backends that have not answered
+        """
+        found = []
+
+        def look():
+            start = self.cloud.clock.now
+            found.extend(gathering.gather(
+                self.cloud.context.elevated(), rpcapi.PeerClient(),
+                [fake_cloud.BACKEND], reading.LIMIT).nodes)
+            # The time of the last queries, too.
+            self.cloud.pause(0)
+            self.meter.waited('the answer', self.cloud.clock.now - start)
+        self.cloud.spawn(look)
+        self.cloud.clock.run(lambda: self.meter.has_waited('the answer'))
+        return [node.backend for node in found if node.report is None]
 
     def run(self):
         """Drain the nodes at once, until no volume needs them."""

@@ -44,6 +44,10 @@ class Meter:
         """Note how long somebody has waited."""
         self._waits[kind].append(seconds)
 
+    def has_waited(self, kind):
+        """Whether the end of a wait was noted."""
+        return bool(self._waits[kind])
+
     @property
     def duration(self):
         """The seconds since the start."""

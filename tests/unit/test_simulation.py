@@ -25,8 +25,13 @@ class SimulationTestCase(base.PlainTestCase):
             stdout=subprocess.DEVNULL)
         with path.open() as stream:
             found = {row[0]: row[1:] for row in csv.reader(stream)}
-        self.assertEqual(['at rest', 'during the drains'], found[''])
-        self.assertEqual(['', '2'], found['volumes moved'])
+        self.assertEqual(['at rest', 'status', 'during the drains'],
+                         found[''])
+        self.assertEqual(['', '', '2'], found['volumes moved'])
         # Three questions a minute, for five minutes, whatever the volumes.
         self.assertEqual('60', found['queries'][0])
         self.assertEqual('', found['messages'][0])
+        # Four queries, and one of each node, which has no moves; a question
+        # and an answer each.
+        self.assertEqual((str(4 + 4), str(2 * 4)),
+                         (found['queries'][1], found['messages'][1]))
