@@ -12,6 +12,7 @@ from cliff import command
 
 from dmclone_driver.cmd import program
 from dmclone_driver.drain import compute as compute_module
+from dmclone_driver.drain import facts
 from dmclone_driver.drain import guard as guard_module
 from dmclone_driver.drain import mover
 from dmclone_driver.drain import report
@@ -91,7 +92,7 @@ class Drain(command.Command):
                 return 0
             if options.plan:
                 result = parts.runner.plan()
-                ready = parts.check(result)
+                ready = parts.check(result.picture)
                 told = [*report.of_guard(ready), *report.of_plan(result)]
                 code = report.code_of_plan(result, ready)
             else:
@@ -149,6 +150,7 @@ class _Parts:
         except compute_module.ComputeError as error:
             compute = error
         self._context, self._client = context, client
+        self._to: str | None = options.to
         self._survey = survey_module.Survey(context, client, host, compute,
                                             options.with_snapshots)
         self._guard = guard_module.Guard(context, host, compute)
@@ -158,12 +160,12 @@ class _Parts:
                 room.Room(to=options.to), stop, say),
             stop, say, options.to, options.parallel)
 
-    def check(self, result: runner_module.Result) -> guard_module.Ready:
+    def check(self, picture: facts.Picture) -> guard_module.Ready:
         """Look whether the drain may begin."""
         return self._guard.check(
             survey_module.answers(self._context, self._client,
                                   self._survey.host),
-            self._survey.hosts(result.picture))
+            self._survey.hosts(picture))
 
     def enable(self) -> None:
         """Let the node have new volumes and instances again.
@@ -183,13 +185,16 @@ class _Parts:
         :param disable: whether to disable the node's services first
         :raises: Refused
         """
-        found = self.runner.plan()
+        picture = self._survey.picture()
+        if self._to:
+            # Such a node may not exist; nothing is to be changed then.
+            self._survey.places(self._to)
         if disable:
             try:
-                self._guard.disable(self._survey.hosts(found.picture))
+                self._guard.disable(self._survey.hosts(picture))
             except compute_module.ComputeError as error:
                 raise plan.Refused(str(error))
-        ready = self.check(found)
+        ready = self.check(picture)
         if ready.obstacles:
             raise plan.Refused('\n'.join(report.of_guard(ready)))
         return ready

@@ -19,6 +19,7 @@ from oslo_log import log as logging
 
 from dmclone_driver.drain.compute import Compute
 from dmclone_driver.drain.compute import ComputeError
+from dmclone_driver.drain.facts import Place
 from dmclone_driver.drain.facts import Server
 from dmclone_driver.drain.facts import Volume
 from dmclone_driver.drain.obstacles import Obstacle
@@ -140,20 +141,49 @@ class Mover:
             try:
                 return self._room.reserve(item.volumes, anywhere)
             except NoRoom as error:
+                if self._widen():
+                    continue
                 if not error.later or self._stop.wait(POLL):
                     raise
 
     def _refresh(self) -> None:
-        """Ask the other nodes for their free space if that is due."""
+        """Ask other nodes for their free space if that is due."""
         with self._refreshing:
-            if time.monotonic() - self._refreshed < FRESH:
-                return
-            used = self._room.used()
-            places, silent = self._survey.places(self._room.to)
-            self._room.update(places, silent, used)
-            self._refreshed = time.monotonic()
-            for node, trouble in silent.items():
-                self._tell_silent(node, trouble)
+            if time.monotonic() - self._refreshed >= FRESH:
+                used = self._room.used()
+                self._learn(*self._survey.places(self._room.to), used)
+
+    def _widen(self) -> bool:
+        """Have more nodes asked, as there is no room on those that were.
+
+        :returns: False if all were
+        """
+        with self._refreshing:
+            if not self._survey.widen():
+                return False
+            self._refreshed = float('-inf')
+            return True
+
+    def used(self) -> list[Reservation]:
+        """Return what :meth:`know` needs, before other nodes are asked."""
+        return self._room.used()
+
+    def know(self, places: list[Place], silent: dict[str, str],
+             used: list[Reservation]) -> None:
+        """Use what other nodes have just told of their free space.
+
+        :param silent: {node: why it has not}
+        :param used: what :meth:`used` returned before they were asked
+        """
+        with self._refreshing:
+            self._learn(places, silent, used)
+
+    def _learn(self, places: list[Place], silent: dict[str, str],
+               used: list[Reservation]) -> None:
+        self._room.update(places, silent, used)
+        self._refreshed = time.monotonic()
+        for node, trouble in silent.items():
+            self._tell_silent(node, trouble)
 
     def _tell_silent(self, node: str, trouble: str) -> None:
         if node not in self._silent:

@@ -6,6 +6,7 @@ import collections.abc
 import dataclasses
 import hashlib
 import threading
+from typing import Any
 
 from dmclone_driver.drain.facts import Place
 from dmclone_driver.drain.facts import Volume
@@ -44,19 +45,27 @@ class Room:
     """The nodes that can take volumes; threads may share it.
 
     :ivar to: the only node that the operator wants, or None
+    :ivar lacking: whether volumes have found no room
     """
 
     def __init__(self, to: str | None = None) -> None:
         self.to = to
+        self.lacking = False
         self._lock = threading.Lock()
         self._places: list[Place] = []
         #: {node: why it has not told its free space}
         self._silent: dict[str, str] = {}
-        self._reserved: list[Reservation] = []
         #: Reservations whose space the next answers of the nodes contain.
         self._used: list[Reservation] = []
+        #: Their sizes, {node: GiB}; those of None are taken on each node.
+        self._taken_later: collections.Counter[str | None] = (
+            collections.Counter())
+        self._taken_now: collections.Counter[str | None] = (
+            collections.Counter())
         #: {node: why it gets no volumes any longer}
         self._excluded: dict[str, str] = {}
+        #: {what volumes want: the nodes, and why one does not suit}
+        self._suiting: dict[Any, list[tuple[Place, str | None]]] = {}
 
     def update(self, places: collections.abc.Iterable[Place],
                silent: collections.abc.Mapping[str, str],
@@ -69,7 +78,11 @@ class Room:
         with self._lock:
             self._places = list(places)
             self._silent = dict(silent)
+            self._suiting.clear()
             self._used = [each for each in self._used if each not in used]
+            self._taken_now.clear()
+            for each in self._used:
+                self._taken_now[each.node] += each.size
 
     def used(self) -> list[Reservation]:
         """Return the reservations of moves that have ended."""
@@ -80,6 +93,7 @@ class Room:
         """Choose a node no longer."""
         with self._lock:
             self._excluded[node] = reason
+            self._suiting.clear()
 
     def reserve(self, volumes: collections.abc.Sequence[Volume],
                 anywhere: bool = False) -> Reservation:
@@ -97,10 +111,7 @@ class Room:
         size = sum(volume.needed for volume in volumes)
         with self._lock:
             node = self._choose(volumes, size, anywhere)
-            made = Reservation(None if anywhere and not self.to else node,
-                               size)
-            self._reserved.append(made)
-            return made
+            return self._add(None if anywhere and not self.to else node, size)
 
     def hold(self, node: str, size: int) -> Reservation:
         """Reserve space on a node that is the only choice.
@@ -110,9 +121,12 @@ class Room:
         :param size: in GiB
         """
         with self._lock:
-            made = Reservation(node, size)
-            self._reserved.append(made)
-            return made
+            return self._add(node, size)
+
+    def _add(self, node: str | None, size: int) -> Reservation:
+        made = Reservation(node, size)
+        self._taken_later[node] += size
+        return made
 
     def end(self, reservation: Reservation, moved: bool) -> None:
         """End a reservation.
@@ -120,37 +134,66 @@ class Room:
         :param moved: whether the volumes take the space now
         """
         with self._lock:
-            self._reserved.remove(reservation)
+            self._taken_later[reservation.node] -= reservation.size
             if moved:
                 self._used.append(reservation)
+                self._taken_now[reservation.node] += reservation.size
 
     def _choose(self, volumes: collections.abc.Sequence[Volume],
                 size: int, anywhere: bool) -> str:
         fits: dict[str, float] = {}
         later = False
-        reasons = ['%s: %s' % each for each in self._silent.items()]
-        used, reserved = _taken(self._used), _taken(self._reserved)
-        for place in self._places:
-            reason = self._excluded.get(place.node) or next(filter(
-                None, (self._unsuitable(volume, place, anywhere)
-                       for volume in volumes)), None)
-            if reason is not None:
-                reasons.append('%s: %s' % (place.node, reason))
-                continue
-            free = place.free - used[None] - used[place.node]
-            left = free - reserved[None] - reserved[place.node]
-            if left < size:
-                later |= free >= size
-                reasons.append(_('%(node)s: %(left).2f GiB are free') % {
-                    'node': place.node, 'left': max(0, left)})
-            else:
-                fits[place.node] = left
+        places = self._suit(volumes, anywhere)
+        for place, reason in places:
+            if reason is None:
+                left = self._left(place)
+                if left >= size:
+                    fits[place.node] = left
+                else:
+                    later |= self._free(place) >= size
         if not fits:
-            raise NoRoom('; '.join(reasons) or _('there is no other node'),
-                         later)
+            self.lacking = True
+            raise NoRoom('; '.join(self._reasons(places)) or
+                         _('there is no other node'), later)
         enough = AS_GOOD * max(fits.values())
         return max((node for node, left in fits.items() if left >= enough),
                    key=lambda node: _rank(volumes[0], node))
+
+    def _free(self, place: Place) -> float:
+        """Return the free space of a node, in GiB."""
+        return (place.free - self._taken_now[None] -
+                self._taken_now[place.node])
+
+    def _left(self, place: Place) -> float:
+        """Return what is not reserved of it, in GiB."""
+        return (self._free(place) - self._taken_later[None] -
+                self._taken_later[place.node])
+
+    def _reasons(self, places: list[tuple[Place, str | None]]
+                 ) -> collections.abc.Iterator[str]:
+        """Yield why no node can take volumes."""
+        for each in self._silent.items():
+            yield '%s: %s' % each
+        for place, reason in places:
+            yield (_('%(node)s: %(left).2f GiB are free') % {
+                'node': place.node, 'left': max(0, self._left(place))}
+                if reason is None else '%s: %s' % (place.node, reason))
+
+    def _suit(self, volumes: collections.abc.Sequence[Volume],
+              anywhere: bool) -> list[tuple[Place, str | None]]:
+        """Return the nodes, and why one does not suit volumes, or None.
+
+        Once for all volumes that want the same.
+        """
+        key = (anywhere, *((volume.zone, *sorted(volume.extra_specs.items()))
+                           for volume in volumes))
+        if key not in self._suiting:
+            self._suiting[key] = [
+                (place, self._excluded.get(place.node) or next(filter(
+                    None, (self._unsuitable(volume, place, anywhere)
+                           for volume in volumes)), None))
+                for place in self._places]
+        return self._suiting[key]
 
     def _unsuitable(self, volume: Volume, place: Place,
                     anywhere: bool) -> str | None:
@@ -173,12 +216,3 @@ def _rank(volume: Volume, node: str) -> bytes:
     or goes changes nothing in it.
     """
     return hashlib.sha256(('%s %s' % (volume.id, node)).encode()).digest()
-
-
-def _taken(reservations: collections.abc.Iterable[Reservation]
-           ) -> collections.Counter[str | None]:
-    """Return {node: GiB}; that of None is taken on each node."""
-    taken: collections.Counter[str | None] = collections.Counter()
-    for each in reservations:
-        taken[each.node] += each.size
-    return taken

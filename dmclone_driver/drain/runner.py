@@ -17,6 +17,7 @@ from cinder import context as cinder_context
 
 from dmclone_driver.drain.facts import Copy
 from dmclone_driver.drain.facts import Picture
+from dmclone_driver.drain.facts import Place
 from dmclone_driver.drain.mover import Mover
 from dmclone_driver.drain.mover import Outcome
 from dmclone_driver.drain import plan
@@ -76,15 +77,22 @@ class Runner:
         self._say = say
         self._outcomes: dict[str, Outcome] = {}
         self._told = float('-inf')
+        #: What other nodes have told of their room for the last plan.
+        self._answers: tuple[list[Place], dict[str, str]] | None = None
 
     def plan(self) -> Result:
         """Look at the node, and change nothing."""
         picture = self._survey.picture()
-        room = Room(self._to)
-        # A drain that only waits for copies must not ask a whole cloud.
-        if picture.volumes or self._to:
-            room.update(*self._survey.places(self._to))
-        return Result(picture, tuple(plan.make(picture, room)))
+        self._answers = None
+        while True:
+            room = Room(self._to)
+            # A drain that only waits for copies must not ask anybody.
+            if picture.volumes or self._to:
+                self._answers = self._survey.places(self._to)
+                room.update(*self._answers)
+            items = tuple(plan.make(picture, room))
+            if not (room.lacking and self._survey.widen()):
+                return Result(picture, items)
 
     def run(self, wait: bool = False) -> Result:
         """Do what can be done; end early when asked to stop.
@@ -93,6 +101,8 @@ class Runner:
         """
         copies: tuple[Copy, ...] = ()
         while True:
+            # Nothing is under way, so the answers for the plan contain them.
+            used = self._mover.used()
             found = self.plan()
             self._tell_released(copies, found.picture)
             copies = found.picture.copies
@@ -103,6 +113,8 @@ class Runner:
                 return dataclasses.replace(
                     found, outcomes=tuple(self._outcomes.values()))
             if work:
+                if self._answers:
+                    self._mover.know(*self._answers, used)
                 self._act(work)
             else:
                 self._tell_progress(copies)

@@ -8,6 +8,7 @@ Nothing is changed, and no lock is taken.
 from __future__ import annotations
 
 import collections
+import hashlib
 from typing import Any
 
 from cinder import context as cinder_context
@@ -33,6 +34,11 @@ from dmclone_driver.move import snapshot_rows
 
 #: Number of nodes that are asked at once.
 AT_ONCE = 8
+#: Number of nodes that a drain asks for their room. If they lack it, twice as
+#: many are asked, and so on. So what a drain costs does not grow with the
+#: cloud, and the nodes of a large one are not all asked by each of many
+#: drains.
+SOME = 32
 
 
 def backend_on(context: cinder_context.RequestContext,
@@ -99,6 +105,9 @@ class Survey:
         self._compute = compute
         self._with_snapshots = with_snapshots
         self._peers = peers.Peers(host)
+        self._some = SOME
+        #: Whether there are nodes that have not been asked for their room.
+        self._more = False
         #: {(host, address) of a connector: its node}
         self._nodes: dict[tuple[str | None, str | None], str | None] = {}
 
@@ -214,13 +223,16 @@ class Survey:
 
     def places(self, wanted: str | None = None
                ) -> tuple[list[facts.Place], dict[str, str]]:
-        """Ask the other nodes for their free space.
+        """Ask some of the other nodes for their free space.
+
+        The same ones each time, until :meth:`widen` is called.
 
         :param wanted: ask this one alone, even if its service is disabled
         :returns: the nodes that have answered, and {node: trouble} of others
         :raises: Refused if there is no such node
         """
-        asked = [service for service in _services(self._context)
+        services = _services(self._context)
+        asked = [service for service in services
                  if self._is_other(service) and (
                      volume_utils.extract_host(service.host, 'host') == wanted
                      if wanted else service.is_up and not service.disabled)]
@@ -229,6 +241,9 @@ class Survey:
                 'no other node %(node)s has a backend %(backend)s; '
                 '"openstack volume service list" shows the nodes') % {
                     'node': wanted, 'backend': self.backend})
+        self._more = len(asked) > self._some
+        if self._more:
+            asked = self._first(services, asked)
         found, silent = [], {}
         for service, answer in threads.each(self._describe, asked, AT_ONCE):
             node = volume_utils.extract_host(service.host, 'host')
@@ -239,6 +254,30 @@ class Survey:
                     node, service.availability_zone, answer['free_gb'],
                     answer.get('capabilities', {})))
         return sorted(found, key=lambda place: place.node), silent
+
+    def widen(self) -> bool:
+        """Ask more nodes from now on, since the others lack room.
+
+        :returns: False if all were asked the last time
+        """
+        if self._more:
+            self._some *= 2
+        return self._more
+
+    def _first(self, services: list[objects.Service],
+               others: list[objects.Service]) -> list[objects.Service]:
+        """Return the nodes that are asked, of all that could be.
+
+        Those of the node's availability zone are first, since volumes stay
+        there. Each node has an order of its own, so that drains of several
+        nodes ask different ones.
+        """
+        zone = next((each.availability_zone for each in services
+                     if each.host == self.host), None)
+        return sorted(others, key=lambda each: (
+            each.availability_zone != zone, hashlib.sha256(
+                ('%s %s' % (self.host, each.host)).encode()).digest()
+        ))[:self._some]
 
     def _is_other(self, service: objects.Service) -> bool:
         return (service.host != self.host and

@@ -176,6 +176,76 @@ class AtRestTestCase(DrainTestCase):
         self.assertEqual([self.b.pool, self.c.pool, self.c.pool], sorted(
             self.home(volume) for volume in more))
 
+    def asked(self, *options):
+        """Return the names of the nodes that a drain asks for their room."""
+        found = []
+        describe = survey.Survey._describe
+
+        def count(self, service):
+            found.append(service.host.partition('@')[0])
+            return describe(self, service)
+        with mock.patch('dmclone_driver.drain.survey.Survey._describe',
+                        new=count):
+            self.assertEqual(0, self.drain(*options)[0])
+        return found
+
+    def test_each_node_is_asked_once(self):
+        """Not again for the moves that follow the plan at once."""
+        self.a.create()
+        self.assertEqual(['node2', 'node3'], sorted(self.asked()))
+
+    def test_some_nodes_are_asked(self):
+        self.patch('dmclone_driver.drain.survey.SOME', new=1)
+        asked = self.asked()
+        self.assertEqual(1, len(asked))
+        self.assertEqual(self.cloud.nodes[asked[0]].pool, self.home())
+
+    def test_each_drain_asks_others(self):
+        names = ['node%d@dmclone' % number for number in range(200)]
+        services = [mock.Mock(host=name, availability_zone='nova')
+                    for name in names]
+        asked = [{each.host for each in survey.Survey(
+            None, None, name, None)._first(services, services)}
+            for name in names]
+        self.assertEqual({survey.SOME}, set(map(len, asked)))
+        self.assertEqual(set(names), set.union(*asked))
+
+    def test_more_are_asked_if_these_lack_room(self):
+        self.patch('dmclone_driver.drain.survey.SOME', new=1)
+        first, = self.asked('--plan')
+        self.cloud.nodes[first].lvm.groups['volumes'] = storage.GIB // 2
+        self.assertEqual([first, 'node2', 'node3'], [
+            first, *sorted(self.asked('--plan')[1:])])
+        self.drain()
+        self.assertNotIn(self.home(), (self.a.pool,
+                                       self.cloud.nodes[first].pool))
+
+    def test_more_are_asked_during_the_drain(self):
+        """What had room for the plan has none for the move."""
+        self.patch('dmclone_driver.drain.survey.SOME', new=1)
+        self.patch('dmclone_driver.drain.mover.FRESH', new=0)
+        first, = self.asked('--plan')
+        places, calls = survey.Survey.places, []
+
+        def fill(*args):
+            calls.append(args)
+            if len(calls) == 2:
+                self.cloud.nodes[first].lvm.groups['volumes'] = (
+                    storage.GIB // 2)
+            return places(*args)
+        self.patch('dmclone_driver.drain.survey.Survey.places', new=fill)
+        self.assertEqual(0, self.drain()[0])
+        self.assertNotIn(self.home(), (self.a.pool,
+                                       self.cloud.nodes[first].pool))
+
+    def test_nodes_of_the_same_zone_are_first(self):
+        self.patch('dmclone_driver.drain.survey.SOME', new=1)
+        for near, far in ((self.b, self.c), (self.c, self.b)):
+            for node, zone in ((near, 'nova'), (far, 'far')):
+                node.service.availability_zone = zone
+                node.service.save()
+            self.assertEqual([near.name], self.asked('--plan'))
+
     def test_no_room(self):
         for node in (self.b, self.c):
             node.lvm.groups['volumes'] = storage.GIB // 2

@@ -2,6 +2,8 @@
 """The choice of a node by its free room, and what is reserved there."""
 
 import collections
+import sys
+from unittest import mock
 
 from dmclone_driver.drain.facts import Place
 from dmclone_driver.drain.facts import Volume
@@ -57,6 +59,45 @@ class RoomTestCase(base.PlainTestCase):
         self.assertEqual(1, len({self.room(*(
             Place(node, None, 500) for node in order)).reserve(
                 [Volume('v', 10)]).node for order in ('bcd', 'dcb', 'cbd')}))
+
+    def lines(self, number):
+        """Return the lines of the module that run to place many volumes."""
+        made = self.room(*(Place('node%d' % each, None, 5000)
+                           for each in range(10)))
+        volumes = [Volume('volume-%d' % each, 10) for each in range(number)]
+        lines = 0
+
+        def trace(frame, event, argument):
+            nonlocal lines
+            if not frame.f_code.co_filename.endswith('/drain/room.py'):
+                return None
+            lines += event == 'line'
+            return trace
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            for each in volumes:
+                made.reserve([each])
+        finally:
+            sys.settrace(before)
+        return lines
+
+    def test_a_volume_costs_the_same_after_many_others(self):
+        few, many = self.lines(50), self.lines(200)
+        self.assertLess(many, 4.4 * few)
+
+    def test_type_is_compared_once_with_each_node(self):
+        made = self.room(*(Place('node%d' % each, None, 500)
+                           for each in range(20)))
+        with mock.patch('dmclone_driver.move.preflight.unwanted',
+                        return_value=None) as unwanted:
+            for number in range(100):
+                made.reserve([Volume('volume-%d' % number, 1, extra_specs={
+                    'fast': '<is> True'})])
+            self.assertEqual(20, unwanted.call_count)
+            made.exclude('node3', 'it is dead')
+            made.reserve([Volume('other', 1)])
+            self.assertEqual(20 + 19, unwanted.call_count)
 
     def test_never_more_than_fits(self):
         made = self.room(Place('b', None, 9.99))
