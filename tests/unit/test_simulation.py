@@ -28,8 +28,9 @@ class SimulationTestCase(base.PlainTestCase):
         self.assertEqual(['at rest', 'status', 'during the drains'],
                          found[''])
         self.assertEqual(['', '', '2'], found['volumes moved'])
-        # Three questions a minute, for five minutes, whatever the volumes.
-        self.assertEqual('60', found['queries'][0])
+        # Three questions a minute for five minutes, and one each five, of
+        # each node, whatever the volumes.
+        self.assertEqual(str(4 * (3 * 5 + 1)), found['queries'][0])
         self.assertEqual('', found['messages'][0])
         # Four queries, and one of each node, which has no moves; a question
         # and an answer each.
