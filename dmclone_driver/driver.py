@@ -894,8 +894,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             1, 'cinder_id': None, 'safe_to_manage': True, 'reason_not_safe':
             None, 'extra_info': None}]``
         """
-        entries = super().get_manageable_volumes(
-            cinder_volumes, marker, limit, offset, sort_keys, sort_dirs)
+        entries = manageable.read(
+            super().get_manageable_volumes, cinder_volumes, marker, limit,
+            offset, sort_keys, sort_dirs)
         return manageable.without_used(self.vg.vg_name, entries)
 
     def get_manageable_snapshots(
@@ -906,8 +907,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
         :returns: as of :meth:`get_manageable_volumes`
         """
-        entries = super().get_manageable_snapshots(
-            cinder_snapshots, marker, limit, offset, sort_keys, sort_dirs)
+        entries = manageable.read(
+            super().get_manageable_snapshots, cinder_snapshots, marker, limit,
+            offset, sort_keys, sort_dirs)
         group = self.vg.vg_name
         return manageable.without_used(
             group, manageable.with_sizes(group, entries))

@@ -6,11 +6,13 @@ volume's host. The logical volume of a volume that has moved has another id,
 and the snapshots of one that has moved away are still here.
 """
 
+import collections.abc
 import math
 from typing import Any
 
 from cinder import context as cinder_context
 from cinder.volume import volume_utils
+from oslo_concurrency import processutils
 from oslo_utils import units
 
 from dmclone_driver.i18n import _
@@ -24,6 +26,26 @@ from dmclone_driver.privsep import block
 
 #: An entry of the lists, as of Cinder's LVM driver.
 Entry = dict[str, Any]
+
+#: How often the lists are read while logical volumes are being deleted.
+TRIES = 5
+
+
+def read(listing: collections.abc.Callable[..., list[Entry]],
+         *args: Any) -> list[Entry]:
+    """Read a list of Cinder's LVM driver, again if a logical volume goes.
+
+    It asks LVM for each one in turn (lv_is_a_snapshot in
+    cinder/brick/local_dev/lvm.py), and fails if one is deleted meanwhile.
+
+    :raises: ProcessExecutionError if it fails again and again
+    """
+    for _again in range(TRIES - 1):
+        try:
+            return listing(*args)
+        except processutils.ProcessExecutionError:
+            continue
+    return listing(*args)
 
 
 def used(group: str) -> set[str]:

@@ -373,6 +373,18 @@ class VolumesTestCase(DriverTestCase):
             for entry in self.driver.get_manageable_volumes(
                 self.cloud.rows(), None, 100, 0, ['size'], ['asc'])}
 
+    @ddt.data('get_manageable_volumes', 'get_manageable_snapshots')
+    def test_deletion_while_the_list_is_read(self, name):
+        """Cinder's LVM driver asks for one that is gone by then."""
+        gone = processutils.ProcessExecutionError('not found', exit_code=5)
+        listing = self.patch('cinder.volume.drivers.lvm.LVMVolumeDriver.' +
+                             name, side_effect=[gone, gone, []])
+        arguments = [], None, 10, 0, ['size'], ['asc']
+        self.assertEqual([], getattr(self.driver, name)(*arguments))
+        listing.side_effect = gone
+        self.assertRaises(processutils.ProcessExecutionError,
+                          getattr(self.driver, name), *arguments)
+
     def test_logical_volumes_of_a_move_are_not_managed(self):
         """Neither data nor metadata, even while no device has it open."""
         self.cloud.attach(self.volume, self.b)
