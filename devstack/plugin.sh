@@ -70,9 +70,10 @@ function install_dmclone_packages {
     # one that CINDER_TARGET_HELPER names. A second one takes its port.
     install_package lvm2
     if is_ubuntu; then
-        install_package dmsetup open-iscsi
+        install_package dmsetup open-iscsi thin-provisioning-tools
     else
-        install_package device-mapper iscsi-initiator-utils
+        install_package device-mapper iscsi-initiator-utils \
+            device-mapper-persistent-data
     fi
 }
 

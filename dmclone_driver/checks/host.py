@@ -20,6 +20,7 @@ from oslo_config import cfg
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node import lvm
 from dmclone_driver.privsep import command
+from dmclone_driver.privsep import thin
 
 # Seconds that a server on the network has to answer.
 TIMEOUT = 5
@@ -168,6 +169,14 @@ class Host:
         :raises: ProcessExecutionError, OSError
         """
         command.modprobe('--dry-run', module)
+
+    @staticmethod
+    def thin_dump() -> str:
+        """Return what thin_dump calls its version.
+
+        :raises: ProcessExecutionError, also if there is no such program
+        """
+        return thin.version()
 
     @staticmethod
     def lvm_settings(folder: str | None) -> str:

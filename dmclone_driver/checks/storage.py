@@ -11,6 +11,7 @@ from oslo_concurrency import processutils
 from oslo_utils import importutils
 from oslo_utils import units
 
+from dmclone_driver.checks.host import Host
 from dmclone_driver.checks import result
 from dmclone_driver.checks.result import Result
 from dmclone_driver.checks.result import Setting
@@ -22,7 +23,7 @@ from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node import thin_pools
 from dmclone_driver.node import volume_groups
 
-POOL = 'thin pool'
+POOL, DUMP = 'thin pool', 'thin_dump'
 
 # Room for the metadata of some clones, which is not in the pool.
 _FOR_METADATA = 64 * units.Mi
@@ -153,6 +154,25 @@ def _fault_of(configuration: cinder_configuration.Configuration,
                       'group': group.name, 'free': group.free // units.Mi},
                 _('extend the group, or set dmclone_metadata_volume_group'))
     return None
+
+
+def check_dump(configuration: cinder_configuration.Configuration,
+               group: volume_groups.VolumeGroup, host: Host) -> Result:
+    """Check the program that reads what thin volumes have allocated."""
+    section = configuration.config_group
+    # Volumes in a pool stay thin, whatever new ones are.
+    if not _are_thin(configuration, group) and (
+            thin_pools.find(group.name) is None):
+        return result.not_applicable(DUMP, _('volumes are thick'), section)
+    try:
+        return result.ok(DUMP, host.thin_dump(), section)
+    except processutils.ProcessExecutionError as error:
+        return result.failed(
+            DUMP, _('it does not run (%s); moves and copies of thin volumes '
+                    'from this node copy and allocate whole volumes')
+            % exception.text_of(error),
+            _('install thin-provisioning-tools, on RHEL and Fedora '
+              'device-mapper-persistent-data'), section)
 
 
 def check_metadata(configuration: cinder_configuration.Configuration

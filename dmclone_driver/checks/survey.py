@@ -147,12 +147,14 @@ class Survey:
         found, group = storage.check_group(configuration, look)
         yield found
         if group is None:
-            for line in 'free space', storage.POOL, 'metadata':
+            for line in ('free space', storage.POOL, storage.DUMP,
+                         'metadata'):
                 yield result.not_applicable(
                     line, _('there is no volume group'), section)
             return
         yield storage.check_space(configuration, group)
         yield storage.check_pool(configuration, group)
+        yield storage.check_dump(configuration, group, self._host)
         yield storage.check_metadata(configuration)
 
     def _check_peers(self, configuration: cinder_configuration.Configuration

@@ -66,6 +66,15 @@ def dump(pool: str, metadata: str, device: int, seconds: float) -> str:
         _turn.release()
 
 
+@privsep.dmclone_context.entrypoint
+def version() -> str:
+    """Return what thin_dump calls its version.
+
+    :raises: ProcessExecutionError, also if there is no such program
+    """
+    return _run(['thin_dump', '--version'], 10).strip()
+
+
 def _run(words: list[str], seconds: float) -> str:
     with tempfile.TemporaryFile() as errors:
         try:

@@ -63,6 +63,7 @@ class Node(host.Host):
         self.user = 0
         self.offset = 0
         self.error = None
+        self.dump = 'thin_dump 1.0.6'
         #: {name: addresses}
         self.known = {'node1': {'192.0.2.11'}, 'node2': {'192.0.2.12'}}
         #: {LVM_SYSTEM_DIR: what lvmconfig prints}
@@ -141,6 +142,12 @@ class Node(host.Host):
             raise processutils.ProcessExecutionError(
                 stderr='modprobe: FATAL: Module %s not found in directory '
                 '/lib/modules/6.1.0' % module)
+
+    def thin_dump(self):
+        if not self.dump:
+            raise processutils.ProcessExecutionError(
+                stderr='thin_dump: No such file or directory')
+        return self.dump
 
     def lvm_settings(self, folder):
         return self.lvm[folder]

@@ -70,6 +70,9 @@ FAULTS = {
         'GiB are free'),
     'thin pool': (lambda test: test.make_pool(zero=''),
                   'lvchange --zero y volumes/volumes-pool'),
+    'thin_dump': (lambda test: (test.make_pool(),
+                                setattr(test.node, 'dump', None)),
+                  'install thin-provisioning-tools'),
     'metadata': (
         lambda test: test.set(cloud.BACKEND,
                               dmclone_metadata_volume_group='nowhere'),
@@ -165,7 +168,8 @@ class SurveyTestCase(base.CloudTestCase):
         self.assertEqual([], [
             each for each in results if each.outcome in (
                 Outcome.FAILED, Outcome.UNKNOWN)])
-        self.assertEqual(['multipath', 'AppArmor, SELinux', 'thin pool'],
+        self.assertEqual(['multipath', 'AppArmor, SELinux', 'thin pool',
+                          'thin_dump'],
                          self.checks(results, Outcome.NOT_APPLICABLE))
 
     def test_each_line_has_a_fault(self):
@@ -193,6 +197,25 @@ class SurveyTestCase(base.CloudTestCase):
         self.assertEqual(
             (Outcome.OK, 'volumes/volumes-pool, whose metadata is 12 % full'),
             (found.outcome, found.reason))
+
+    def test_thin_dump(self):
+        self.make_pool()
+        found = self.result('thin_dump')
+        self.assertEqual((Outcome.OK, 'thin_dump 1.0.6'),
+                         (found.outcome, found.reason))
+
+    @ddt.data('thin', 'default')
+    def test_no_thin_dump(self, kind):
+        """Volumes in a pool are thin, even if new ones are thick."""
+        if kind == 'default':
+            self.make_pool()
+        self.set(cloud.BACKEND, lvm_type=kind)
+        self.node.dump = None
+        found = self.result('thin_dump')
+        self.assertEqual((Outcome.FAILED, False),
+                         (found.outcome, found.refused))
+        self.assertIn('No such file', found.text)
+        self.assertIn('allocate whole volumes', found.text)
 
     def test_thin_pool_that_does_not_exist_yet(self):
         self.set(cloud.BACKEND, lvm_type='thin')

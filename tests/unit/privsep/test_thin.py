@@ -77,6 +77,17 @@ class ThinTestCase(base.PlainTestCase):
         self.assertIn('thin_dump: No such file', error.stderr)
         self.assertReleased()
 
+    def test_version(self):
+        self.program('echo "thin_dump 1.0 $@"')
+        self.assertEqual('thin_dump 1.0 --version', thin.version())
+        self.assertEqual([], self.sent)
+
+    def test_version_of_no_program(self):
+        self.useFixture(fixtures.EnvironmentVariable('PATH', self.folder))
+        error = self.assertRaises(processutils.ProcessExecutionError,
+                                  thin.version)
+        self.assertIn('thin_dump: No such file', error.stderr)
+
     def test_another_one_reads(self):
         """Its copy is not released."""
         self.failing = ('reserve_metadata_snap',)
