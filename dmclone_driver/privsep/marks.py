@@ -4,6 +4,7 @@
 import contextlib
 import json
 import os
+import subprocess
 import sys
 from typing import Any
 
@@ -14,6 +15,10 @@ from dmclone_driver.node.devicemapper import marks as process
 from dmclone_driver.node.devicemapper import swap
 from dmclone_driver import privsep
 from dmclone_driver.privsep import swaps
+
+# Seconds that the process may take besides those in which it marks: to start,
+# to wait for a swap, and to commit.
+PATIENCE = 5
 
 _PACKAGES = os.path.dirname(os.path.dirname(dmclone_driver.__file__))
 
@@ -26,19 +31,39 @@ def run(name_id: str, handle: str, ranges: list[list[int]],
     :param handle: its name in device-mapper
     :param ranges: first region and number each
     :returns: the fields of a :class:`marks.Result`
-    :raises: ProcessExecutionError
+    :raises: ProcessExecutionError, also if the process does not end in time
     """
     try:
-        answer, _errors = processutils.execute(
-            sys.executable, '-ISc', process.PROGRAM, _PACKAGES, handle,
-            process_input=json.dumps({
-                'name_id': name_id, 'ranges': ranges, 'seconds': seconds,
-                'locks': swap.LOCKS}),
-            preexec_fn=os.setsid)
+        return json.loads(_answer(handle, {
+            'name_id': name_id, 'ranges': ranges, 'seconds': seconds,
+            'locks': swap.LOCKS}, seconds + PATIENCE))
     except processutils.ProcessExecutionError:
         # It may have been killed. If this resume fails, the watcher resumes
         # the handle.
         with contextlib.suppress(processutils.ProcessExecutionError):
             swaps.resume(handle, handle)
         raise
-    return json.loads(answer)
+
+
+def _answer(handle: str, request: dict[str, Any], seconds: float) -> str:
+    """Return what the process prints.
+
+    If it does not end in time it is killed: one that is stopped has the lock,
+    and a guest may wait for it, so that nobody else resumes the handle.
+    """
+    words = [sys.executable, '-ISc', process.PROGRAM, _PACKAGES, handle]
+    with subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True,
+            start_new_session=True) as child:
+        try:
+            answer, errors = child.communicate(json.dumps(request),
+                                               timeout=seconds)
+        except Exception:
+            # Not TimeoutExpired: with eventlet there are two of that name.
+            child.kill()
+            answer, errors = child.communicate()
+    if child.returncode:
+        raise processutils.ProcessExecutionError(
+            answer, errors, child.returncode, ' '.join(words))
+    return answer
