@@ -110,7 +110,7 @@ class Recovery:
             names = names_module.of_logical_volume(lv.name)
             if names and lv.marked is not None:
                 self._marks.remember(names, lv.marked)
-            if lv.kept or lv.has_taken:
+            if lv.kept or lv.has_taken or lv.left_marks:
                 self._snapshots.origin_may_go(lv.name)
         rows = self._rows_here(context, volumes)
         # One query of the kernel for all volumes.

@@ -459,9 +459,13 @@ class Snapshots:
         if lv is None:
             return
         left = self.of(lv, deleted=True)
-        if lv.has_taken and not any(each.taken for each in left):
+        obsolete = lv.left_marks
+        if (lv.has_taken or obsolete) and not any(
+                each.taken for each in left):
             LocalVolume(names).forget_snapshots(lv)
-            logical_volumes.untag(lv, logical_volumes.ORIGIN_TAG)
+            obsolete += [logical_volumes.ORIGIN_TAG]
+        if obsolete:
+            logical_volumes.untag(lv, *obsolete)
         if lv.kept and not left and (
                 # Otherwise the database was restored.
                 records.owner_row(context, names.name_id) is None):

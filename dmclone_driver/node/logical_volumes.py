@@ -172,6 +172,15 @@ class LogicalVolume:
         return None if size is None else Bytes(int(size))
 
     @property
+    def left_marks(self) -> list[str]:
+        """Tags of a marked clone that an older version has completed.
+
+        That does not know them, nor why the handle is a snapshot-origin.
+        """
+        return sorted(tag for tag in self.tags if self.complete and
+                      tag.startswith((MARKABLE_TAG, MARKED_TAG)))
+
+    @property
     def complete(self) -> bool:
         """Whether a volume that has moved here has all its data here.
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Only what is allocated is copied from a thin source to a thin volume."""
 
+from unittest import mock
+
 import ddt
 import fixtures
 from oslo_concurrency import processutils
@@ -9,6 +11,7 @@ from dmclone_driver import exception
 from dmclone_driver.move import counts
 from dmclone_driver.move import marks as marks_module
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
@@ -517,6 +520,54 @@ class StartTestCase(MarksTestCase):
         self.cloud.settle()
         self.assertFalse(pool['copied'])
         self.assertIn('is released', self.log.output)
+
+    def complete_with_an_older_version(self):
+        """It does not know the tags, nor why the handle is what it is."""
+        untag = logical_volumes.untag
+        with mock.patch.object(LogicalVolume, 'markable', new=False), (
+                mock.patch.object(logical_volumes, 'untag', new=(
+                    lambda lv, *tags: untag(lv, *(
+                        tag for tag in tags
+                        if not tag.startswith('dmclone.mark')))))):
+            self.cloud.watch(4)
+        self.assertEqual('snapshot-origin', self.device(HANDLE).table[0].kind)
+        self.assertTrue(self.lv().needed)
+
+    def restart(self):
+        self.b.stop()
+        self.b.start()
+        self.cloud.settle()
+        self.look(2)
+
+    def test_completed_by_an_older_version(self):
+        """Its tags are removed, and the handle takes discards again."""
+        self.move()
+        self.look()
+        self.complete_with_an_older_version()
+        self.restart()
+        self.assertEqual('linear', self.device(HANDLE).table[0].kind)
+        self.assertIsNone(self.device(ORIGIN))
+        self.assertFalse(self.lv().needed)
+        self.assertIdle(self.b)
+
+    def test_completed_by_an_older_version_with_a_snapshot(self):
+        """Then the handle stays what it is."""
+        self.move()
+        self.look()
+        with self.cloud.on(self.b):
+            self.b.driver.create_snapshot(self.snapshot_row())
+        self.complete_with_an_older_version()
+        self.restart()
+        self.assertEqual('snapshot-origin', self.device(HANDLE).table[0].kind)
+        self.assertEqual((False, None, True), (
+            self.lv().markable, self.lv().marked, self.lv().has_taken))
+
+    def test_tags_of_a_clone_stay(self):
+        self.move()
+        self.look()
+        self.restart()
+        self.assertTrue(self.lv().markable)
+        self.assertIsNotNone(self.lv().marked)
 
 
 class SnapshotTestCase(MarksTestCase):
