@@ -170,6 +170,7 @@ class SetupTest(base.SetupTest):
             'lvs --noheadings -o lv_name cinder-volumes').strip())
         return attachment
 
+    @slow
     def test_remote_attach_without_room(self):
         """The full node uses it over iSCSI, and the next time locally."""
         volume_id, home, checksum = self.filled_volume()
