@@ -213,7 +213,7 @@ SETS = (
         where='scenarios',
         choice=('--exclude-regex', r'\[.*slow', r'\[.*nova')),
     Set('long', 'tests that take minutes each, mostly to wait or to boot',
-        _scenarios, lab={'nova': True}, seconds=7200, where='scenarios',
+        _scenarios, lab={'nova': True}, seconds=10800, where='scenarios',
         choice=(r'\[.*slow',)),
     Set('admin', "Cinder's own commands on volumes that are moving, and a\n"
         'restored database; ends with a table of the former',
