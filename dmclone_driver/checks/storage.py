@@ -168,8 +168,8 @@ def check_dump(configuration: cinder_configuration.Configuration,
         return result.ok(DUMP, host.thin_dump(), section)
     except processutils.ProcessExecutionError as error:
         return result.failed(
-            DUMP, _('it does not run (%s); moves and copies of thin volumes '
-                    'from this node copy and allocate whole volumes')
+            DUMP, _('it does not run (%s); moves and copies from and to this '
+                    'node copy and allocate whole thin volumes')
             % exception.text_of(error),
             _('install thin-provisioning-tools, on RHEL and Fedora '
               'device-mapper-persistent-data'), section)

@@ -42,6 +42,18 @@ TIMEOUT = 60
 PAGE, KEPT = 2000, 4
 
 
+def read(lv: LogicalVolume) -> thin_maps.ThinMap:
+    """Return what a thin volume has allocated at this moment.
+
+    :raises: UnusableMap, ValueError, ProcessExecutionError
+    """
+    device = logical_volumes.thin_id(lv)
+    metadata = lvm.device(lv.group, lv.pool + '_tmeta')
+    return thin_maps.parse(thin.dump(
+        lvm.device(lv.group, lv.pool, 'tpool'),
+        '%s/%s' % (sysfs.MAPPER, metadata), device, TIMEOUT), device)
+
+
 class Maps:
     """Maps of the sources on this node."""
 
@@ -95,11 +107,7 @@ class Maps:
         lv = self._volume(context, placeholder_id)
         if table.sectors(lv.size) != length:
             raise thin_maps.UnusableMap(_('it has another size'))
-        device = logical_volumes.thin_id(lv)
-        metadata = lvm.device(lv.group, lv.pool + '_tmeta')
-        return thin_maps.parse(thin.dump(
-            lvm.device(lv.group, lv.pool, 'tpool'),
-            '%s/%s' % (sysfs.MAPPER, metadata), device, TIMEOUT), device)
+        return read(lv)
 
     def _volume(self, context: cinder_context.RequestContext,
                 placeholder_id: str) -> LogicalVolume:

@@ -34,6 +34,7 @@ from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.quantities import Bytes
+from dmclone_driver.node.quantities import Sectors
 from dmclone_driver.node import thin_maps
 from dmclone_driver.node.thin_maps import Range
 from dmclone_driver.node import thin_pools
@@ -137,7 +138,8 @@ class Marks:
         assert status is not None
         try:
             ranges = self._ranges(context, source, status, lv)
-        except (thin_maps.UnusableMap, exception.PeerError, ValueError):
+        except (thin_maps.UnusableMap, exception.PeerError, ValueError,
+                processutils.ProcessExecutionError):
             if not again:
                 self._tag(names, source, Bytes(0))
             self._decided.add(names)
@@ -180,9 +182,12 @@ class Marks:
 
         The first one is not: in a full pool a flush of a volume without its
         first block fails, and the clone's record with it
-        (__process_bio_read_only in drivers/md/dm-thin.c).
+        (__process_bio_read_only in drivers/md/dm-thin.c). Nor is one that has
+        anything allocated here: a guest has written it, and a power cut may
+        have taken it from the clone's record. It reads its source then, and
+        has to for ever.
 
-        :raises: UnusableMap, PeerError, ValueError
+        :raises: UnusableMap, PeerError, ValueError, ProcessExecutionError
         """
         pool = thin_pools.find(lv.group)
         if pool is None or lv.pool != pool.name or not (
@@ -201,7 +206,10 @@ class Marks:
             if answer['ranges']:
                 found += thin_maps.parse_page(answer['ranges'])
             page += 1
-        return thin_maps.inside(found, 1, status.length // status.region)
+        return list(thin_maps.common(
+            thin_maps.inside(found, 1, status.length // status.region),
+            thin_maps.unallocated(maps.read(lv), Sectors(status.length),
+                                  Sectors(status.region))))
 
     def _mark(self, names: Names, source: Placeholder,
               ranges: list[Range]) -> int:

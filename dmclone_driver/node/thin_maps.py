@@ -175,6 +175,22 @@ def unallocated(found: ThinMap, length: Sectors,
             begin = each.end * found.block
 
 
+def common(some: collections.abc.Iterable[Range],
+           others: collections.abc.Iterable[Range]
+           ) -> collections.abc.Iterator[Range]:
+    """Yield what is in two lists of ranges, each in ascending order."""
+    left, right = iter(some), iter(others)
+    one, other = next(left, None), next(right, None)
+    while one and other:
+        begin, after = max(one.first, other.first), min(one.end, other.end)
+        if begin < after:
+            yield Range(begin, after - begin)
+        if one.end == after:
+            one = next(left, None)
+        else:
+            other = next(right, None)
+
+
 def inside(ranges: collections.abc.Iterable[Range], first: int,
            end: int) -> list[Range]:
     """Return ranges without what is before the first or from the end on.

@@ -215,7 +215,7 @@ class SurveyTestCase(base.CloudTestCase):
         self.assertEqual((Outcome.FAILED, False),
                          (found.outcome, found.refused))
         self.assertIn('No such file', found.text)
-        self.assertIn('allocate whole volumes', found.text)
+        self.assertIn('allocate whole thin volumes', found.text)
 
     def test_thin_pool_that_does_not_exist_yet(self):
         self.set(cloud.BACKEND, lvm_type='thin')

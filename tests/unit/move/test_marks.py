@@ -113,7 +113,8 @@ class MoveTestCase(MarksTestCase):
                 self.device().own.hydration)), dump(*args))[1])
         self.move()
         self.look()
-        self.assertEqual([(True, False)], seen)
+        # The map of each node.
+        self.assertEqual([(True, False)] * 2, seen)
 
     def test_tag_is_before_the_marks(self):
         tags = []
@@ -147,7 +148,8 @@ class MoveTestCase(MarksTestCase):
         self.patch('dmclone_driver.move.pacer.Pacer.take_turn',
                    return_value=False)
         self.look(5)
-        self.assertEqual((1, MARKED), (asked.call_count, self.hydrated()))
+        # The map of each node.
+        self.assertEqual((2, MARKED), (asked.call_count, self.hydrated()))
 
     def test_report(self):
         """Progress is that of what is copied."""
@@ -219,6 +221,27 @@ class MoveTestCase(MarksTestCase):
         self.look()
         self.assertEqual(MARKED + 1, self.hydrated())
         self.assertComplete()
+
+    def test_written_before_a_power_cut(self):
+        """The clone has lost its record of what is allocated here.
+
+        The volume shows zeros there since, and has to go on.
+        """
+        self.move()
+        self.allocate(2 * ALLOCATED, self.b)
+        self.look()
+        self.assertEqual(set(range(2 * ALLOCATED // REGION, TOTAL)),
+                         self.device().own.bitmap['marked'])
+        self.assertComplete()
+
+    def test_reading_the_map_here_fails(self):
+        dump = self.patch('tests.unit.fakes.storage.Lvm._dump')
+        dump.side_effect = [
+            ('<superblock data_block_size="128"><device dev_id="1" '
+             'mapped_blocks="0"/></superblock>'),
+            processutils.ProcessExecutionError(stderr='no thin_dump')]
+        self.assertAllIsCopied()
+        self.assertEqual(2, dump.call_count)
 
     def test_without_the_guest_a_moment(self):
         """A request that does not end is let go; then all is copied."""

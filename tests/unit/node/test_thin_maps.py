@@ -146,3 +146,36 @@ class InsideTestCase(base.PlainTestCase):
     def test_not_in_order(self):
         self.assertRaises(thin_maps.UnusableMap, thin_maps.inside,
                           [Range(4, 2), Range(5, 1)], 1, 10)
+
+
+@ddt.ddt
+class CommonTestCase(base.PlainTestCase):
+
+    def common(self, some, others):
+        return list(thin_maps.common(*(
+            [Range(*each) for each in ranges] for ranges in (some, others))))
+
+    def test_common(self):
+        self.assertEqual([Range(2, 1), Range(5, 1), Range(8, 2)], self.common(
+            [(0, 3), (5, 9)], [(2, 2), (5, 1), (8, 2)]))
+        self.assertEqual([], self.common([(0, 3)], []))
+        self.assertEqual([], self.common([(0, 3)], [(3, 1)]))
+
+    @ddt.data(*range(100))
+    def test_number_by_number(self, seed):
+        dice = random.Random(seed)
+        lists = []
+        for _number in range(2):
+            at, ranges = 0, []
+            for _range in range(dice.randrange(5)):
+                at += dice.randrange(3)
+                ranges.append((at, dice.randrange(1, 6)))
+                at += ranges[-1][1]
+            lists.append(ranges)
+        some, others = ({number for first, count in ranges
+                         for number in range(first, first + count)}
+                        for ranges in lists)
+        found = self.common(*lists)
+        self.assertEqual(sorted(some & others), [
+            number for each in found
+            for number in range(each.first, each.end)])
