@@ -198,3 +198,15 @@ class SparseHistory(History):
     """The same with thin volumes, of which not all is copied."""
 
     KINDS = ('thin', 'thin', 'default')
+
+    def fill_pool(self, node, full):
+        """Have others take all of a pool, if it is there, or give it back."""
+        pool = node.lvm.volumes.get('/dev/volumes/volumes-pool')
+        if pool:
+            pool['full'] = full
+
+    def end_faults(self):
+        """End all faults: there is room."""
+        for node in self.nodes:
+            self.fill_pool(node, False)
+        super().end_faults()

@@ -90,6 +90,10 @@ class Clone(clone_module.Clone):
                 self.bitmap.add(region)
 
 
+class NoSpace(OSError):
+    """A write that needs a block of a full pool."""
+
+
 class Wait(Exception):
     """A request that would have to wait."""
 
@@ -251,8 +255,22 @@ class Kernel(kernel.Kernel):
                 raise _io_error('error target')
             path = self.bottom(device)
             device = self.get(path)
+        for block in blocks:
+            self._refuse_without_space(path, block // BLOCKS)
         for block, value in blocks.items():
             self.disk(path).now[block] = value
+
+    def _refuse_without_space(self, path, region):
+        """Refuse a write to what a full pool has not allocated.
+
+        :raises: NoSpace
+        """
+        volumes = self.lvm.volumes
+        pool = volumes[path].get('pool')
+        if pool and volumes[pool].get('full') and all(
+                block == 'zero 0' for block in self.disk(path).now[
+                    region * BLOCKS:(region + 1) * BLOCKS]):
+            raise NoSpace(errno.ENOSPC, 'the pool is full')
 
     def _let_go(self):
         for device in self.devices.values():
@@ -266,9 +284,12 @@ class Kernel(kernel.Kernel):
                 device.parked.remove(write)
                 if device.clone:
                     device.clone.writes.append(write)
-                else:
+                    continue
+                try:
                     self._put(write.path, {write.block: write.value})
                     write.done = True
+                except NoSpace:
+                    write.failed = True
         for device in self.devices.values():
             if device.suspended or not device.own:
                 continue
@@ -313,6 +334,10 @@ class Kernel(kernel.Kernel):
             blocks = {**write.copied, **blocks}
         try:
             self._put(gate, blocks)
+        except NoSpace:
+            # Its region is not there then; the clone goes on
+            # (hydration_update_metadata in drivers/md/dm-clone-target.c).
+            raise
         except OSError:
             clone.mode = 'ro'
             raise
@@ -376,6 +401,15 @@ class Kernel(kernel.Kernel):
         for volume in self.lvm.volumes.values():
             # They share blocks, and the disk.
             if pool and volume.get('pool') == pool and 'disk' in volume:
+                volume['disk'].flush()
+
+    def commit_pools(self):
+        """Have thin pools commit, which they do each second by themselves.
+
+        The clones above do not commit (COMMIT_PERIOD in drivers/md/dm-thin.c).
+        """
+        for volume in self.lvm.volumes.values():
+            if volume.get('pool') and 'disk' in volume:
                 volume['disk'].flush()
 
     # Overrides of the kernel without content

@@ -372,3 +372,9 @@ class ThinHistory(History):
         super().end_faults()
         for node in self.nodes:
             self.fill_pool(node, False)
+
+
+class SparseHistory(ThinHistory):
+    """The same with thin volumes on two nodes, which have gaps."""
+
+    KINDS = ('thin', 'thin', 'default')

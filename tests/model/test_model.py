@@ -306,6 +306,34 @@ class MovesOnRules(SnapshotRules):
         self.history.relocate(copy, self.node(second), fault)
 
 
+class SparseMovesOnRules(MovesOnRules):
+    """The same, but what the snapshot has not allocated is marked."""
+
+    HISTORY = snapshots.SparseHistory
+
+    @stateful.initialize(second=NODES, block=BLOCKS,
+                         writes=strategies.booleans(), marked=FAULTS,
+                         fault=FAULTS)
+    def has_snapshot(self, second, block, writes, marked, fault):
+        """Begin with a volume that moves, after its gaps were marked.
+
+        :param marked: the fault meanwhile
+        """
+        node = self.node(1)
+        self.history.snapshot(self.history)
+        self.history.copy(self.history.snapshots[-1], node, 0)
+        self.history.look(node, marked)
+        if node.down:
+            self.history.start(node)
+        copy = self.history.copies[-1]
+        if writes:
+            copy.attach(node)
+            if copy.guest:
+                copy.begin_write(block)
+            copy.detach(node)
+        self.history.relocate(copy, self.node(second), fault)
+
+
 class ThinRules(SnapshotRules):
     """The same actions with thin volumes, but on one node."""
 
@@ -345,6 +373,42 @@ class SparseRules(Rules):
     """The same actions with thin volumes, which have gaps at first."""
 
     HISTORY = history.SparseHistory
+
+    @stateful.initialize(number=NODES, block=BLOCKS,
+                         writes=strategies.booleans())
+    def is_used(self, number, block, writes):
+        """Begin with some data on one node, and an attachment to another."""
+        if writes:
+            home = self.node(0)
+            self.history.attach(home)
+            self.history.begin_write(block)
+            self.history.detach(home)
+            self.history.attach(self.node(number))
+
+    @stateful.rule(number=NODES)
+    def commit_pools(self, number):
+        self.node(number).kernel.commit_pools()
+        self.history.check()
+
+
+class FullRules(SparseRules):
+    """The same, and pools fill before a copy or while it is made."""
+
+    @stateful.initialize(number=NODES, block=BLOCKS,
+                         before=strategies.booleans())
+    def is_used(self, number, block, before):
+        """Begin with some data, and a move to a pool that fills."""
+        super().is_used(number, block, True)
+        for full in (before, True):
+            self.fill_pool(number, full)
+            self.history.look(self.node(number))
+
+    @stateful.rule(number=NODES, full=strategies.booleans())
+    def fill_pool(self, number, full):
+        """Fill a pool, perhaps with copies under way, or give it room."""
+        self.history.fill_pool(self.node(number), full)
+        if full:
+            self.hydrate(number, (0, 1))
 
 
 class HandsRules(Rules):
@@ -505,12 +569,20 @@ class MovesOnTestCase(Histories, ModelTestCase):
     RULES, SEED, NUMBER = MovesOnRules, 7, 300
 
 
+class SparseMovesOnTestCase(Histories, ModelTestCase):
+    RULES, SEED, NUMBER = SparseMovesOnRules, 10, 200
+
+
 class ThinTestCase(Histories, ModelTestCase):
     RULES, SEED, NUMBER = ThinRules, 7, 500
 
 
 class SparseTestCase(Histories, ModelTestCase):
     RULES, SEED, NUMBER = SparseRules, 9, 400
+
+
+class FullTestCase(Histories, ModelTestCase):
+    RULES, SEED, NUMBER = FullRules, 11, 200
 
 
 class PacedTestCase(Histories, ModelTestCase):

@@ -40,6 +40,7 @@ from dmclone_driver.privsep import block
 from dmclone_driver.privsep import thin
 from tests.model import database
 from tests.model import life
+from tests.model import machine
 from tests.model import test_model
 
 _terminate = driver.DMCloneVolumeDriver.terminate_connection
@@ -52,6 +53,7 @@ _reconnect = destination.Destination.reconnect
 _unallocated = maps.Maps.unallocated
 _export = source.Source.export
 _make = marks.Marks.make
+_copy = machine.Kernel.copy
 
 
 def _linear_after_a_failed_commit(volume, lv):
@@ -240,6 +242,22 @@ def _ranges_of_any(self, context, source, status, lv):
                             if answer['ranges'] else [], 1, status.total)
 
 
+def _nothing_but_marks(volume):
+    """Take a clone for unwritten whose regions are as many as are marked."""
+    status = dmsetup.clone(volume.names.of(CLONE))
+    lv = logical_volumes.find(volume.names.volume, 'volumes')
+    return status is not None and not status.without(
+        (lv.marked or 0) // (status.region * table.SECTOR)).hydrated
+
+
+def _copied_without_space(self, name, region):
+    """Count a region that a full pool has refused."""
+    try:
+        _copy(self, name, region)
+    except machine.NoSpace:
+        self.devices[name].own.bitmap.add(region)
+
+
 class _Hasty(LocalVolume):
     """A volume that is never flushed."""
 
@@ -425,6 +443,31 @@ FAULTS_OF_GAPS = {
 }
 
 
+#: Faults that are detected in the same histories with pools that fill. One is
+#: a fault of the simulated kernel: the model sees what a full pool could cost.
+FAULTS_OF_FULL_POOLS = {
+    'marked in a full pool':
+        ({'move.marks.Marks._room': lambda marks, names: reserve.Room(
+            frozenset([names]), 1 << 40, 1 << 40)},
+         'is marked in a full pool'),
+    'a full pool taken for written':
+        ({'tests.model.machine.Kernel.copy': _copied_without_space},
+         'is zero 0 instead of|a power cut would make block . zero 0'),
+}
+
+
+#: Faults that are detected if a copy with gaps moves on.
+FAULTS_OF_MARKS = {
+    'marked regions left out of the evidence of writes':
+        # A write to such a region changes no number of the kernel's.
+        ('node.devices.LocalVolume.has_nothing_own', _nothing_but_marks,
+         'instead of|a power cut would make|a snapshot has'),
+    'marked where something was written before a power cut':
+        ('node.thin_maps.common', lambda some, others: some,
+         'instead of|a power cut would make'),
+}
+
+
 #: Faults that are detected in histories whose copies wait for each other.
 FAULTS_OF_PACE = {
     'copy that never gets the turn of another one':
@@ -444,6 +487,10 @@ FIRST_SEEDS = {
     'follower taken for the snapshot before it is complete': 2,
     'revert in two transactions': 5,
     'revert that merges below the snapshots of a clone': 53,
+    'map read before the seal': 10,
+    'marked where something was written before a power cut': 4,
+    'marked in a full pool': 2,
+    'a full pool taken for written': 3,
 }
 
 
@@ -484,6 +531,16 @@ class PlantedFaultsTestCase(test_model.ModelTestCase):
         faults, said = FAULTS_OF_GAPS[name]
         self._find_any(test_model.SparseRules, name, faults, said)
 
+    @ddt.data(*FAULTS_OF_FULL_POOLS)
+    def test_is_found_with_full_pools(self, name):
+        faults, said = FAULTS_OF_FULL_POOLS[name]
+        self._find_any(test_model.FullRules, name, faults, said)
+
+    @ddt.data(*FAULTS_OF_MARKS)
+    def test_is_found_as_a_marked_copy_moves_on(self, name):
+        self._find(test_model.SparseMovesOnRules, name,
+                   *FAULTS_OF_MARKS[name])
+
     @ddt.data(*FAULTS_OF_PACE)
     def test_is_found_as_a_copy_waits(self, name):
         self._find(test_model.PacedRules, name, *FAULTS_OF_PACE[name])
@@ -494,13 +551,14 @@ class PlantedFaultsTestCase(test_model.ModelTestCase):
     def _find_any(self, rules, name, faults, said):
         """Find a violation that several replaced functions cause.
 
-        :param faults: {function: replacement}
+        :param faults: {function: replacement}, of the driver or the model
         """
         class Rules(rules):
             def plant(self, stack):
                 for path, fault in faults.items():
-                    stack.enter_context(mock.patch('dmclone_driver.' + path,
-                                                   new=fault))
+                    stack.enter_context(mock.patch(
+                        path if path.startswith('tests.') else
+                        'dmclone_driver.' + path, new=fault))
 
         # Which actions are frequent depends on the seed, so that with one of
         # them thousands of histories may not be enough.

@@ -595,14 +595,16 @@ class Kernel:
             raise OSError(errno.EOPNOTSUPP, 'no discards')
         names, _role = names_module.parse(name)
         clone, gate = device.own, self.devices[names.of('gate')]
+        pool = self.lvm.at(gate.table[0].words[0]).get('pool')
         for wrong, what in (
                 (not self.devices[names.of('handle')].suspended,
                  'while its guest writes'),
                 (clone.waiting or clone.copying, 'during a copy'),
                 (clone.hydration, 'while it hydrates'),
                 (gate.suspended, 'behind its gate'),
-                (not self.lvm.at(gate.table[0].words[0]).get('pool'),
-                 'on a thick volume')):
+                (not pool, 'on a thick volume'),
+                (pool and self.lvm.volumes[pool].get('full'),
+                 'in a full pool')):
             if wrong:
                 self.violations.append('%s is marked %s' % (name, what))
         size = clone.region * 512

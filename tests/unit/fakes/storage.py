@@ -117,6 +117,8 @@ class Lvm:
 
     def used(self, path):
         """Return the bytes that a pool has allocated, without sharing."""
+        if self.volumes[path].get('full'):
+            return self.volumes[path]['size']
         return sum(volume['allocated'] for volume in self.volumes.values()
                    if volume.get('pool') == path and not volume['origin'])
 
