@@ -359,8 +359,9 @@ class Cloud(fake_cloud.Cloud):
             node, names = self._owner_of(row.id), names_module.Names(row.id)
             handle = node and node.kernel.get(names.path())
             base = handle and self._base(node, names)
-            # After a reboot there is nothing to flush.
-            if base and base.switched and not base.flushed:
+            # After a reboot there is nothing to flush, nor above a device
+            # whose creation was interrupted before it had a table.
+            if base and base.table and base.switched and not base.flushed:
                 found.append('source %s is released, but its copy was not '
                              'flushed' % row.name_id)
         return found

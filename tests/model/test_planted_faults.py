@@ -487,6 +487,7 @@ FIRST_SEEDS = {
     'follower taken for the snapshot before it is complete': 2,
     'revert in two transactions': 5,
     'revert that merges below the snapshots of a clone': 53,
+    'partly deleted volume taken for a complete one': 5,
     'map read before the seal': 10,
     'marked where something was written before a power cut': 4,
     'marked in a full pool': 2,
