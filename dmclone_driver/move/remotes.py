@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes connected remotely to nodes without room, until there is some
+"""Volumes connected remotely to nodes without room, until there is some.
 
 No call of Cinder or Nova exchanges the disk of a guest that runs. So such a
 volume stays where it is until its next attachment, and its operator and its

@@ -48,8 +48,8 @@ def run(name_id: str, handle: str, ranges: list[list[int]],
 def _answer(handle: str, request: dict[str, Any], seconds: float) -> str:
     """Return what the process prints.
 
-    If it does not end in time it is killed: one that is stopped has the lock,
-    and a guest may wait for it, so that nobody else resumes the handle.
+    If it does not end in time it is killed: a stopped process keeps the lock,
+    so that no other process can resume the handle, for which a guest may wait.
     """
     words = [sys.executable, '-ISc', process.PROGRAM, _PACKAGES, handle]
     with subprocess.Popen(

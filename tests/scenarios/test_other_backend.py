@@ -14,8 +14,6 @@ from tests.scenarios.lib import operations
 
 # Seconds until a guest's volume is copied, as QEMU does.
 TO_COPY = 420
-# Seconds for which the copy waits for a source, at least.
-AWAY = 20
 
 
 @slow
@@ -38,7 +36,7 @@ class InUseTest(operations.Operations, live.LiveTest):
                 self.assertNotEqual([], self.placeholders(volume_id))
             with self.power_cut(old):
                 self._begin(without_source)
-                time.sleep(AWAY)
+                time.sleep(operations.AWAY)
                 self.assertEqual('migrating',
                                  self.migration_status(without_source))
             self._begin(hydrating)

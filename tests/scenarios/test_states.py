@@ -12,8 +12,6 @@ from tests.scenarios.lib import images
 from tests.scenarios.lib.marks import slow
 from tests.scenarios.lib import operations
 
-# Seconds for which a request that needs a source waits for it, at least.
-AWAY = 20
 # Seconds until what has waited for a source is done.
 LATER = 300
 
@@ -120,7 +118,7 @@ class DownTest(operations.Operations, images.ImageTest):
                     'POST', '/volumes/%s/action' % overwritten,
                     {'os-reimage': {'image_id': image.id}})
                 self.retype(copied, operations.LVM, 'on-demand')
-                time.sleep(AWAY)
+                time.sleep(operations.AWAY)
                 self.assertEqual('uploading',
                                  self.user.volume(volume_id)['status'])
                 self.assertEqual(

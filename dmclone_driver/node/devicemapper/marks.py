@@ -9,10 +9,10 @@ nothing may be under way: the handle above is suspended, which waits for all
 requests below, for a piece of some milliseconds. It refuses discards itself,
 see devices.
 
-A piece is given up if requests do not end in time; a suspend that a signal
-interrupts lets them go on. Nobody may be left suspended: this process ignores
-signals that would end it, and resumes in any case. If it is killed, its parent
-resumes the handle, or the watcher, or the next start of the service.
+A piece is given up if requests do not end in time: a signal interrupts the
+suspend, and the requests continue. The handle must not stay suspended: this
+process ignores signals that would end it, and always resumes the handle. If it
+is killed, its parent, the watcher or the next start of the service does.
 
 The process is started without site-packages, as :mod:`swap`. This module and
 its imports may only use the standard library.
@@ -88,6 +88,8 @@ class Kernel:
     answers = staticmethod(sysfs.answers)
     info = staticmethod(ioctl.info)
     status = staticmethod(ioctl.status)
+    commit = staticmethod(holds.Kernel.commit)
+    resume = staticmethod(holds.Kernel.resume)
     now = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
 
@@ -99,23 +101,12 @@ class Kernel:
         return swap.alone(name, self._locks)
 
     @staticmethod
-    def commit(name: str) -> None:
-        """Commit the metadata of a clone."""
-        ioctl.status(name, commit=True)
-
-    @staticmethod
     def suspend(name: str, limit: float) -> None:
         """Suspend a device, without a flush.
 
         :raises: swap.Waits if its requests do not end in time
         """
         swap.Kernel(udev.Resumes()).suspend(name, False, limit)
-
-    @staticmethod
-    def resume(name: str) -> None:
-        """Resume a device."""
-        with udev.Resumes() as resumes:
-            resumes.resume(name)
 
     @staticmethod
     @contextlib.contextmanager

@@ -19,6 +19,8 @@ from lab import wait
 LIMITED, LIMITS = 'dmclone.limited', {'total_iops_sec': '50000'}
 #: The type of the second backend, which uses Cinder's LVM driver.
 LVM = 'lvm'
+#: Seconds for which a request that needs a source waits for it, at least.
+AWAY = 20
 _MIGSTAT = 'os-vol-mig-status-attr:migstat'
 
 
