@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure an attach away through Nova: tools/bench transfer.
+
+A volume is attached to a server on the other node, from the request to Nova
+until the volume is in use. Volumes of this driver, small and large, and of
+Cinder's LVM driver over iSCSI are measured in turn, in one run and one
+laboratory (`tools/lab up --nova --driver both`). So are a first move, and one
+that begins while the volume hydrates.
+"""
+
+import contextlib
+import time
+
+from lab.bench import measurements
+from lab.common import servers as servers_module
+from lab.common import user as user_module
+from lab.common import volumes
+from lab import errors
+from lab import lab
+from lab import wait
+
+#: (volume type, GiB)
+KINDS = (('dmclone', 1), ('lvm', 1), ('dmclone', 100))
+_ATTACH = 'attach away, %s, %d GiB'
+_FIRST, _ON = 'a first move', 'a move while it hydrates'
+
+
+class Bench(volumes.Volumes):
+    """Attachments of volumes that lie on another node."""
+
+    TO_END = 120
+
+    def __init__(self):
+        self.lab = lab.Lab.load()
+        self.lab.check()
+        if self.lab.settings.driver != 'both':
+            raise errors.LabError('this benchmark needs `tools/lab up '
+                                  '--nova --driver both`')
+        for node in self.lab.nodes.values():
+            node.wait_ready()
+        self.user = user_module.User(self.lab)
+        self.servers = servers_module.Servers(self.lab)
+        self.results = measurements.Measurements()
+        self._source, self._target = list(self.lab.nodes.values())[:2]
+        self._server = None
+
+    @contextlib.contextmanager
+    def prepared(self):
+        """Have a server on the target meanwhile, with a disk of its own."""
+        self._server = self.servers.boot(self._target)
+        try:
+            yield
+        finally:
+            self.servers.delete_all()
+            self.end_volumes()
+
+    def round(self):
+        """Attach a volume of each kind, and move one twice."""
+        for kind, size in KINDS:
+            with self._volume(kind, size) as volume_id:
+                begin = time.monotonic()
+                self.servers.attach(self._server, volume_id)
+                self._becomes(volume_id, 'in-use')
+                self.results.note(_ATTACH % (kind, size),
+                                  time.monotonic() - begin)
+                self.servers.detach(self._server, volume_id)
+                self._becomes(volume_id, 'available')
+        self._move_on()
+
+    @contextlib.contextmanager
+    def _volume(self, kind, size):
+        with self.created_on(self._source, kind):
+            volume_id = self.user.create_volume(size, volume_type=kind)['id']
+        yield volume_id
+        self.end_volume(volume_id)
+        self.nothing_left()
+
+    def _becomes(self, volume_id, status):
+        wait.until(
+            lambda: self.user.volume(volume_id)['status'] == status,
+            'volume %s to be %s' % (volume_id, status), self.TO_END, 0.1)
+
+    def _move_on(self):
+        """Move a volume away, and back before its copy is complete."""
+        with self._volume('dmclone', 1) as volume_id, \
+                self.slow_network(self._target):
+            for what, node in ((_FIRST, self._target), (_ON, self._source)):
+                attachment = self.results.timed(
+                    what, self.user.attach, volume_id, node)
+                if what == _FIRST:
+                    assert self.placeholders(volume_id), 'it is complete'
+                self.user.detach(attachment['id'])
+                self._becomes(volume_id, 'available')
+
+    def report(self):
+        """Print medians, spreads and ratios."""
+        base = _ATTACH % ('lvm', 1)
+        self.results.report(
+            [(_ATTACH % ('dmclone', size), base) for size in (1, 100)]
+            + [(_ON, _FIRST)])
