@@ -3,6 +3,7 @@
 
 import contextlib
 import logging
+import os
 from unittest import mock
 
 import hypothesis
@@ -19,6 +20,8 @@ from tests.model import snapshots
 NODES = strategies.integers(0, 2)
 ROWS = strategies.integers(0, 5)
 BLOCKS = strategies.integers(0, machine.LENGTH - 1)
+#: Of the histories, how many hundredths are run.
+PERCENT = int(os.environ.get('DMCLONE_MODEL_PERCENT') or 100)
 WHICH_ONE = strategies.integers(0, 2)
 WHICH = strategies.sampled_from(((0,), (1,), (0, 1)))
 
@@ -545,8 +548,8 @@ class Histories:
     def test_histories(self):
         seeded = hypothesis.seed(self.SEED)(type('Rules', (self.RULES,), {}))
         stateful.run_state_machine_as_test(
-            seeded, settings=hypothesis.settings(SETTINGS,
-                                                 max_examples=self.NUMBER))
+            seeded, settings=hypothesis.settings(
+                SETTINGS, max_examples=self.NUMBER * PERCENT // 100))
 
 
 class FirstHalfTestCase(Histories, ModelTestCase):

@@ -31,6 +31,9 @@ Environment:
   DMCLONE_SOAK_SECONDS, DMCLONE_SOAK_SEED
                       duration of soak (1800, or 120 if it is not named),
                       and seed of its actions (1)
+  DMCLONE_MODEL_PERCENT
+                      how many of the model's histories are run (100, or 40
+                      if no set is named)
   DMCLONE_<SET>_TIMEOUT
                       seconds until a set is stopped and counted as failed:
 %s
@@ -70,6 +73,7 @@ def set_environment(named):
     for name, value in (
             ('HOME', '/root'),
             ('DMCLONE_SOAK_SECONDS', '1800' if named else '120'),
+            ('DMCLONE_MODEL_PERCENT', '100' if named else '40'),
             ('PBR_VERSION', history.returncode and _version())):
         if value and not os.environ.get(name):
             os.environ[name] = value

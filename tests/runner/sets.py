@@ -196,7 +196,8 @@ SETS = (
         usual=True),
     Set('unit', "the driver's code without any device", _in_tox, usual=True),
     Set('model', 'eight thousand random histories of a volume on simulated\n'
-        'nodes, with random faults', _in_tox, usual=True),
+        'nodes, with random faults; two fifths if no set is named', _in_tox,
+        usual=True),
     Set('functional', "the driver's device code on a real kernel, in a node "
         'of\nthe laboratory', _on_node, usual=True, lab={}, seconds=1200),
     Set('e2e', 'real OpenStack services on several nodes of the laboratory',

@@ -442,11 +442,13 @@ class MainTestCase(base.PlainTestCase):
         for each in sets.SETS:
             self.assertIn(' %s ' % each.name, text)
 
-    def test_soak_is_short_where_it_is_not_named(self):
-        for words, expected in (([], '120'), (['soak'], '1800')):
-            os.environ.pop('DMCLONE_SOAK_SECONDS', None)
+    def test_less_is_done_where_no_set_is_named(self):
+        for words, *expected in (([], '120', '40'), (['soak'], '1800', '100')):
+            names = 'DMCLONE_SOAK_SECONDS', 'DMCLONE_MODEL_PERCENT'
+            for name in names:
+                os.environ.pop(name, None)
             self.main(*words)
-            self.assertEqual(expected, os.environ['DMCLONE_SOAK_SECONDS'])
+            self.assertEqual(expected, [os.environ[name] for name in names])
 
     def test_signals_that_nohup_ignores(self):
         found = self.patch('signal.getsignal')
