@@ -33,7 +33,9 @@ _OPTIONS = {
         '--minimum-rate': {'type': int, 'default': 0, 'metavar': 'MIB',
                            'help': 'dmclone_hydration_min_rate of all nodes '
                            'meanwhile; their services are restarted for it '
-                           '(0, as configured)'}},
+                           '(0, as configured)'},
+        '--window': {'type': int, 'default': 0, 'metavar': 'KIB',
+                     'help': 'dmclone_hydration_window, in the same way'}},
     'neighbours': {
         '--copies': {'type': int, 'default': 20, 'metavar': 'NUMBER',
                      'help': 'how many volumes are copied (20)'},

@@ -132,13 +132,14 @@ class Bench(volumes.Volumes):
     TO_END = 240
     ROUNDS = 2
 
-    def __init__(self, size, seconds, loads, minimum_rate):
+    def __init__(self, size, seconds, loads, minimum_rate, window=0):
         """Remember the options.
 
         :param size: GiB of the volumes
         :param seconds: of a load on a clone that is not copied
         :param loads: numbers of the loads, from 1
         :param minimum_rate: MiB/s, or 0 for none
+        :param window: KiB, or 0 for the nodes' own
         """
         self.lab = lab.Lab.load()
         self.user = user_module.User(self.lab)
@@ -148,16 +149,18 @@ class Bench(volumes.Volumes):
         self._loads = {name: options for number, (name, options) in enumerate(
             LOADS.items(), 1) if number in loads}
         self._minimum = minimum_rate
+        self._changes = {name: str(value) for name, value in (
+            ('dmclone_hydration_min_rate', minimum_rate),
+            ('dmclone_hydration_window', window)) if value}
         self._rounds = 0
 
     @contextlib.contextmanager
     def prepared(self):
-        """Have the nodes promise the minimum rate."""
+        """Have the nodes use the options."""
         with contextlib.ExitStack() as made:
-            if self._minimum:
+            if self._changes:
                 made.enter_context(services.configured(
-                    self.lab.nodes.values(),
-                    {'dmclone_hydration_min_rate': str(self._minimum)}))
+                    self.lab.nodes.values(), self._changes))
             yield
 
     def round(self):

@@ -275,12 +275,12 @@ class HydrationTestCase(base.PlainTestCase):
         for minimum, expected in ((0, 81), (16, 128), (100, 81)):
             self.assertEqual(expected, hydration.promised(27, 2048, minimum))
 
-    def bench(self, *loads, minimum_rate=0):
+    def bench(self, *loads, minimum_rate=0, window=0):
         self.patch('builtins.print')
         self.patch('lab.bench.hydration.user_module.User')
         self.patch('lab.bench.hydration.lab.Lab.load').return_value.nodes = (
             dict.fromkeys(('node1', 'node2')))
-        return hydration.Bench(2, 30, loads, minimum_rate)
+        return hydration.Bench(2, 30, loads, minimum_rate, window)
 
     def note(self, bench, **changes):
         """Note a round of a load that keeps all that is promised."""
@@ -306,6 +306,17 @@ class HydrationTestCase(base.PlainTestCase):
             bench = self.bench(2)
             self.note(bench, **changes)
             self.assertIs(kept, bench.judge(), changes)
+
+    def test_options_of_the_nodes(self):
+        configured = self.patch('lab.bench.hydration.services.configured')
+        for options, expected in (
+                ({}, []), ({'minimum_rate': 16}, [
+                    {'dmclone_hydration_min_rate': '16'}]),
+                ({'window': 1024}, [{'dmclone_hydration_window': '1024'}])):
+            configured.reset_mock()
+            with self.bench(2, **options).prepared():
+                self.assertEqual(expected, [
+                    call.args[1] for call in configured.call_args_list])
 
     def test_copy_that_lasts_too_long(self):
         """Unless no more is promised."""
@@ -540,7 +551,7 @@ class ProgramTestCase(base.PlainTestCase):
                          self.parse('golden', '--volumes', '9'))
         self.assertEqual(
             {'what': 'hydration', 'rounds': None, 'size': 2, 'seconds': 30,
-             'loads': [2, 5], 'minimum_rate': 16},
+             'loads': [2, 5], 'minimum_rate': 16, 'window': 0},
             self.parse('hydration', '--loads', '2', '5', '--minimum-rate',
                        '16'))
         self.assertEqual({'what': 'metadata-fast', 'rounds': None},
