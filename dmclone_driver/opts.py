@@ -65,7 +65,9 @@ MOVE_OPTS = [
              'data as one job, in parts of 512 KiB, at most eight at a time '
              '(kcopyd_subjob_size_kb of the module dm_mod). A write to data '
              'that is being copied waits for the whole job. More is faster '
-             'while the guest is idle.'),
+             'while all guests are idle. While any guest of the node uses its '
+             'volume, an eighth of the window is copied at a time, in a third '
+             'of the time.'),
     cfg.IntOpt(
         'dmclone_hydration_batch_size',
         min=4,
@@ -118,14 +120,14 @@ MOVE_OPTS = [
              'while it is drained, and those that have waited for an hour.'),
     cfg.IntOpt(
         'dmclone_hydration_min_rate',
-        default=0, min=0,
+        default=16, min=0,
         help='Rate in MiB per second at which the volume of a busy guest is '
              'copied at least when it has its turn, if the link and the disks '
              'can do it. The kernel copies only while none of the guest\'s '
              'requests is under way. Where such moments are too rare for '
              'this rate, the driver holds the requests back for some '
              'milliseconds, 50 at most and five times a second at most. With '
-             '0 it never does that, and the copy may take very long. Volumes '
+             '0 it never does that, and the copy may never end. Volumes '
              'whose copy has begun with 0 are not held until their node is '
              'booted.'),
     cfg.IntOpt(

@@ -92,8 +92,8 @@ def check_modules(configuration: cinder_configuration.Configuration,
             'kernel modules', _('this kernel has no %s') % ', '.join(missing),
             _('install the package with the rest of its modules '
               '(linux-modules-extra on Ubuntu), or choose another '
-              'target_helper or dmclone_metadata_backend, or no '
-              'dmclone_hydration_min_rate'), section)
+              'target_helper or dmclone_metadata_backend, or '
+              'dmclone_hydration_min_rate = 0'), section)
     return result.ok('kernel modules', ', '.join(wanted), section)
 
 

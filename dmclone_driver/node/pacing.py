@@ -28,6 +28,9 @@ RETRY = 10
 # that is more.
 MEMORY = 5
 
+# While a guest uses this node, a clone copies this part of a window at a time.
+PART = 8
+
 # The most holds of a clone in a second, and the most seconds without one after
 # they have not helped.
 HOLDS, REST = 5, 60
@@ -41,12 +44,19 @@ class Pace:
     :ivar device: the clone's name in device-mapper
     :ivar window: regions that it copies at a time
     :ivar rate: bytes per second; None for as fast as it can, 0 for not at all
+    :ivar busy: whether a guest uses this node
     """
 
     volume_id: str
     device: str
     window: int
     rate: float | None = None
+    busy: bool = False
+
+    @property
+    def part(self) -> int | None:
+        """The regions at a time while a guest uses the node, None if not."""
+        return max(1, self.window // PART) if self.busy else None
 
 
 #: Returns the pace of each clone that copies.
@@ -216,7 +226,8 @@ class Pacemaker:
             # The size of its regions is not known yet.
             return pokes.Request(pace.device, pace.window,
                                  None if pace.rate is None else
-                                 pace.window if pace.rate else 0)
+                                 pace.window if pace.rate else 0,
+                                 part=pace.part)
         return pokes.Request(pace.device, pace.window,
                              account.budget(pace.rate),
-                             account.holds(now, pace.window))
+                             account.holds(now, pace.window), pace.part)

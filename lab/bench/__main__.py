@@ -30,11 +30,11 @@ _OPTIONS = {
                     'choices': range(1, 6), 'default': [1, 2, 3, 4, 5],
                     'help': 'which loads, by their places in the list in '
                     'lab/bench/hydration.py (1 2 3 4 5)'},
-        '--minimum-rate': {'type': int, 'default': 0, 'metavar': 'MIB',
+        '--minimum-rate': {'type': int, 'metavar': 'MIB',
                            'help': 'dmclone_hydration_min_rate of all nodes '
                            'meanwhile; their services are restarted for it '
-                           '(0, as configured)'},
-        '--window': {'type': int, 'default': 0, 'metavar': 'KIB',
+                           "(the driver's default)"},
+        '--window': {'type': int, 'metavar': 'KIB',
                      'help': 'dmclone_hydration_window, in the same way'}},
     'neighbours': {
         '--copies': {'type': int, 'default': 20, 'metavar': 'NUMBER',

@@ -46,6 +46,8 @@ LOADS = {
         '--rw=randwrite --iodepth=8 ' + SOME,
     '8 at a time, reads, all of it': '--rw=randread --iodepth=8',
     '32 at a time, reads, all of it': '--rw=randread --iodepth=32'}
+#: MiB/s that the driver promises by default.
+MINIMUM_RATE = 16
 #: In the name of what a measurement is compared with.
 NOT_COPIED = ': not copied'
 AT_REST, RAW, PIPED = 'no load', 'raw copy', 'raw copy, two at a time'
@@ -132,14 +134,14 @@ class Bench(volumes.Volumes):
     TO_END = 240
     ROUNDS = 2
 
-    def __init__(self, size, seconds, loads, minimum_rate, window=0):
+    def __init__(self, size, seconds, loads, minimum_rate=None, window=None):
         """Remember the options.
 
         :param size: GiB of the volumes
         :param seconds: of a load on a clone that is not copied
         :param loads: numbers of the loads, from 1
-        :param minimum_rate: MiB/s, or 0 for none
-        :param window: KiB, or 0 for the nodes' own
+        :param minimum_rate: MiB/s, 0 for none, or None for the default
+        :param window: KiB, or None for the nodes' own
         """
         self.lab = lab.Lab.load()
         self.user = user_module.User(self.lab)
@@ -148,10 +150,11 @@ class Bench(volumes.Volumes):
         self._size, self._seconds = size, seconds
         self._loads = {name: options for number, (name, options) in enumerate(
             LOADS.items(), 1) if number in loads}
-        self._minimum = minimum_rate
+        self._minimum = (MINIMUM_RATE if minimum_rate is None else
+                         minimum_rate)
         self._changes = {name: str(value) for name, value in (
             ('dmclone_hydration_min_rate', minimum_rate),
-            ('dmclone_hydration_window', window)) if value}
+            ('dmclone_hydration_window', window)) if value is not None}
         self._rounds = 0
 
     @contextlib.contextmanager

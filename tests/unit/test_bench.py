@@ -18,6 +18,7 @@ import fixtures
 from dmclone_driver.node.devicemapper import pokes
 from dmclone_driver.node.devicemapper import status
 from dmclone_driver.node import pacing
+from dmclone_driver import opts
 from lab.bench import __main__ as program
 from lab.bench import copies
 from lab.bench import during_copy
@@ -271,11 +272,16 @@ class HydrationTestCase(base.PlainTestCase):
         self.assertIn('--size=256m', first)
         self.assertLess(272 + hydration.PART, 1024)
 
+    def test_default(self):
+        option, = [each for each in opts.MOVE_OPTS if
+                   each.name == 'dmclone_hydration_min_rate']
+        self.assertEqual(option.default, hydration.MINIMUM_RATE)
+
     def test_promise(self):
         for minimum, expected in ((0, 81), (16, 128), (100, 81)):
             self.assertEqual(expected, hydration.promised(27, 2048, minimum))
 
-    def bench(self, *loads, minimum_rate=0, window=0):
+    def bench(self, *loads, minimum_rate=0, window=None):
         self.patch('builtins.print')
         self.patch('lab.bench.hydration.user_module.User')
         self.patch('lab.bench.hydration.lab.Lab.load').return_value.nodes = (
@@ -310,9 +316,10 @@ class HydrationTestCase(base.PlainTestCase):
     def test_options_of_the_nodes(self):
         configured = self.patch('lab.bench.hydration.services.configured')
         for options, expected in (
-                ({}, []), ({'minimum_rate': 16}, [
+                ({'minimum_rate': None}, []), ({'minimum_rate': 16}, [
                     {'dmclone_hydration_min_rate': '16'}]),
-                ({'window': 1024}, [{'dmclone_hydration_window': '1024'}])):
+                ({'minimum_rate': None, 'window': 1024},
+                 [{'dmclone_hydration_window': '1024'}])):
             configured.reset_mock()
             with self.bench(2, **options).prepared():
                 self.assertEqual(expected, [
@@ -551,7 +558,7 @@ class ProgramTestCase(base.PlainTestCase):
                          self.parse('golden', '--volumes', '9'))
         self.assertEqual(
             {'what': 'hydration', 'rounds': None, 'size': 2, 'seconds': 30,
-             'loads': [2, 5], 'minimum_rate': 16, 'window': 0},
+             'loads': [2, 5], 'minimum_rate': 16, 'window': None},
             self.parse('hydration', '--loads', '2', '5', '--minimum-rate',
                        '16'))
         self.assertEqual({'what': 'metadata-fast', 'rounds': None},

@@ -148,7 +148,7 @@ class VolumesTestCase(DriverTestCase):
         for _ in range(2):
             self.driver.delete_volume(self.row())
             self.assertEqual([], self.a.lvm.names())
-            self.assertEqual({}, self.a.kernel.devices)
+            self.assertEqual({}, self.a.kernel.of_volumes())
 
     def test_delete_clears_through_the_handle(self):
         self.override('volume_clear', 'zero')
@@ -175,7 +175,7 @@ class VolumesTestCase(DriverTestCase):
         self.driver.delete_volume(self.row())
         for node in (self.a, self.b):
             self.assertEqual([], node.lvm.names())
-            self.assertEqual({}, node.kernel.devices)
+            self.assertEqual({}, node.kernel.of_volumes())
         self.assertEqual([], self.cloud.states())
 
     def test_delete_one_that_has_just_moved(self):
@@ -200,7 +200,7 @@ class VolumesTestCase(DriverTestCase):
         self.cloud.settle()
         for node in (self.a, self.b):
             self.assertEqual([], node.lvm.names())
-            self.assertEqual({}, node.kernel.devices)
+            self.assertEqual({}, node.kernel.of_volumes())
 
     def test_extend(self):
         self.driver.extend_volume(self.row(), 3)
@@ -346,7 +346,7 @@ class VolumesTestCase(DriverTestCase):
                                side_effect=OSError('no space')):
             self.assertRaises(OSError, self.driver.revert_to_snapshot,
                               self.context, self.row(), snapshot)
-            self.assertEqual({}, self.a.kernel.devices)
+            self.assertEqual({}, self.a.kernel.of_volumes())
         self.cloud.watch()
         self.assertEqual(2, len(self.a.lvm.names()))
         self.assertEqual('linear', self.handle().kinds)
@@ -355,7 +355,7 @@ class VolumesTestCase(DriverTestCase):
 
     def test_manage_and_unmanage(self):
         self.driver.unmanage(self.row())
-        self.assertEqual({}, self.a.kernel.devices)
+        self.assertEqual({}, self.a.kernel.of_volumes())
         self.assertEqual([self.volume.name], self.a.lvm.names())
         other = utils.create_volume(
             self.context, host=self.a.pool, volume_type_id=self.vt['id'])
@@ -364,7 +364,7 @@ class VolumesTestCase(DriverTestCase):
         self.driver.manage_existing(other,
                                     {'source-name': self.volume.name})
         self.assertEqual([Names(other.id).of('handle')],
-                         list(self.a.kernel.devices))
+                         list(self.a.kernel.of_volumes()))
 
     def manageable(self):
         """Return (name, reason) of each logical volume in the list."""

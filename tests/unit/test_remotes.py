@@ -187,7 +187,7 @@ class ConnectTestCase(RemotesTestCase):
         self.assertEqual(self.a.pool, self.row().host)
         self.assertIsNone(records.prepared_move(self.row()))
         self.assertEqual([], self.b.lvm.names())
-        self.assertEqual({}, self.b.kernel.devices)
+        self.assertEqual({}, self.b.kernel.of_volumes())
         self.assertEqual([], self.cloud.messages())
         self.disconnect(self.b)
         self.assertNothingLeft(self.a)

@@ -26,6 +26,11 @@ from dmclone_driver.node.devicemapper import status
 ROUND = 0.01
 LOOKS = 400
 
+# The share of the time in which all clones together copy at most while guests
+# use this node. Their requests wait behind copies, and share processors with
+# them.
+SHARE = 0.33
+
 
 @dataclasses.dataclass(frozen=True)
 class Request:
@@ -35,13 +40,17 @@ class Request:
     :ivar window: regions that are copied at a time
     :ivar budget: regions whose copies may begin, and those of the window that
         exceeds it; None for any number
-    :ivar holds: how often its requests may be held, see :mod:`holds`
+    :ivar holds: how often its requests may be held, see :mod:`holds`. If they
+        may it is behind its minimum rate, and has all of the time
+    :ivar part: as the window, while guests use this node and have the rest of
+        the time for themselves, see :data:`SHARE`; None for all of the time
     """
 
     name: str
     window: int
     budget: int | None = None
     holds: int = 0
+    part: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,18 +97,39 @@ class RealKernel:
     sleep = staticmethod(time.sleep)
 
 
+class _Share:
+    """The time in which clones copy while guests use this node."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._began = kernel.now()
+        self._copied = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Note that a clone has copied for so long."""
+        self._copied += seconds
+
+    def is_used_up(self) -> bool:
+        """Whether it is the guests' turn now."""
+        return self._copied > SHARE * (self._kernel.now() - self._began)
+
+
 class _Clone:
     """A clone during one run."""
 
-    def __init__(self, kernel: Kernel, request: Request,
-                 seconds: float) -> None:
+    def __init__(self, kernel: Kernel, request: Request, seconds: float,
+                 share: _Share) -> None:
         self._kernel = kernel
         self._request = request
+        self._share = share
         #: Seconds between two holds, and the time of the next one.
         self._pause = seconds / request.holds if request.holds else None
         self._next = kernel.now() + (self._pause or 0) / 2
         #: Regions that were copied, or were being copied, at the first look.
         self._first: int | None = None
+        self._looked = kernel.now()
+        #: Whether a part may be copied until the next look.
+        self.has_part = False
         #: None if the device is gone.
         self.outcome: Outcome | None = None
         #: Whether it copies no more.
@@ -150,9 +180,18 @@ class _Clone:
         if self._first is None:
             self._first = begun
         budget = self._request.budget
-        if budget is None or begun - self._first < budget:
+        if budget is not None and begun - self._first >= budget:
+            return 0
+        if self._request.part is None:
             return self._request.window
-        return 0
+        now = self._kernel.now()
+        if found.hydrating:
+            self._share.add(now - self._looked)
+        self._looked = now
+        if self._request.holds:
+            return self._request.part
+        self.has_part = not self._share.is_used_up()
+        return self._request.part if self.has_part else 0
 
 
 def run(kernel: Kernel, requests: collections.abc.Sequence[Request],
@@ -164,13 +203,18 @@ def run(kernel: Kernel, requests: collections.abc.Sequence[Request],
 
     :returns: what has become of each device that is still a clone
     """
-    clones = [_Clone(kernel, request, seconds) for request in requests]
+    share = _Share(kernel)
+    clones = [_Clone(kernel, request, seconds, share) for request in requests]
     pause = min(max(ROUND / len(clones), 1 / LOOKS), seconds / len(clones))
     end = kernel.now() + seconds
     left = clones
     while left and kernel.now() < end:
         for clone in left:
             clone.look()
+            if clone.has_part:
+                # Nobody else begins before it is known how long that takes.
+                kernel.sleep(ROUND)
+                clone.look()
             kernel.sleep(pause)
         left = [clone for clone in left if not clone.ended]
     return {request.name: clone.outcome for request, clone in zip(

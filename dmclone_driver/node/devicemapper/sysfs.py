@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """State of devices in sysfs, read without a process and without root."""
 
+import collections.abc
 import contextlib
 import glob
 import os
 
 BLOCK = '/sys/class/block'
 MAPPER = '/dev/mapper'
+DISKSTATS = '/proc/diskstats'
 # The columns of a block device's stat file that count its requests: reads,
 # writes, those under way, discards, flushes (Documentation/block/stat.rst).
 STAT_REQUESTS = (0, 4, 8, 11, 15)
+# The columns before those of the stat file in the list of all devices, of
+# which the last one is the name (Documentation/admin-guide/iostats.rst).
+NAME = 3
 
 
 def _attribute_path(name: str, attribute: str) -> str:
@@ -59,7 +64,26 @@ def requests(name: str) -> int:
 
     :raises: OSError if there is no such device
     """
-    numbers = _read(_attribute_path(name, 'stat')).split()
+    return _sum(_read(_attribute_path(name, 'stat')).split())
+
+
+def all_requests() -> dict[str, int]:
+    """Return the number of all requests so far, for each device-mapper name.
+
+    One file has those of all devices of the node.
+    """
+    counts = {words[NAME - 1]: _sum(words[NAME:]) for words in map(
+        str.split, _read(DISKSTATS).splitlines())}
+    found = {}
+    for name in devices():
+        # The device may disappear meanwhile, and "control" is no link.
+        with contextlib.suppress(OSError, KeyError):
+            found[name] = counts[os.path.basename(
+                os.readlink(os.path.join(MAPPER, name)))]
+    return found
+
+
+def _sum(numbers: collections.abc.Sequence[str]) -> int:
     return sum(int(numbers[column]) for column in STAT_REQUESTS)
 
 

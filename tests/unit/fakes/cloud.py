@@ -51,8 +51,9 @@ KERNEL = {'clearing.zero': 'zero',
           'swaps.resume_left': 'resume_left',
           'swaps.swap': 'swap'}
 #: {function of devicemapper.sysfs: its replacement in the simulated kernel}
-SYSFS = {'devices': 'names', 'disks_below': 'disks_below',
-         'in_flight': 'in_flight', 'is_suspended': 'is_suspended',
+SYSFS = {'all_requests': 'all_requests', 'devices': 'names',
+         'disks_below': 'disks_below', 'in_flight': 'in_flight',
+         'is_suspended': 'is_suspended',
          'requests': 'requests', 'suspended': 'suspended_names',
          'takes_discards': 'takes_discards'}
 

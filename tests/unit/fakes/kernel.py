@@ -24,7 +24,7 @@ from tests.unit.fakes import steps as steps_module
 
 MAPPER = '/dev/mapper/'
 #: Those replacements of devicemapper.sysfs that cannot fail.
-LISTS = ('names', 'suspended_names')
+LISTS = ('all_requests', 'names', 'suspended_names')
 
 
 def error(text, code=1):
@@ -336,6 +336,10 @@ class Kernel:
     def _requests(self, name):
         self._need(name)
         return self.devices[name].requests
+
+    def _all_requests(self):
+        return {name: device.requests
+                for name, device in self.devices.items()}
 
     def _suspended_names(self):
         return [name for name, device in self.devices.items()

@@ -54,7 +54,7 @@ class BypassTestCase(test_snapshots.SnapshotsTestCase):
         source, = map(Placeholder, self.cloud.placeholders())
         self.assertEqual({source.name_id}, self.readers())
         self.assertEqual([], self.b.lvm.names())
-        self.assertEqual({}, self.b.kernel.devices)
+        self.assertEqual({}, self.b.kernel.of_volumes())
         self.assertEqual({}, self.b.kernel.disks)
         if node is not self.a:
             disk, = node.kernel.disks
@@ -244,7 +244,7 @@ class FailuresTestCase(BypassTestCase):
         self.assertEqual(set(), self.readers())
         for node in (self.b, self.c):
             self.assertEqual(([], {}, {}), (
-                node.lvm.names(), node.kernel.devices, node.kernel.disks))
+                node.lvm.names(), node.kernel.of_volumes(), node.kernel.disks))
 
     @ddt.data('destination.Destination.reconnect', 'bypass.Bypass.end')
     def test_complete_by_writes(self, path):

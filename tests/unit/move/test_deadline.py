@@ -171,7 +171,7 @@ class LeakedAttachmentTestCase(RequestTestCase):
         self.assertEqual([State.PREPARED], self.cloud.states())
         self.cloud.watch(4)
         self.assertEqual([], self.cloud.states())
-        self.assertEqual({}, self.b.kernel.devices)
+        self.assertEqual({}, self.b.kernel.of_volumes())
 
     def test_orphan_beside_a_leaked_record(self):
         """It is found although there is a record of another attempt."""

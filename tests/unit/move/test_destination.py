@@ -61,7 +61,7 @@ class DestinationTestCase(base.CloudTestCase):
         return self.b.kernel.get(self.names.path(role))
 
     def assertNothing(self):
-        self.assertEqual({}, self.b.kernel.devices)
+        self.assertEqual({}, self.b.kernel.of_volumes())
         self.assertEqual({}, self.b.kernel.disks)
         self.assertEqual([], self.b.lvm.names())
 
@@ -285,7 +285,7 @@ class ActivateTestCase(DestinationTestCase):
         for part in (self.placeholder_id, 'volumes/volume-',
                      'nothing was deleted'):
             self.assertIn(part, error.msg)
-        self.assertEqual({}, self.b.kernel.devices)
+        self.assertEqual({}, self.b.kernel.of_volumes())
         self.assertIn('volume-' + self.placeholder_id, self.b.lvm.names())
 
     def test_old_home_does_not_answer(self):

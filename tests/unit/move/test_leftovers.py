@@ -66,7 +66,7 @@ class ReconcilerTestCase(base.CloudTestCase):
         self.assertIn(ONLY_COPY, found.pop(lv))
         self.assertEqual(
             {'device dmclone-%s' % self.volume.id: None}, found)
-        self.assertEqual({}, self.a.kernel.devices)
+        self.assertEqual({}, self.a.kernel.of_volumes())
         self.assertEqual(['volume-' + self.volume.id], self.a.lvm.names())
         self.assertEqual([lv], list(self.reconcile(self.a, remove=True)))
 

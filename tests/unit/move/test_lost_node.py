@@ -255,7 +255,7 @@ class SourceTestCase(LostNodeTestCase):
             self.a, lambda: self.delete(self.volume)))
         self.assertEqual([], self.cloud.rows())
         self.assertEqual([], self.b.lvm.names())
-        self.assertEqual({}, self.b.kernel.devices)
+        self.assertEqual({}, self.b.kernel.of_volumes())
         self.assertEqual({}, self.b.kernel.disks)
 
     def test_lost_and_all_overwritten(self):
@@ -325,7 +325,7 @@ class SourceTestCase(LostNodeTestCase):
         self.delete(self.volume)
         self.a.start()
         self.cloud.watch(3)
-        self.assertEqual({}, self.a.kernel.devices)
+        self.assertEqual({}, self.a.kernel.of_volumes())
         self.assertEqual(['volume-' + self.volume.id], self.a.lvm.names())
 
 
@@ -351,7 +351,7 @@ class ChainTestCase(LostNodeTestCase):
         self.assertEqual([], self.cloud.rows())
         for node in nodes:
             self.assertEqual([], node.lvm.names())
-            self.assertEqual({}, node.kernel.devices)
+            self.assertEqual({}, node.kernel.of_volumes())
 
     def test_first_is_lost(self):
         self.a.die()
@@ -494,7 +494,8 @@ class HomeTestCase(LostNodeTestCase):
         self.assertIn('delete it', self.forgotten())
         self.assertEqual([], self.cloud.placeholders())
         self.assertEqual(({}, {}, []), (
-            self.b.kernel.devices, self.b.kernel.disks, self.b.lvm.names()))
+            self.b.kernel.of_volumes(), self.b.kernel.disks,
+            self.b.lvm.names()))
 
     def test_prepared_on_a_node_that_is_off(self):
         self.cloud.attach(self.volume, self.a)

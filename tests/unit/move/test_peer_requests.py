@@ -20,7 +20,7 @@ class PeerRequestsTestCase(base.CloudTestCase):
 
     def assertNothing(self, *nodes):
         for node in nodes:
-            self.assertEqual({}, node.kernel.devices)
+            self.assertEqual({}, node.kernel.of_volumes())
             self.assertEqual({}, node.kernel.disks)
             self.assertEqual({}, node.target.exports)
             self.assertEqual([], node.lvm.names())

@@ -198,7 +198,7 @@ class VolumesTestCase(RecoveryTestCase):
         self.a.lvm.drop('/dev/volumes/' + self.volume.name)
         self.restart(self.a, reboot=True)
         self.assertEqual(['dmclone-' + other.id],
-                         list(self.a.kernel.devices))
+                         list(self.a.kernel.of_volumes()))
 
 
 class AgainTestCase(RecoveryTestCase):
@@ -222,7 +222,7 @@ class AgainTestCase(RecoveryTestCase):
     def test_heals(self):
         self.cloud.watch(3)
         self.assertEqual(['dmclone-' + self.other.id],
-                         list(self.a.kernel.devices))
+                         list(self.a.kernel.of_volumes()))
         self.broken.clear()
         self.cloud.watch()
         self.assertIdle(self.a)
@@ -237,7 +237,7 @@ class AgainTestCase(RecoveryTestCase):
         self.cloud.watch()
         self.assertEqual({'dmclone-' + volume.id for volume in (
             self.volume, self.other, others[0], others[2])},
-            set(self.a.kernel.devices))
+            set(self.a.kernel.of_volumes()))
         self.assertEqual([others[1].id],
                          self.a.left('recover'))
 
@@ -308,7 +308,7 @@ class AgainTestCase(RecoveryTestCase):
         self.b.reboot()
         lost = self.b.lvm.volumes.pop(metadata)
         self.restart(self.b, reboot=True)
-        self.assertEqual({}, self.b.kernel.devices)
+        self.assertEqual({}, self.b.kernel.of_volumes())
         self.assertEqual('error', self.row().status)
         self.b.lvm.volumes[metadata] = lost
         self.b.look()
@@ -641,7 +641,7 @@ class PreparedTestCase(RecoveryTestCase):
     def test_peer_reboots(self):
         """The peer has no devices before the switchover."""
         self.restart(self.b, reboot=True)
-        self.assertEqual({}, self.b.kernel.devices)
+        self.assertEqual({}, self.b.kernel.of_volumes())
         self.cloud.detach(self.volume, self.b)
         self.assertIdle(self.a)
 

@@ -146,7 +146,7 @@ class MoveTestCase(SnapshotsTestCase):
         self.assertEqual(
             ['_' + self.taken.name, 'volume-' + self.volume.id],
             self.a.lvm.names())
-        self.assertEqual({}, self.a.kernel.devices)
+        self.assertEqual({}, self.a.kernel.of_volumes())
         self.assertEqual({}, self.a.target.exports)
 
     def test_moves(self):
@@ -852,7 +852,7 @@ class HydratingTestCase(CascadeTestCase):
         metadata = self.b.lvm.volumes.pop(path)
         self.b.start()
         self.cloud.watch(2, hydrate=False)
-        self.assertEqual({}, self.b.kernel.devices)
+        self.assertEqual({}, self.b.kernel.of_volumes())
         self.b.lvm.volumes[path] = metadata
         self.cloud.watch(1, hydrate=False)
         self.assertEqual([names.path('clone')], self.b.kernel.devices[
@@ -962,7 +962,7 @@ class HydratingTestCase(CascadeTestCase):
         self.cloud.watch(3)
         self.minute()
         self.assertEqual([], self.a.lvm.names() + self.b.lvm.names())
-        self.assertEqual({}, self.b.kernel.devices)
+        self.assertEqual({}, self.b.kernel.of_volumes())
 
     def test_is_not_deleted_before_its_snapshots(self):
         self.cloud.detach(self.volume, self.b)
@@ -1170,7 +1170,7 @@ class CloneTestCase(SnapshotsTestCase):
         self.assertEqual({'handle': 'linear'}, self.roles(copy, self.a))
         self.delete(copy)
         self.assertEqual([], self.a.lvm.names())
-        self.assertEqual({}, self.a.kernel.devices)
+        self.assertEqual({}, self.a.kernel.of_volumes())
 
     def test_origin_is_unmanaged_meanwhile(self):
         copy = self.clone()

@@ -256,7 +256,7 @@ class ReleaseTestCase(SourceTestCase):
         records.release(self.context, self.placeholder.id)
         self.source.release(self.context, self.placeholder.id)
         self.assertEqual([], self.a.lvm.names())
-        self.assertEqual({}, self.a.kernel.devices)
+        self.assertEqual({}, self.a.kernel.of_volumes())
         self.assertEqual([], self.exports())
         self.assertIsNone(self.cloud.row(self.placeholder.id))
         # A late or repeated request.

@@ -22,7 +22,7 @@ class TeardownTestCase(base.CloudTestCase):
 
     def assertNothing(self, *nodes):
         for node in nodes:
-            self.assertEqual({}, node.kernel.devices)
+            self.assertEqual({}, node.kernel.of_volumes())
             self.assertEqual({}, node.kernel.disks)
             self.assertEqual({}, node.target.exports)
             self.assertEqual([], node.lvm.names())

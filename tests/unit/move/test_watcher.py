@@ -315,14 +315,14 @@ class PassiveTestCase(WatcherTestCase):
         self.assertTrue(self.gate.suspended)
         self.handle.opened = 0
         self.look(seconds=1000)
-        self.assertEqual({}, self.b.kernel.devices)
+        self.assertEqual({}, self.b.kernel.of_volumes())
         self.assertEqual([], self.b.lvm.names())
         self.assertEqual(self.a.pool, self.row().host)
 
     def test_aborted(self):
         records.abort(self.context, self.volume.id, self.names.name_id)
         self.look(seconds=1000)
-        self.assertEqual({}, self.b.kernel.devices)
+        self.assertEqual({}, self.b.kernel.of_volumes())
         self.assertEqual({}, self.b.kernel.disks)
         self.assertEqual([], self.b.lvm.names())
         self.assertIsNone(self.cloud.row(self.names.name_id))

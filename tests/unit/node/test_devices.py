@@ -693,7 +693,7 @@ class RemoveTestCase(DevicesTestCase):
         for _times in range(2):
             LocalVolume(self.names).remove(EXPORT, HANDLE, CLONE, GATE,
                                            SOURCE)
-            self.assertEqual({}, self.kernel.devices)
+            self.assertEqual({}, self.kernel.of_volumes())
 
     def test_in_use(self):
         self.build(passive=False)

@@ -7,8 +7,10 @@ from unittest import mock
 from oslo_config import cfg
 
 from dmclone_driver.node.devicemapper import holds as devicemapper_holds
+from dmclone_driver.node.devicemapper import pokes
 from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node.names import CLONE
+from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node import pacing
 from tests.unit import base
@@ -45,6 +47,10 @@ class PacingTestCase(base.CloudTestCase):
         clone.speed = SPEED * MIB // (clone.region * table.SECTOR)
         return clone
 
+    def paces(self):
+        with self.cloud.on(self.b):
+            return self.b.pacemaker._paces()
+
     def pace(self, seconds=1, rate=None):
         """Let some seconds pass at a rate; return the MiB copied."""
         before = self.clone.bitmap['hydrated']
@@ -78,11 +84,48 @@ class PaceTestCase(PacingTestCase):
         self.assertLess(self.pace(10, rate=MIB), 10 + 2 * 8)
 
     def test_window(self):
-        pace, = self.b.pacemaker._paces()
+        pace, = self.paces()
         self.assertEqual(
             pacing.Pace(self.volume.id,
                         Names(self.row().name_id).of(CLONE), 128),
             pace)
+
+    def use(self, requests, volume=None):
+        """Have a guest make so many requests in each second."""
+        names = Names(self.cloud.row((volume or self.volume).id).name_id)
+        handle = self.b.kernel.devices[names.of(HANDLE)]
+        found = []
+        for _ in range(3):
+            handle.requests += requests
+            found.append([pace.part for pace in self.paces()])
+        return found[-2:]
+
+    def test_busy_guest(self):
+        """Less is copied at a time, from the second beat on."""
+        for requests, part in ((0, None), (5, None), (100, 16), (0, None)):
+            self.assertEqual([[part]] * 2, self.use(requests), requests)
+
+    def test_guest_of_another_volume(self):
+        """It is on the same disks."""
+        other = self.b.create()
+        self.cloud.attach(other, self.b)
+        for requests, part in ((100, 16), (0, None)):
+            self.assertEqual([[part]] * 2, self.use(requests, other))
+
+    def test_copies_are_no_guest(self):
+        clone = self.b.kernel.devices[Names(self.row().name_id).of(CLONE)]
+        for _ in range(3):
+            clone.requests += 100
+            pace, = self.paces()
+            self.assertIsNone(pace.part)
+
+    def test_busy_guest_has_the_rest_of_the_time(self):
+        paces = self.b.pacemaker._paces
+        with mock.patch.object(self.b.pacemaker, '_paces', lambda: [
+                dataclasses.replace(pace, busy=True) for pace in paces()]):
+            self.pace(1)
+            self.assertAlmostEqual(pokes.SHARE * 10 * SPEED, self.pace(10),
+                                   delta=SPEED)
 
     def test_hydration_by_others(self):
         """A guest that writes much uses up the rate, but not for long."""
@@ -119,6 +162,16 @@ class FloorTestCase(PacingTestCase):
             holds, copied = self.holds(40, floor)
             self.assertAlmostEqual(floor, copied / 40, delta=0.2 * floor)
             self.assertLessEqual(max(holds), pacing.HOLDS)
+
+    def test_promise_is_kept_to_a_busy_guest(self):
+        """Though it takes more than the share of a busy one."""
+        self.clone.guest = lambda now: now % 0.1 > 0.02
+        self.clone.speed //= 4
+        paces = self.b.pacemaker._paces
+        with mock.patch.object(self.b.pacemaker, '_paces', lambda: [
+                dataclasses.replace(pace, busy=True) for pace in paces()]):
+            _holds, copied = self.holds(40)
+        self.assertGreater(copied, 40 * 14)
 
     def test_option(self):
         self.assertEqual(16 * MIB, self.b.pacemaker._floor)
@@ -219,7 +272,7 @@ class CostTestCase(PacingTestCase, base.QueriesTestCase):
 class WhoIsPacedTestCase(PacingTestCase):
 
     def paced(self):
-        return [pace.volume_id for pace in self.b.pacemaker._paces()]
+        return [pace.volume_id for pace in self.paces()]
 
     def test_closed_gate(self):
         """The destination of a live migration is left alone."""

@@ -97,6 +97,58 @@ class BusyTestCase(PokesTestCase):
             pokes.LOOKS - 100, pokes.LOOKS + 101))
 
 
+class PartTestCase(PokesTestCase):
+    """A guest that uses its volume, and has moments without a request."""
+
+    PART = 16
+
+    def copied(self, **options):
+        self.run_for(1, pokes.Request('one', WINDOW, **options))
+        return self.clone.bitmap['hydrated']
+
+    def test_share(self):
+        """As exact as looks can tell how long a part has taken."""
+        copied = self.copied(part=self.PART)
+        self.assertGreater(copied, 0.8 * pokes.SHARE * SPEED)
+        self.assertLess(copied, 1.7 * pokes.SHARE * SPEED)
+        self.assertEqual({'0', str(self.PART)}, set(self.sent()))
+
+    def test_large_part(self):
+        """That of a slow source takes longer than a look."""
+        self.clone.speed = SPEED / 10
+        self.assertAlmostEqual(pokes.SHARE * SPEED / 10,
+                               self.copied(part=self.PART),
+                               delta=2 * self.PART)
+
+    def test_many_clones(self):
+        """They share the time, and one copies at a time."""
+        self.make('two').guest = self.make('three').guest = lambda now: 0
+        names = 'one', 'two', 'three'
+        most = 0
+        sleep = self.time.sleep
+
+        def counted(seconds):
+            nonlocal most
+            sleep(seconds)
+            most = max(most, sum(bool(
+                self.kernel.devices[name].own.copying) for name in names))
+        self.time.sleep = counted
+        self.run_for(1, *(pokes.Request(name, WINDOW, part=self.PART)
+                          for name in names))
+        copied = [self.kernel.devices[name].own.bitmap['hydrated']
+                  for name in names]
+        self.assertLess(sum(copied), 1.7 * pokes.SHARE * SPEED)
+        self.assertGreater(min(copied), self.PART)
+        self.assertLessEqual(most, 2)
+
+    def test_budget(self):
+        self.assertEqual(5 * self.PART, self.copied(
+            part=self.PART, budget=5 * self.PART))
+
+    def test_as_much_as_it_can(self):
+        self.assertGreater(self.copied(), 0.85 * SPEED)
+
+
 class BudgetTestCase(PokesTestCase):
 
     def test_budget(self):

@@ -60,6 +60,19 @@ class SysfsTestCase(base.PlainTestCase):
             (self.block / 'sdx/device/state').write_text(text + '\n')
             self.assertIs(expected, sysfs.answers('a'))
 
+    def test_all_requests(self):
+        stats = self.mapper.parent / 'diskstats'
+        self.patch('dmclone_driver.node.devicemapper.sysfs.DISKSTATS',
+                   new=str(stats))
+        (self.mapper / 'control').touch()
+        os.symlink('../dm-8', self.mapper / 'gone')
+        # As from Linux 5.5 on.
+        stats.write_text(
+            '   7       0 loop0 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1\n'
+            ' 254       7 dm-7 5 90 91 92 6 93 94 95 7 96 97 8 98 99 100 9 '
+            '101\n')
+        self.assertEqual({'a': 5 + 6 + 7 + 8 + 9}, sysfs.all_requests())
+
     def test_in_flight(self):
         (self.block / 'dm-7/inflight').write_text('       3        4\n')
         self.assertEqual(7, sysfs.in_flight('a'))
