@@ -9,6 +9,7 @@ import time
 _MODULES = {'move': 'lab.bench.move',
             'hydration': 'lab.bench.hydration',
             'neighbours': 'lab.bench.neighbours',
+            'host-copies': 'lab.bench.host_copies',
             'copies': 'lab.bench.copies',
             'golden': 'lab.bench.golden',
             'scale': 'lab.bench.scale',
@@ -41,6 +42,9 @@ _OPTIONS = {
                      'help': 'how many volumes are copied (20)'},
         '--at-once': {'type': int, 'metavar': 'NUMBER', 'help': 'how many of '
                       'them at a time (as configured)'},
+        '--seconds': {'type': int, 'default': 30, 'metavar': 'NUMBER',
+                      'help': 'of each load (30)'}},
+    'host-copies': {
         '--seconds': {'type': int, 'default': 30, 'metavar': 'NUMBER',
                       'help': 'of each load (30)'}},
     'scale': {

@@ -24,6 +24,7 @@ from lab.bench import copies
 from lab.bench import during_copy
 from lab.bench import golden
 from lab.bench import guest_load
+from lab.bench import host_copies
 from lab.bench import hydration
 from lab.bench import load
 from lab.bench import lvm_beside
@@ -37,6 +38,7 @@ from lab.bench import services
 from lab.bench import thin
 from lab.common import pools
 from lab import config
+from lab import errors
 from lab import settings
 from tests.unit import base
 
@@ -375,6 +377,67 @@ class NeighboursTestCase(base.PlainTestCase):
             self.assertIsNone(neighbours.base_of(name))
 
 
+class HostCopiesTestCase(base.PlainTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.bench = host_copies.Bench.__new__(host_copies.Bench)
+        self.bench.node = mock.Mock()
+        self.ran = self.bench.node.run
+        self.ran.return_value = '77\n'
+
+    def test_bases(self):
+        self.assertEqual('p99, alone', host_copies.base_of('p99, direct'))
+        self.assertEqual('p99, alone',
+                         host_copies.base_of('p99, page cache, io.max'))
+        for name in ('p99, alone', 'copied, direct: MiB/s'):
+            self.assertIsNone(host_copies.base_of(name))
+
+    def test_each_way_is_taken_back(self):
+        """The node is as before, and the copy ends, if a load fails, too."""
+        for way in host_copies.WAYS:
+            self.ran.reset_mock()
+            with self.assertRaises(KeyError), self.bench.copying(way):
+                begun = self.ran.call_args.args[0]
+                raise KeyError
+            self.assertIn(way.flags, begun)
+            self.assertIn(way.inside, begun)
+            ran = [call.args[0] for call in self.ran.call_args_list]
+            self.assertEqual(way.before, ran[0] if way.before else '')
+            self.assertEqual(way.after, ran[-1] if way.before else '')
+            self.assertIn('kill -- -77', ran[-2 if way.before else -1])
+
+    def test_way_that_the_kernel_lacks(self):
+        self.patch('builtins.print')
+        for code in (0, 1):
+            self.bench.node.try_run.return_value = code, '', ''
+            self.assertEqual(not code,
+                             self.bench.possible(host_copies.WAYS[0]))
+
+    def test_way_that_cannot_be_prepared_is_taken_back(self):
+        way, = [each for each in host_copies.WAYS
+                if 'io.max' in each.before]
+        self.ran.side_effect = [errors.LabError('no io'), '']
+        with self.assertRaises(errors.LabError), self.bench.copying(way):
+            self.fail('It does not copy.')
+        self.assertEqual(way.after, self.ran.call_args.args[0])
+
+    def test_shell(self):
+        """All commands are valid, also in the process that copies."""
+        scripts = [host_copies._MAKE, host_copies._REMOVE,
+                   *(way.needs for way in host_copies.WAYS),
+                   host_copies._WRITTEN, host_copies._END.format(7, 'name')]
+        for way in host_copies.WAYS:
+            inside = host_copies._BEGIN.format(
+                way.inside, host_copies.NAME, host_copies.FILE, way.flags)
+            scripts += [way.before, way.after, inside,
+                        inside.split("'")[1]]
+        for script in scripts:
+            self.assertEqual('', subprocess.run(
+                ['bash', '-n'], input=script, text=True,
+                capture_output=True).stderr, script)
+
+
 class ServicesTestCase(base.PlainTestCase):
 
     def test_copies_at_a_time(self):
@@ -566,9 +629,10 @@ class ProgramTestCase(base.PlainTestCase):
 
     def test_options_are_those_of_the_benches(self):
         """A bench that is called with others would only fail when it runs."""
-        for module in (copies, golden, hydration, neighbours, scale, thin):
+        for module in (copies, golden, host_copies, hydration, neighbours,
+                       scale, thin):
             words = vars(program.parser().parse_args(
-                [module.__name__.rpartition('.')[2]]))
+                [module.__name__.rpartition('.')[2].replace('_', '-')]))
             del words['what'], words['rounds']
             inspect.signature(module.Bench).bind(**words)
 
