@@ -86,6 +86,50 @@ class PagesTestCase(base.PlainTestCase):
             self.assertNotIn('.. code-block::\n', text, page)
 
 
+class LinksTestCase(base.PlainTestCase):
+    """What the texts refer to exists."""
+
+    #: Files of other projects, and those that a command makes.
+    OTHERS = {
+        'doc/build/html', 'doc/source/admin/image-building.rst',
+        'doc/source/guides/multinode-lab', 'lab/venv/bin/privsep-helper',
+        'tools/discover_hosts.sh', 'tools/lvconvert.c',
+        'tools/lvconvert_poll.c'}
+    _FILE = re.compile(
+        r'(?<![\w/.<$])((?:contrib|debian|devstack|doc|dmclone_driver|etc|lab|'
+        r'releasenotes|tests|tools|\.ci)/[\w./-]*\w)')
+    _PAGE = re.compile(r':doc:`(?:[^`<]*<)?([^`<>]+)>?`')
+
+    @staticmethod
+    def texts():
+        for pattern in ('*.rst', 'doc/source/**/*.rst', 'contrib/**/*.rst',
+                        'devstack/*.rst', 'debian/README*'):
+            for path in TOP.glob(pattern):
+                yield path, path.read_text()
+
+    def test_files(self):
+        """A name without its ending is that of several files."""
+        seen = set()
+        for path, text in self.texts():
+            for name in set(self._FILE.findall(text)) - self.OTHERS:
+                self.assertTrue(
+                    (TOP / name).exists() or list(TOP.glob(name + '.*')),
+                    '%s: %s' % (path, name))
+                seen.add(name)
+        self.assertLess(50, len(seen))
+
+    def test_pages(self):
+        seen = set()
+        for path, text in self.texts():
+            for name in self._PAGE.findall(text):
+                page = (TOP / 'doc/source' / name[1:] if name[0] == '/' else
+                        path.parent / name)
+                self.assertTrue(page.with_name(page.name + '.rst').is_file(),
+                                '%s: %s' % (path, name))
+                seen.add(page)
+        self.assertLess(30, len(seen))
+
+
 class MessagesTestCase(base.PlainTestCase):
     """The messages that administrators are told to look for exist."""
 
