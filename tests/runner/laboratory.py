@@ -91,9 +91,14 @@ class Laboratory:
             return
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        programs.say('taking the laboratory down')
-        programs.quietly([_LAB, 'down'])
-        self.ours = False
+        self.end()
+
+    def end(self):
+        """Take down this run's laboratory; others may need another one."""
+        if self.ours:
+            programs.say('taking the laboratory down')
+            programs.quietly([_LAB, 'down'])
+            self.ours = False
 
     def keep_logs(self, folder, name):
         """Copy the laboratory's logs into a new folder."""

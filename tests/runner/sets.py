@@ -11,7 +11,9 @@ import subprocess
 import sys
 import tempfile
 import typing
+from unittest import mock
 
+from lab import network
 from lab import paths
 from tests.runner import programs
 
@@ -72,6 +74,16 @@ def _releases(run, chosen):
             _in_tox(run, NAMED[name], 'py3-' + release)
 
 
+def _docs(run, chosen):
+    """Build the documentation and the release notes, without a warning."""
+    for environment in ('docs', 'releasenotes'):
+        with run.tox('-e', environment) as build:
+            build.wait()
+        run.count(int(build.returncode == 0), int(build.returncode != 0))
+        if build.returncode:
+            run.failures.append('%s: %s' % (chosen.name, environment))
+
+
 def _in_nova(run, chosen):
     """Run the tests that need Nova's own tests, without a laboratory."""
     _in_tox(run, chosen, 'scheduler')
@@ -105,6 +117,20 @@ def _scenarios(run, chosen, seconds=None, **more):
         'tools/lab', 'exec', paths.VENV / 'bin/python', '-m', 'stestr',
         '--test-path', 'tests/' + chosen.folder, 'run', '--serial',
         '--subunit', *chosen.choice], seconds or chosen.timeout(), **more)
+
+
+def _oldest(run, chosen):
+    """Run scenarios with the oldest release, in a laboratory of its own."""
+    run.laboratory.end()
+    if network.exists():
+        run.give_up(chosen.name, 'a laboratory of another release is up: take '
+                    'it down with `tools/lab down`')
+        return
+    with mock.patch.dict(os.environ, DMCLONE_LAB_RELEASE=OLDER[0]):
+        try:
+            _scenarios(run, chosen)
+        finally:
+            run.laboratory.end()
 
 
 def _on_host(run, chosen):
@@ -207,6 +233,14 @@ SETS = (
         'killed services and power cuts', _soak, usual=True, lab={'nodes': 3}),
     Set('releases', 'unit and model with each older release of Cinder, which '
         'the\ninstallation has to leave as it is', _releases, where='unit'),
+    Set('oldest', 'an attach away and live migrations in a laboratory with '
+        'the\noldest release of OpenStack', _oldest, lab={'nova': True},
+        seconds=3600, where='scenarios', choice=(
+            r'test_move\.MoveTest\.test_attach_',
+            r'test_live_migration\.LiveMigrationTest\.test_volume_follows',
+            r'test_live_migration\.LiveMigrationTest\.test_back_again')),
+    Set('docs', 'the documentation and the release notes, built without a '
+        'warning', _docs),
     Set('scheduler', "the filter and the weigher for Nova's scheduler in "
         "Nova's own\nservices, with simulated hypervisors", _in_nova),
     Set('live', 'real instances, with Nova, libvirt and QEMU: half an\n'

@@ -45,9 +45,9 @@ class ChoiceTestCase(base.PlainTestCase):
 
     def test_all(self):
         self.assertEqual(['style', 'unit', 'model', 'functional', 'e2e',
-                          'soak', 'releases', 'scheduler', 'live', 'long',
-                          'admin', 'etcd', 'packages', 'maintenance', 'day',
-                          'tempest', 'crash'],
+                          'soak', 'releases', 'oldest', 'docs', 'scheduler',
+                          'live', 'long', 'admin', 'etcd', 'packages',
+                          'maintenance', 'day', 'tempest', 'crash'],
                          self.names('--all'))
 
     def test_named(self):
@@ -65,7 +65,8 @@ class ChoiceTestCase(base.PlainTestCase):
 
     def test_folders_are_there(self):
         for each in sets.SETS[1:]:
-            if each.name == 'tempest':      # it is a package of its own
+            # One is a package of its own, one no tests.
+            if each.name in ('tempest', 'docs'):
                 continue
             self.assertTrue((_SCENARIOS.parent / each.folder).is_dir())
 
@@ -77,7 +78,8 @@ class ChoiceTestCase(base.PlainTestCase):
 
     def test_each_scenario_is_in_one_set(self):
         of_scenarios = [each for each in sets.SETS
-                        if each.folder == 'scenarios']
+                        if each.folder == 'scenarios' and
+                        each.name != 'oldest']      # runs some once more
         self.assertEqual(3, len(of_scenarios))
         for test in self.scenarios():
             self.assertEqual(1, sum(self.is_chosen(each.choice, test.id())
@@ -220,6 +222,67 @@ class ReleasesTestCase(base.PlainTestCase):
         self.assertIn('beside{,-%s}]' % ',-'.join(sets.OLDER), text)
         self.assertEqual(sorted(sets.OLDER), sorted(re.findall(
             r'^  (\S+): {toxinidir}/lab/constraints-\1\.txt$', text, re.M)))
+
+
+class OldestTestCase(base.PlainTestCase):
+    """A set with a laboratory of an older release."""
+
+    def setUp(self):
+        super().setUp()
+        self.chosen = sets.NAMED['oldest']
+        self.exists = self.patch('tests.runner.sets.network.exists')
+        self.exists.return_value = False
+        self.said = self.patch('builtins.print')
+        self.this = run.Run()
+        self.this.laboratory = mock.Mock()
+
+    def test_release(self):
+        """The laboratory is brought up, and taken down, with the variable."""
+        seen = []
+
+        def note(*args, **kwargs):
+            seen.append(os.environ.get('DMCLONE_LAB_RELEASE'))
+        self.this.laboratory.end.side_effect = note
+        self.this.in_lab = note
+        self.this.run([self.chosen])
+        self.assertEqual([None, '2025.1', '2025.1'], seen)
+        self.assertNotIn('DMCLONE_LAB_RELEASE', os.environ)
+
+    def test_another_laboratory(self):
+        self.exists.return_value = True
+        self.this.in_lab = mock.Mock()
+        self.this.run([self.chosen])
+        self.this.in_lab.assert_not_called()
+        self.assertEqual('0 passed, 1 failed', self.this.summary())
+
+    def test_choice(self):
+        """It names scenarios that there are: two attachments, and others."""
+        names = [test.id() for test in ChoiceTestCase.scenarios()]
+        for each in self.chosen.choice:
+            self.assertTrue(any(re.search(each, name) for name in names))
+        self.assertEqual(4, sum(
+            ChoiceTestCase.is_chosen(self.chosen.choice, name)
+            for name in names))
+
+
+class DocsTestCase(base.PlainTestCase):
+
+    def test_both_are_built(self):
+        self.patch('builtins.print')
+        this = run.Run()
+        code, asked = iter([1, 0]), []
+        this.tox = lambda *words: asked.append(words[-1]) or programs.started(
+            [sys.executable, '-c', 'exit(%d)' % next(code)])
+        this.run([sets.NAMED['docs']])
+        self.assertEqual(['docs', 'releasenotes'], asked)
+        self.assertEqual('1 passed, 1 failed', this.summary())
+        self.assertEqual(['docs: docs'], this.failures)
+
+    def test_environments_exist(self):
+        text = (_SCENARIOS.parents[1] / 'tox.ini').read_text()
+        for name in ('docs', 'releasenotes'):
+            found = text.partition('\n[testenv:%s]\n' % name)[2]
+            self.assertIn(' -W ', found.partition('\n[')[0], name)
 
 
 class CommandsTestCase(base.PlainTestCase):
