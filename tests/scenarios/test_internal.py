@@ -53,6 +53,23 @@ class InternalTest(images.ImageTest):
             self.assertEqual(checksum, self.checksum(other, path))
             self.hydrated(volume_id)
 
+    def test_extend_while_attached(self):
+        """Cinder's scheduler refuses it; the volume stays as it is."""
+        volume = self.user.create_volume()
+        home = self.home(volume['id'])
+        with self.attached(volume['id'], home) as path:
+            self.user.request('POST', '/volumes/%s/action' % volume['id'],
+                              {'os-extend': {'new_size': 2}})
+            wait.until(lambda: self.user.messages(volume['id']),
+                       'the message to the user', 60)
+            message, = self.user.messages(volume['id'])
+            self.assertIn('Could not find any available weighted backend',
+                          message['user_message'])
+            self.assertEqual(1, self.user.settled(
+                volume['id'], 'in-use')['size'])
+            self.assertEqual(str(1 << 30), home.run(
+                'blockdev --getsize64 ' + path).strip())
+
 
 @slow
 class CopyTest(images.ImageTest):
