@@ -86,6 +86,33 @@ class PagesTestCase(base.PlainTestCase):
             self.assertNotIn('.. code-block::\n', text, page)
 
 
+class SecurityTestCase(base.PlainTestCase):
+    """What the driver may do as root is on the page."""
+
+    def setUp(self):
+        super().setUp()
+        page = (TOP / 'doc/source/admin/security.rst').read_text()
+        self.section = page.partition('\nWhat the driver does as root\n')[
+            2].partition('\nFIPS\n')[0]
+
+    def test_capabilities(self):
+        self.assertEqual(
+            sorted(re.findall(r'capabilities\.(CAP_\w+)', (
+                PACKAGE / 'privsep/__init__.py').read_text())),
+            sorted(re.findall(r'``(CAP_\w+)``', self.section)))
+
+    def test_programs(self):
+        """The first literal word of each command that is run."""
+        programs = set()
+        for path in (PACKAGE / 'privsep').glob('*.py'):
+            programs.update(re.findall(
+                r'(?:execute|_run|words = |Popen)\(?\s*\[?\'(\w+)\'',
+                path.read_text()))
+        self.assertLess({'dmsetup', 'iscsiadm', 'sh', 'thin_dump'}, programs)
+        for name in programs - {'env'} | {'lvm'}:
+            self.assertIn('``%s``' % name, self.section)
+
+
 class LinksTestCase(base.PlainTestCase):
     """What the texts refer to exists."""
 
