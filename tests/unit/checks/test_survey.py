@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """All checks on a whole node: each fault turns its own line red."""
 
+import pathlib
+import re
+
 from cinder.volume import configuration as cinder_configuration
 from cinder.volume import manager
 import ddt
@@ -18,6 +21,7 @@ from tests.unit.fakes import cloud
 
 OTHER = 'cinder.volume.drivers.lvm.LVMVolumeDriver'
 OURS = 'dmclone_driver.driver.DMCloneVolumeDriver'
+PAGE = pathlib.Path(__file__).parents[3] / 'doc/source/admin/check.rst'
 
 #: {the line that has to turn red: what makes it do so, and words in it}
 FAULTS = {
@@ -176,6 +180,13 @@ class SurveyTestCase(base.CloudTestCase):
         """The table below has one for each, but for a backend's name."""
         self.assertEqual(set(FAULTS) | {'volume_driver'},
                          {each.check for each in self.survey()})
+
+    def test_each_line_is_on_the_page(self):
+        headings = ', '.join(re.findall(
+            r'^(\S.*)\n  \S', PAGE.read_text().partition(
+                '\nThe checks\n')[2], re.MULTILINE)).replace('`', '')
+        for check in {each.check for each in self.survey()}:
+            self.assertIn(check, headings)
 
     @ddt.data(*FAULTS)
     def test_fault(self, check):
