@@ -51,10 +51,10 @@ while dd if=/dev/zero of=/run/{1}/file bs=1M count={2} conv=fsync,notrunc \
     {3} status=none; do :; done' > /dev/null 2>&1 < /dev/null &
 echo $!
 """
-#: Its last dd waits for the disk.
+#: Its last dd waits for the disk, and has the file open until then.
 _END = """
 kill -- -{0} 2> /dev/null
-while kill -0 -- -{0} 2> /dev/null; do sleep 0.1; done
+while fuser -s /run/{1}/file 2> /dev/null; do sleep 0.1; done
 rm -f /run/{1}/file
 sync
 """
