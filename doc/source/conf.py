@@ -16,6 +16,8 @@ version = _package.version_string()
 html_theme = 'furo'
 html_title = 'dmclone_driver %s' % version
 html_copy_source = False
+html_static_path = ['_static']
+html_css_files = ['tables.css']
 # Diagrams and commands are not Python: a block is in the language that it
 # declares, or in none.
 highlight_language = 'none'

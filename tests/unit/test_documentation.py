@@ -85,6 +85,28 @@ class PagesTestCase(base.PlainTestCase):
             self.assertNotIn('.. highlight::', text, page)
             self.assertNotIn('.. code-block::\n', text, page)
 
+    def test_styles(self):
+        """Sphinx does not say that such a file is missing."""
+        settings = runpy.run_path(str(TOP / 'doc/source/conf.py'))
+        for name in settings['html_css_files']:
+            self.assertTrue(any((TOP / 'doc/source' / folder / name).is_file()
+                                for folder in settings['html_static_path']))
+
+    def test_rows(self):
+        """A simple table has one word in each first cell.
+
+        More could need a second line, and that would be a row of its own.
+        """
+        border = r'((?:=+ +)+=+)\n'
+        for page in (TOP / 'doc/source').rglob('*.rst'):
+            for columns, _head, rows in re.findall(
+                    border + r'((?:.+\n)+?)' + border.replace('(', '(?:', 1) +
+                    r'((?:.+\n)+?)' + border.replace('(', '(?:', 1),
+                    page.read_text()):
+                width = columns.index(' ')
+                for row in rows.splitlines():
+                    self.assertLess(len(row[:width].split()), 2, (page, row))
+
 
 class SecurityTestCase(base.PlainTestCase):
     """What the driver may do as root is on the page."""
