@@ -39,8 +39,15 @@ class Clock:
 
     def spawn(self, function, *args):
         """Run a function in a greenlet of its own, from now on."""
+        def run(granted):
+            try:
+                function(*args)
+            finally:
+                # Eventlet's hub makes itself the parent of what it lets sleep
+                # (hubs/hub.py, switch()), and would go on at the end.
+                greenlet.getcurrent().parent = self._hub
         wait = _Wait()
-        wait.greenlet = greenlet.greenlet(lambda granted: function(*args))
+        wait.greenlet = greenlet.greenlet(run)
         self._push(0, wait)
 
     def _push(self, seconds, wait):

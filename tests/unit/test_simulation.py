@@ -6,16 +6,33 @@ import pathlib
 import subprocess
 import sys
 
+import eventlet
 import fixtures
 
 from lab import paths
+from tests.simulation import clock
 from tests.unit import base
+
+
+class ClockTestCase(base.PlainTestCase):
+
+    def test_greenlet_that_slept_in_eventlet(self):
+        """oslo.db does that after a transaction, if eventlet has patched."""
+        simulated, done = clock.Clock(), []
+
+        def work():
+            eventlet.sleep(0)
+            done.append(simulated.now)
+        simulated.spawn(work)
+        with eventlet.Timeout(10):
+            simulated.run()
+        self.assertEqual([0], done)
 
 
 class SimulationTestCase(base.PlainTestCase):
 
     def test_small_cloud(self):
-        # In a process of its own: its greenlets are not those of eventlet.
+        # In a process of its own: without eventlet, if Cinder can do that.
         path = pathlib.Path(self.useFixture(fixtures.TempDir()).path, 'table')
         subprocess.run(
             [sys.executable, '-W', 'ignore', '-m', 'tests.simulation',
