@@ -193,23 +193,26 @@ class StyleTestCase(base.PlainTestCase):
 
 
 class ReleasesTestCase(base.PlainTestCase):
-    """Each older release is tested with environments of its own."""
+    """Each release is tested with environments of its own."""
 
     def test_all_are_run(self):
         self.patch('builtins.print')
         counted = self.patch('tests.runner.sets._in_tox')
         this = run.Run()
-        code, asked = iter([0, 1, 0]), []
+        code, asked = iter([0, 0, 1, 0]), []
         this.tox = lambda *words: asked.append(words[-1]) or programs.started(
             [sys.executable, '-c', 'exit(%d)' % next(code)])
         this.run([sets.NAMED['releases']])
-        self.assertEqual(['beside-' + each for each in sets.OLDER], asked)
+        self.assertEqual(
+            ['beside', *('beside-' + each for each in sets.OLDER)], asked)
         self.assertEqual(
             [(name, 'py3-' + each) for each in sets.OLDER
              for name in ('unit', 'model')],
             [(call.args[1].name, call.args[2])
              for call in counted.call_args_list])
-        self.assertEqual('2 passed, 1 failed', this.summary())
+        self.assertEqual('3 passed, 1 failed', this.summary())
+        self.assertEqual(['beside-%s: ended with code 1' % sets.OLDER[1]],
+                         this.failures)
 
     def test_environments_exist(self):
         """tox and the lists of versions have the same releases."""
