@@ -111,6 +111,8 @@ class ProcessTestCase(base.PlainTestCase):
         self.locks = os.path.join(self.folder, 'locks')
         self.patch('dmclone_driver.node.devicemapper.swap.LOCKS',
                    new=self.locks)
+        # The process starts slowly on a busy machine.
+        self.patch('dmclone_driver.privsep.pacing._PATIENCE', new=60)
         self.tell('kernel', KERNEL % self.folder)
         self.use_program()
         os.mkfifo(self.path('go'))
