@@ -81,6 +81,7 @@ from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import initiator
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node.metadata import stores
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import HANDLE
@@ -506,13 +507,29 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def _delete_if_here(self, context: cinder_context.RequestContext,
                         volume: objects.Volume) -> None:
         with self._backend.lock(volume.id):
-            self._refuse_deletion(context, volume)
+            self._take_over(context, volume,
+                            self._refuse_deletion(context, volume))
             if not self._home.roll_back(context, volume,
                                         'the volume is deleted',
                                         deleting=True):
                 raise self._not_rolled_back(volume)
             if not self._keep_for_snapshots(context, volume):
                 self._teardown.remove(context, volume)
+
+    def _take_over(self, context: cinder_context.RequestContext,
+                   volume: objects.Volume, lv: LogicalVolume | None) -> None:
+        """Exclude work on a clone that Cinder has copied elsewhere.
+
+        Cinder deletes it with a row of another id. What the watcher does with
+        a clone is excluded by the lock of the volume that it was.
+
+        :param lv: the volume's logical volume here, or None
+        """
+        before = lv and lv.tagged(logical_volumes.OPENED_TAG)
+        if before and before != volume.id:
+            # What has begun ends first.
+            with self._backend.lock(before):
+                records.take_over(context, volume)
 
     def _keep_for_snapshots(self, context: cinder_context.RequestContext,
                             volume: objects.Volume) -> bool:
@@ -534,9 +551,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         return bool(left)
 
     def _refuse_deletion(self, context: cinder_context.RequestContext,
-                         volume: objects.Volume) -> None:
+                         volume: objects.Volume) -> LogicalVolume | None:
         """Refuse all but a user's volume whose data is on this node.
 
+        :returns: its logical volume, or None
         :raises: DeletionRefused
         """
         lv = self._backend.logical_volume(_names(volume))
@@ -551,6 +569,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                 raise exception.DeletionRefused(error.msg)
         except (exception.IsPlaceholder, exception.MovedAway) as error:
             raise exception.DeletionRefused(error.msg)
+        return lv
 
     def _not_rolled_back(self, volume: objects.Volume
                          ) -> exception.DeletionRefused:

@@ -4,6 +4,7 @@
 # Cinder's objects do not exist before they are registered.
 from __future__ import annotations
 
+import collections.abc
 import contextlib
 from typing import Any
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from oslo_log import log as logging
 
 from dmclone_driver.move import jobs
 from dmclone_driver.move import locks
+from dmclone_driver.move import peers
 from dmclone_driver.move import placeholders
 from dmclone_driver.move import records
 from dmclone_driver.node import devices
@@ -94,6 +96,19 @@ class Backend:
         """Whether a row's logical volume is on this backend."""
         return records.backend_of(row) == self.host
 
+    def is_foreign(self, row: objects.Volume) -> bool:
+        """Whether a row is on a backend with another name than this one.
+
+        Cinder has probably copied its volume there. If that is a backend of
+        another driver, ``provider_id`` is still that of the source, and the
+        name may be that of a logical volume here (_migrate_volume_generic in
+        cinder/volume/manager.py, update_migrated_volume in
+        cinder/volume/drivers/lvm.py).
+        """
+        there = records.backend_of(row)
+        return bool(there) and (
+            peers.backend_name(there) != peers.backend_name(self.host))
+
     def correct(self, context: cinder_context.RequestContext,
                 row: objects.Volume) -> None:
         """Correct a row whose host was changed by another program.
@@ -110,8 +125,8 @@ class Backend:
                 self.logical_volume(Names(row.name_id)) is not None):
             # The node was renamed.
             records.set_owner(context, row)
-        elif placeholders.is_placeholder(row) or self.service(
-                context, there) is not None:
+        elif placeholders.is_placeholder(row) or not (
+                self.is_foreign(row) or self.service(context, there) is None):
             records.put_back(context, row)
         row.refresh()
 
@@ -173,6 +188,25 @@ class Backend:
             body runs, and no exception of its own afterwards
         """
         return self.locks.hold(volume_id, timeout)
+
+    @contextlib.contextmanager
+    def lock_owner(self, source: placeholders.Placeholder
+                   ) -> collections.abc.Iterator[None]:
+        """Hold the lock of the volume to which a source belongs.
+
+        If Cinder copies the volume to another backend, the source belongs to
+        the row that is deleted then, see :func:`records.take_over`.
+
+        :param source: is read again under the lock, unless it is gone
+        """
+        while True:
+            volume_id = source.volume_id
+            with self.lock(volume_id):
+                with contextlib.suppress(cinder_exception.VolumeNotFound):
+                    source.refresh()
+                if source.volume_id == volume_id:
+                    yield
+                    return
 
 
 def context_of(volume: objects.Volume | objects.Backup

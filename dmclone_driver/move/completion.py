@@ -54,7 +54,7 @@ class Completion:
             lv = self._backend.logical_volume(names)
             # A clone's gate lies on it.
             assert lv is not None
-            if not self._is_known(context, names, lv):
+            if not self._is_known(context, names, lv, volume_id):
                 return
             try:
                 if not LocalVolume(names).make_linear(lv):
@@ -80,7 +80,8 @@ class Completion:
         return names.name_id if placeholder is None else placeholder.volume_id
 
     def _is_known(self, context: cinder_context.RequestContext, names: Names,
-                  lv: logical_volumes.LogicalVolume) -> bool:
+                  lv: logical_volumes.LogicalVolume,
+                  locked: str | None) -> bool:
         """Whether the database knows the switchover of a clone's move.
 
         If not, the database was restored or has lost its last transactions.
@@ -88,8 +89,15 @@ class Completion:
         missing row is normal once the clone is cleaned up.
 
         :param lv: the clone's logical volume
+        :param locked: id of the volume whose lock is held. If Cinder has
+            copied that elsewhere, the clone may belong to the row that is
+            deleted by now (:func:`records.take_over`): False then. None if
+            the lock is that of the clone's own row
         """
         placeholder = records.placeholder(context, names.name_id)
+        if placeholder is not None and locked not in (
+                None, placeholder.volume_id):
+            return False
         state = placeholder.state if placeholder else None
         if state in placeholders.OF_SOURCES or (
                 placeholder is None and self._is_cleared_up(names, lv)):
@@ -116,26 +124,29 @@ class Completion:
         """Repeat the cleanup of the clones for which it has failed."""
         for names in list(self.unfinished):
             try:
-                with self._backend.lock(self._volume_id(context, names)):
+                volume_id = self._volume_id(context, names)
+                with self._backend.lock(volume_id):
                     if names in self.unfinished:
-                        self.finish(context, names)
+                        self.finish(context, names, volume_id)
             except Exception:
                 LOG.exception('Cleanup after hydration of %s failed; it is '
                               'tried again.', names)
 
     def finish(self, context: cinder_context.RequestContext,
-               names: Names) -> None:
+               names: Names, locked: str | None = None) -> None:
         """Remove the devices, metadata and source of a complete clone.
 
         Can be repeated after a crash at any point: a tag is set before the
         first removal and removed after the last.
+
+        :param locked: see :meth:`_is_known`
         """
         lv = self._backend.logical_volume(names)
         placeholder = records.placeholder(context, names.name_id)
         if lv is None:
             self.unfinished.discard(names)
             return
-        if not self._is_known(context, names, lv):
+        if not self._is_known(context, names, lv, locked):
             self.unfinished.add(names)
             return
         # Flush before the source and the metadata are removed.

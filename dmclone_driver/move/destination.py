@@ -461,9 +461,8 @@ class Destination:
         """
         local = LocalVolume(names)
         self.ask_for_source(context, placeholder)
-        placeholder.refresh()
         # Without the lock a concurrent deletion could leave the session.
-        with self._backend.lock(placeholder.volume_id):
+        with self._backend.lock_owner(placeholder):
             if local.is_connected() and not anew:
                 return
             location, auth = self._location(placeholder)
@@ -505,7 +504,7 @@ class Destination:
                      'the old home.', names)
             return False
         self._marks.make(context, names, placeholder)
-        with self._backend.lock(placeholder.volume_id):
+        with self._backend.lock_owner(placeholder):
             # Without the lock this could restart a hydration that a
             # concurrent deletion has just stopped.
             if not self._pacer.take_turn(names, placeholder.backend):
@@ -525,14 +524,13 @@ class Destination:
         :param placeholder: whose volume is also set to error
         """
         local = LocalVolume(names)
-        volume_id = placeholder.volume_id
         self._pacer.give_up(names)
-        with self._backend.lock(volume_id):
+        with self._backend.lock_owner(placeholder):
             if local.is_clone():
                 self._backend.initiator.cut(placeholder.provider_location)
                 local.fail_without_source()
                 local.stop_hydration()
-        records.fail(context, volume_id)
+        records.fail(context, placeholder.volume_id)
 
     def progress(self, placeholder_id: str) -> dict[str, Any] | None:
         """Return the progress of a volume whose source is lost.

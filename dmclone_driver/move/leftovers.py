@@ -74,6 +74,10 @@ class Leftovers:
             with self._backend.lock(self._guard(context, names)):
                 owner = records.owner_row(context, names.name_id)
                 lv = self._backend.logical_volume(names)
+                if owner is not None and lv is not None and lv.kept and (
+                        self._backend.is_foreign(owner)):
+                    # Its name is that of a logical volume elsewhere.
+                    owner = None
                 tags = list(self._check_tags(context, names, lv, owner))
                 found += tags
                 if owner is None:
@@ -143,9 +147,13 @@ class Leftovers:
         :param reported: whether its logical volume is already reported
         """
         sealed = self._sealed(lv) or self._read(names)
+        roles = [EXPORT, HANDLE, ORIGIN, CLONE, GATE, SOURCE]
+        if lv is not None and lv.kept:
+            # Snapshots need it.
+            roles.remove(ORIGIN)
         return [*self._targets(names, remove, sealed),
                 *self._sessions(names, remove),
-                *self._devices(names, remove, sealed),
+                *self._devices(names, roles, remove, sealed),
                 *self._logical_volumes(names, lv, remove, reported)]
 
     @staticmethod
@@ -191,8 +199,8 @@ class Leftovers:
                 self._backend.initiator.log_out(iqn)
             yield Leftover(_('session to %s') % iqn, kept)
 
-    def _devices(self, names: Names, remove: bool, sealed: str | None
-                 ) -> collections.abc.Iterator[Leftover]:
+    def _devices(self, names: Names, roles: list[str], remove: bool,
+                 sealed: str | None) -> collections.abc.Iterator[Leftover]:
         """Return leftover devices; keep clones, sources, handles in use.
 
         The data of all devices but a clone is in the devices below.
@@ -204,9 +212,7 @@ class Leftovers:
         elif local.is_clone():
             kept = _('only a clone tells which blocks were written here')
         present = dmsetup.devices()
-        found = [role for role in (EXPORT, HANDLE, ORIGIN, CLONE, GATE,
-                                   SOURCE)
-                 if names.of(role) in present]
+        found = [role for role in roles if names.of(role) in present]
         if remove and not kept:
             local.remove(*found)
         for role in found:

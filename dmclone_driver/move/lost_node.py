@@ -385,6 +385,10 @@ class LostNode:
                   ) -> collections.abc.Iterator[plan.Action]:
         volume = records.get(context, placeholder.volume_id)
         reader = records.owner_row(context, placeholder.id)
+        if reader is not None and not placeholders.is_placeholder(reader):
+            # Cinder may have copied the volume to a backend of another
+            # driver: then only this row, which is deleted, needs the source.
+            volume = reader
         if volume is None or reader is None:
             yield from self._released(context, placeholder, do_it)
             return
@@ -413,7 +417,7 @@ class LostNode:
         yield self._action(
             do_it, self._what(placeholder),
             self._loss(volume, progress, there),
-            lambda: self._lose(context, placeholder, there))
+            lambda: self._lose(context, placeholder, volume, there))
 
     def _loss(self, volume: objects.Volume, progress: dict[str, Any] | None,
               there: str) -> str:
@@ -435,18 +439,21 @@ class LostNode:
         return True
 
     def _lose(self, context: cinder_context.RequestContext,
-              placeholder: Placeholder, there: str) -> bool:
+              placeholder: Placeholder, volume: objects.Volume,
+              there: str) -> bool:
         if not records.lose(context, placeholder.id):
             return False
-        volume_id = placeholder.volume_id
+        volume_id = volume.id
+        if volume_id != placeholder.volume_id:
+            records.take_over(context, volume)
         LOG.error('Volume %(volume)s has lost data: it needs source %(id)s, '
                   'and %(host)s is lost.',
                   {'volume': volume_id, 'id': placeholder.id,
                    'host': self.host})
         records.fail(context, volume_id)
-        volume = records.get(context, volume_id)
-        if volume is not None:
-            self._tell(volume)
+        now = records.get(context, volume_id)
+        if now is not None:
+            self._tell(now)
         if there == self.host:
             return True
         try:

@@ -875,9 +875,41 @@ def _exchange_owner(session: orm.Session, row: models.Volume,
     if found.state == State.PREPARED:
         _abort(session, *transactions.lock(session, found.volume, row.id))
     elif found.state != State.ABORTED:
-        found = dataclasses.replace(found, volume=other[found.volume])
-        row.replication_driver_data = found.text()
-        row.migration_status = MIGRATION_STATUS + found.volume
+        _set_owner(row, other[found.volume])
+
+
+def _set_owner(placeholder: models.Volume, volume_id: str) -> None:
+    found = placeholders.record_of(placeholder)
+    # Callers know by now that the row is a placeholder.
+    assert found is not None
+    found = dataclasses.replace(found, volume=volume_id)
+    placeholder.replication_driver_data = found.text()
+    placeholder.migration_status = MIGRATION_STATUS + volume_id
+
+
+def take_over(context: cinder_context.RequestContext,
+              volume: objects.Volume) -> None:
+    """Assign to a volume the sources that it needs, if they are another's.
+
+    Like :func:`exchange_owners`, of a volume that Cinder has copied to a
+    backend of another driver. That driver was called at the end, not this one
+    (migrate_volume_completion in cinder/volume/manager.py).
+
+    :param volume: the row that Cinder deletes, freshly read
+    """
+    first = placeholder(context, volume.name_id)
+    if first is None:
+        return
+    sources = {first.id, *(each.id for each in chain(context, first))}
+    _take_over(context, volume.id, [*sources, *(
+        placeholders.derived_id(each, 'reader') for each in sources)])
+
+
+@transactions.transaction()
+def _take_over(session: orm.Session, volume_id: str, ids: list[str]) -> None:
+    for row in transactions.lock(session, *ids):
+        if placeholders.state_of(row) in placeholders.OF_SOURCES:
+            _set_owner(row, volume_id)
 
 
 @transactions.transaction()

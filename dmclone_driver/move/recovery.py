@@ -155,14 +155,16 @@ class Recovery:
             self, context: cinder_context.RequestContext, names: Names,
             lv: logical_volumes.LogicalVolume) -> objects.Volume | None:
         """Return the row of a logical volume that no row here points to."""
+        if lv.kept:
+            # It is no home, even if the volume has one of that name on a
+            # backend of another driver.
+            return None
         row = records.owner_row(context, names.name_id)
         if row is not None:
             self._backend.correct(context, row)
         if row is not None and (self._backend.host in (
                 records.backend_of(row), records.recorded_backend(row))):
             return row
-        if lv.kept:
-            return None
         LOG.error('Logical volume %(lv)s is kept, but the database says that '
                   'it is not in use here. Its tags: %(tags)s. This node may '
                   'have been declared lost, or the database may have been '

@@ -466,9 +466,11 @@ class Snapshots:
             obsolete += [logical_volumes.ORIGIN_TAG]
         if obsolete:
             logical_volumes.untag(lv, *obsolete)
-        if lv.kept and not left and (
-                # Otherwise the database was restored.
-                records.owner_row(context, names.name_id) is None):
+        if not lv.kept or left:
+            return
+        owner = records.owner_row(context, names.name_id)
+        # Otherwise the database was restored.
+        if owner is None or self._backend.is_foreign(owner):
             self._delete_origin(names, lv)
 
     def _delete_origin(self, names: Names, lv: LogicalVolume) -> None:

@@ -326,7 +326,7 @@ FAULTS_OF_MEMORY = {
          'is a second writer'),
     'clone cleared up whose move the database does not know':
         ('move.completion.Completion._is_known',
-         lambda self, context, names, lv: True, 'left over'),
+         lambda self, context, names, lv, locked: True, 'left over'),
     'home discarded that the database has forgotten':
         (('move.teardown.Teardown.refuse_opened '
           'move.home.Home._has_moved_away'),
