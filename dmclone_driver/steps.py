@@ -66,6 +66,10 @@ class Step(enum.Enum):
     FROZEN = 'frozen'
     #: A complete copy on another node is the snapshot.
     FOLLOWED = 'followed'
+    #: The database says that another node has to delete a snapshot.
+    DEFERRED = 'deferred'
+    #: A snapshot's logical volume is deleted.
+    PURGED = 'purged'
     #: A clone of a snapshot has taken the place of a volume's data.
     REVERTED = 'reverted'
     #: The placeholder is gone from the database.
@@ -123,6 +127,8 @@ REVERT = (
 FOLLOW = ((PEER, Step.LINEAR), (PEER, Step.COMPLETE), *_DISMANTLE, *_FORGET,
           (PEER, Step.FOLLOWED), (PEER, Step.RELEASED),
           (HOME, Step.UNEXPORTED), (HOME, Step.GONE))
+#: A snapshot is deleted that is on another node than its volume.
+PURGE = ((PEER, Step.DEFERRED), (HOME, Step.PURGED))
 #: A snapshot is taken of a volume that hydrates.
 FREEZE = ((HOME, Step.FROZEN),)
 DELETE = ((HOME, Step.CUT_LOOSE), (HOME, Step.DELETED))
@@ -134,7 +140,8 @@ FLOWS = {'attach away': ATTACH_AWAY, 'live migration': MIGRATE,
          'release with snapshots': KEEP, 'volume from a snapshot': COPY,
          'snapshot that follows': FOLLOW, 'revert': REVERT,
          'deletion of a clone': DELETE_CLONE, 'deletion': DELETE,
-         'extension': EXTEND, 'snapshot while it hydrates': FREEZE}
+         'extension': EXTEND, 'snapshot while it hydrates': FREEZE,
+         'deferred deletion': PURGE}
 
 
 def reached(step: Step, row_id: str) -> None:

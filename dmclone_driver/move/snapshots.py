@@ -383,6 +383,7 @@ class Snapshots:
                 self._delete(snapshot.id)):
             return
         snapshot_rows.delete_later(context, snapshot, host)
+        steps.reached(Step.DEFERRED, snapshot.volume_id)
         LOG.info('Snapshot %(snapshot)s of volume %(volume)s is deleted; '
                  '%(host)s frees its space when it runs and no volume reads '
                  'the snapshot.',
@@ -418,6 +419,10 @@ class Snapshots:
             if lv.readers:
                 return False
             self._remove(lv, snapshot_id)
+        origin = lv.snapshot_of and names_module.of_logical_volume(
+            lv.snapshot_of)
+        if origin:
+            steps.reached(Step.PURGED, origin.name_id)
         return True
 
     def _remove(self, lv: LogicalVolume, snapshot_id: str) -> None:

@@ -14,7 +14,8 @@ _CASES = (cases.AttachAway, cases.Completion, cases.LiveMigration,
           snapshot_cases.ReleaseWithSnapshots,
           snapshot_cases.VolumeFromSnapshot, snapshot_cases.Revert,
           snapshot_cases.SnapshotThatFollows,
-          snapshot_cases.SnapshotWhileItHydrates)
+          snapshot_cases.SnapshotWhileItHydrates,
+          snapshot_cases.DeferredDeletion)
 
 #: Which flows a run has, as a regular expression.
 CHOSEN = os.environ.get('DMCLONE_CRASH_FLOWS', '')
@@ -24,7 +25,7 @@ CHOSEN = os.environ.get('DMCLONE_CRASH_FLOWS', '')
 COPIES = {**{case.FLOW: steps.FLOWS[case.FLOW] for case in (
     snapshot_cases.VolumeFromSnapshot, snapshot_cases.Revert,
     snapshot_cases.ReleaseWithSnapshots, snapshot_cases.SnapshotThatFollows,
-    snapshot_cases.SnapshotWhileItHydrates)},
+    snapshot_cases.SnapshotWhileItHydrates, snapshot_cases.DeferredDeletion)},
     cases.MigrationAtRest.FLOW: steps.ATTACH_AWAY}
 #: {flow: its steps}, of all others. They have a run of their own: with the
 #: requests of all flows behind each other, Cinder's users would give up.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases of the crash matrix with snapshots, which are compared, too."""
 
+import contextlib
 import dataclasses
 
 from dmclone_driver.steps import Step
@@ -290,6 +291,37 @@ class SnapshotWhileItHydrates(SnapshotCase):
         try:
             self.wait_created()
         except errors.LabError:
+            self.by_hand = True
+            self.user.as_admin(
+                'POST', '/snapshots/%s/action' % self.snapshot_id,
+                {'os-reset_status': {'status': 'error'}})
+
+
+class DeferredDeletion(SnapshotCase):
+    """A snapshot on the home is deleted while its volume is on the peer."""
+
+    FLOW = 'deferred deletion'
+
+    def before(self):
+        self.take_snapshot()
+        self.move()
+
+    def act(self):
+        self.user.request('DELETE', '/snapshots/' + self.snapshot_id)
+
+    def afterwards(self):
+        """Reset a state that only operators end, and delete it again."""
+        if self.snapshot_id:
+            if self.snapshot_status() not in (None, 'available'):
+                self._wait_or_reset()
+            self.delete_snapshot()
+
+    def _wait_or_reset(self):
+        with contextlib.suppress(errors.LabError):
+            wait.until(lambda: self.snapshot_status() != 'deleting',
+                       'the deletion of snapshot %s' % self.snapshot_id,
+                       cases.PATIENCE)
+        if self.snapshot_status():
             self.by_hand = True
             self.user.as_admin(
                 'POST', '/snapshots/%s/action' % self.snapshot_id,

@@ -118,6 +118,21 @@ class FlowsTestCase(base.CloudTestCase):
                                            snapshot.id)
         self.assertSteps(steps.COPY, steps.FOLLOW)
 
+    def test_deferred_deletion(self):
+        snapshot = self.snapshot()
+        with self.cloud.on(self.a):
+            snapshot.update(self.a.driver.create_snapshot(snapshot))
+        snapshot.save()
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.watch(3)
+        self.seen.clear()
+        with self.cloud.on(self.b):
+            self.b.driver.delete_snapshot(snapshot)
+        snapshot.destroy()
+        with self.cloud.on(self.a):
+            self.a.driver.get_volume_stats(refresh=True)
+        self.assertEqual(steps.PURGE, tuple(self.seen)[:2])
+
     def test_volume_is_deleted(self):
         self.delete(self.volume)
         self.assertSteps(steps.DELETE)
