@@ -18,6 +18,11 @@ def record(serial, number):
     return (text * (SIZE // len(text) + 1))[:SIZE]
 
 
+def place(number):
+    """Return the place of a record, in bytes."""
+    return FIRST + number % SLOTS * STRIDE
+
+
 def number_of(block, serial, slot):
     """Return the number of the record in a slot, None if it holds none.
 
@@ -34,7 +39,7 @@ def number_of(block, serial, slot):
 
 
 def missing(acknowledged, slot, number):
-    """Return whether an acknowledged record is missing from its slot.
+    """Return whether a record that was durable is missing from its slot.
 
     :param acknowledged: number of the newest durable record
     :param number: of the record in the slot, None if there is none
@@ -47,39 +52,41 @@ def missing(acknowledged, slot, number):
 def compare(disk, original, serial, acknowledged):
     """Yield one sentence per difference of a disk.
 
+    Its records have to be a prefix of those that were written: each is
+    written when the one before is durable.
+
     :param disk: file with the volume
     :param original: file with the data from before; may be shorter
     """
-    numbers = []
+    numbers = {}
     for slot in range(SLOTS):
-        disk.seek(FIRST + slot * STRIDE)
+        disk.seek(place(slot))
         try:
-            number = number_of(disk.read(SIZE), serial, slot)
+            numbers[slot] = number_of(disk.read(SIZE), serial, slot)
         except ValueError as error:
             yield str(error)
-            continue
-        if missing(acknowledged, slot, number):
-            yield 'slot %d holds record %s, record %d was acknowledged' % (
-                slot, number, acknowledged)
-        if number is not None:
-            numbers.append(number)
-    newest = max(numbers, default=0)
+    newest = max((number for number in numbers.values() if number), default=0)
     # A write can be in flight, and the last lines of a console can be lost.
-    if acknowledged and newest < acknowledged:
+    expected = max(newest, acknowledged)
+    for slot, number in numbers.items():
+        if missing(expected, slot, number):
+            yield 'slot %d holds record %s, record %d was %s' % (
+                slot, number, expected, 'found' if expected == newest else
+                'acknowledged')
+    if newest < acknowledged:
         yield 'the newest record is %d' % newest
     yield from _compare_rest(disk, original)
 
 
 def _compare_rest(disk, original):
-    slots = {FIRST + slot * STRIDE for slot in range(SLOTS)}
-    place = 0
+    slots = {place(slot) for slot in range(SLOTS)}
+    at = 0
     disk.seek(0)
     while expected := original.read(SIZE):
         found = disk.read(len(expected))
-        if found != expected and not (place in slots and
-                                      _RECORD.match(found)):
-            yield 'the block at byte %d has changed' % place
-        place += len(expected)
+        if found != expected and not (at in slots and _RECORD.match(found)):
+            yield 'the block at byte %d has changed' % at
+        at += len(expected)
 
 
 def main():

@@ -31,6 +31,11 @@ class RecordsTest(unittest.TestCase):
     def test_one_under_way(self):
         self.assertEqual([], self.wrong(_disk(1, 2, 3, 4), 3))
 
+    def test_no_prefix(self):
+        """One that was not acknowledged is newer than a lost one."""
+        self.assertEqual(1, len(self.wrong(_disk(1, 2, 3, 5), 3)))
+        self.assertEqual(1, len(self.wrong(_disk(2), 0)))
+
     def test_last_one_lost(self):
         self.assertEqual(2, len(self.wrong(_disk(1, 2), 3)))
 
@@ -57,7 +62,7 @@ class RecordsTest(unittest.TestCase):
 
     def test_original_data(self):
         original = bytes(range(256)) * 8192       # two MiB
-        disk = _disk(256, original=original)
+        disk = _disk(*range(1, 257), original=original)
         self.assertEqual([], self.wrong(disk, 0, original))
         disk.seek(5000)
         disk.write(b'??')

@@ -4,20 +4,14 @@
 from lab.common import consoles
 from lab.common import servers as servers_module
 from lab.common import volumes
-from lab import paths
 from lab import wait
 from tests.scenarios.lib import base
 from tests.scenarios.lib.marks import needs
-
-_CHECK = (
-    'cd {checkout} && openssl enc -aes-128-ctr -nosalt -pbkdf2 '
-    '-pass pass:first -in /dev/zero 2>/dev/null | head -c {mib}M | '
-    'PYTHONDONTWRITEBYTECODE=1 {python} -m lab.common.records {path} '
-    '{serial} {acknowledged}')
+from tests.scenarios.lib import writers
 
 
 @needs('nova')
-class LiveTest(base.E2ETest):
+class LiveTest(writers.Writers, base.E2ETest):
     """A test with servers, and checks of their acknowledged records."""
 
     def setUp(self):
@@ -110,18 +104,6 @@ class LiveTest(base.E2ETest):
         node = self.home(volume_id)
         with self.attached(volume_id, node) as path:
             self.compare(node, path, volume_id, acknowledged, mib)
-
-    def compare(self, node, path, volume_id, acknowledged,
-                mib=volumes.DATA):
-        """Compare a device with a guest's writes to a volume.
-
-        :param acknowledged: the newest record that has to be there
-        """
-        code, out, err = node.try_run(_CHECK.format(
-            checkout=paths.CHECKOUT, python=paths.VENV / 'bin/python',
-            mib=mib, path=path, serial=volume_id[:20],
-            acknowledged=acknowledged), timeout=180)
-        self.assertEqual((0, ''), (code, out.strip()), err)
 
     def check_after_delete(self, server_id, console, *volume_ids):
         """Delete a server, then check its volumes."""
