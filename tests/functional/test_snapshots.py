@@ -45,6 +45,11 @@ class Writer(threading.Thread):
                          text * (RECORD // len(text)))
             self.done += 1
 
+    def end(self):
+        """End after the record that is under way."""
+        self.stop = True
+        self.join(10)
+
     def found(self, data):
         """Return the number of the newest record, None if there are gaps."""
         numbers = {}
@@ -62,8 +67,62 @@ class Writer(threading.Thread):
         return newest
 
 
-class OfLVMTest(base.FunctionalTest):
+class BesideAWriterTest(base.FunctionalTest):
+    """A test of snapshots at random moments."""
+
+    def assert_prefixes(self, path, take, content, delete,
+                        halfway=lambda: None, moments=20):
+        """Check that each shows a prefix of what a writer has written.
+
+        :param path: of the volume
+        :param take: takes a snapshot, and returns it
+        :param content: returns the content of a snapshot
+        :param delete: deletes a snapshot
+        :param halfway: called after half of the moments
+        """
+        writer = Writer(path)
+        self.addCleanup(writer.end)
+        for number in range(moments):
+            if number == moments // 2:
+                halfway()
+            time.sleep(random.random() / 2)
+            before = writer.done
+            taken = take()
+            after = writer.done + 1
+            newest = writer.found(content(taken))
+            self.assertIsNotNone(newest, number)
+            self.assertTrue(before <= newest <= after,
+                            (before, newest, after))
+            delete(taken)
+        writer.end()
+        self.assertEqual(writer.done, writer.found(
+            clones.read(path, 0, SIZE)))
+
+
+class OfLVMTest(BesideAWriterTest):
     """A snapshot of a complete volume is LVM's own."""
+
+    def assert_prefixes_of(self, names, lv):
+        def take():
+            name = '_snapshot-%s' % uuid.uuid4()
+            block.flush_buffers(names.path())
+            logical_volumes.take_snapshot(lv, name)
+            return logical_volumes.find(name, clones.GROUP)
+        self.assert_prefixes(
+            names.path(), take,
+            lambda taken: clones.read(taken.path, 0, SIZE),
+            logical_volumes.remove)
+
+    def test_each_is_a_prefix_of_a_writer(self):
+        self.assert_prefixes_of(*self.linear_volume(SIZE, bytes(SIZE)))
+
+    def test_prefix_while_a_move_is_prepared(self):
+        """The volume is exported, and is the source of a passive clone."""
+        source, path, _data = self.exported_source(SIZE)
+        names, _lv = self.clone(path)
+        self.assert_prefixes_of(source, logical_volumes.find(
+            source.volume, clones.GROUP))
+        self.assertEqual(0, dmsetup.clone(names.of(CLONE)).hydrated)
 
     def test_every_block_is_overwritten(self):
         """LVM has room for all; Cinder's LVM class would lose the snapshot."""
@@ -78,7 +137,7 @@ class OfLVMTest(base.FunctionalTest):
         self.assertEqual(SIZE, block.size(taken.path))
 
 
-class SnapshotsTest(base.FunctionalTest):
+class SnapshotsTest(BesideAWriterTest):
 
     def setUp(self):
         super().setUp()
@@ -230,19 +289,7 @@ class SnapshotsTest(base.FunctionalTest):
         self.assertEqual(self.data, self.volume())
 
     def test_each_is_a_prefix_of_a_writer(self):
-        """20 moments, while it hydrates and afterwards."""
-        writer = Writer(self.names.path())
-        threading.Timer(3, self.local.start_hydration).start()
-        for number in range(20):
-            time.sleep(random.random() / 2)
-            before = writer.done
-            taken = self.take()
-            after = writer.done + 1
-            newest = writer.found(self.content(taken))
-            self.assertIsNotNone(newest, number)
-            self.assertTrue(before <= newest <= after,
-                            (before, newest, after))
-            self.delete(taken)
-        writer.stop = True
-        writer.join(10)
-        self.assertEqual(writer.done, writer.found(self.volume()))
+        """20 moments while it needs its source, and 20 while it hydrates."""
+        self.assert_prefixes(
+            self.names.path(), self.take, self.content, self.delete,
+            halfway=self.local.start_hydration, moments=40)
