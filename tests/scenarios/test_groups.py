@@ -5,9 +5,10 @@ from lab.common import user as user_module
 from lab import wait
 from tests.scenarios.lib import base
 from tests.scenarios.lib.marks import slow
+from tests.scenarios.lib import writers
 
 
-class GroupsTest(base.E2ETest):
+class GroupsTest(writers.Writers, base.E2ETest):
     """A group with a volume at rest, and one that hydrates."""
 
     #: A node deletes the snapshots that volumes have read within a minute.
@@ -87,6 +88,14 @@ class GroupsTest(base.E2ETest):
                    self.group_id, 'the volume to be in the group', 60)
         self.until('group', self.group_id, 'available')
 
+    def remove(self, volume_id):
+        """Take a volume out of the group."""
+        self.user.request('PUT', '/groups/' + self.group_id, {
+            'group': {'remove_volumes': volume_id}})
+        wait.until(lambda: not self.user.volume(volume_id)['group_id'],
+                   'the volume to be out of the group', 60)
+        self.until('group', self.group_id, 'available')
+
     def change(self, at):
         """Write to both volumes; returns their checksums, sorted."""
         self.write(self.node, self.path, at, 'moving')
@@ -134,6 +143,34 @@ class GroupsTest(base.E2ETest):
             self.hydrated(volume['id'], timeout=240)
         self.assertEqual(at_snapshot, self.content(from_snapshot))
         self.assertIn(self.checksum(self.node, self.path), now)
+
+    @slow
+    def test_from_a_snapshot_that_stayed(self):
+        """A member has left the group, and its snapshot on this node."""
+        self.path = user_module.path(self.user.attach(self.moving, self.node))
+        self.hydrated(self.moving)
+        self.add(self.moving)
+        at_snapshot = self.change(20)
+        snapshot_id = self.make('group_snapshot', '/group_snapshots', {
+            'group_snapshot': {'name': 'scenario',
+                               'group_id': self.group_id}})
+        self.assertNotEqual(at_snapshot, self.change(30))
+        self.user.detach_all(self.moving)
+        self.user.settled(self.moving, 'available')
+        self.remove(self.moving)
+        with self.attached(self.moving, self.old) as path:
+            with self.writing(self.old, path, self.moving) as writer:
+                self.hydrated(self.moving)
+                self.assertIs(self.old, self.home(self.moving))
+                made = self.make('group', '/groups/action', {
+                    'create-from-src': {'name': 'from a snapshot',
+                                        'group_snapshot_id': snapshot_id}})
+                self.assertEqual(at_snapshot, self.content(made))
+                writer.goes_on()
+            self.compare(self.old, path, self.moving, writer.last, mib=0)
+        for volume in self.volumes(made):
+            self.hydrated(volume['id'], timeout=240)
+        self.assertEqual(at_snapshot, self.content(made))
 
     def test_member_stays_on_its_node(self):
         with self.assertRaises(user_module.ApiError) as refused:

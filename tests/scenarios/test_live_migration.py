@@ -4,6 +4,7 @@
 from lab.common import leftovers
 from tests.scenarios.lib import live
 from tests.scenarios.lib.marks import slow
+from tests.scenarios.lib import operations
 
 
 class LiveMigrationTest(live.LiveTest):
@@ -45,6 +46,37 @@ class LiveMigrationTest(live.LiveTest):
             self.hydrated(volume_id)
             self.assertEqual([], console.complaints(volume_id))
         self.check_after_delete(server_id, console, *volume_ids)
+
+
+@slow
+class SnapshotsTest(operations.Operations, live.LiveTest):
+    """Snapshots of a guest's volume, on one node and then on both."""
+
+    #: A node looks for snapshots to delete each minute.
+    TO_END = 180
+
+    def test_they_stay(self):
+        server_id, console, (volume_id,) = self.writing_server()
+        old = self.home(volume_id)
+        new = self.other(old)
+        taken = []
+        for here, there in ((old, new), (new, old), (old, new)):
+            acknowledged = console.last(volume_id)
+            taken.append((self.take_snapshot(volume_id), acknowledged, here))
+            self.migrate(server_id, console, there, volume_id)
+            self.hydrated(volume_id)
+        self.assertEqual([], console.complaints(volume_id))
+        for snapshot_id, acknowledged, node in taken:
+            self.assertTrue([name for name in leftovers.volumes(node)
+                             if snapshot_id in name], snapshot_id)
+            copy = self.user.create_volume(snapshot_id=snapshot_id)
+            self.assertIs(new, self.home(copy['id']))
+            with self.attached(copy['id'], new) as path:
+                self.compare(new, path, volume_id, acknowledged)
+            self.end_volume(copy['id'])
+        console.wait_writing(volume_id, new.name)
+        self.assertEqual([], console.complaints(volume_id))
+        self.check_after_delete(server_id, console, volume_id)
 
 
 class FailedMigrationTest(live.FailedMigrationTest):

@@ -3,10 +3,12 @@
 
 from dmclone_driver.node.names import Names
 from lab.common import volumes
+from lab import wait
 from tests.scenarios.lib import backups
 from tests.scenarios.lib import base
 from tests.scenarios.lib.marks import slow
 from tests.scenarios.lib import operations
+from tests.scenarios.lib import writers
 
 
 @slow
@@ -82,3 +84,47 @@ class PreparedTest(backups.Backups, operations.Operations,
         copy = self.user.create_volume(snapshot_id=again)
         self.assert_data(copy['id'], self.before)
         self.assertEqual(now, self.checksum(self.old, self.old_path))
+
+
+@slow
+class FollowingTest(operations.Operations, writers.Writers,
+                    base.TwoAttachmentsTest):
+    """A snapshot on the node to which the volume is about to move."""
+
+    TO_END = 180
+
+    def filled_volume(self, mib=volumes.DATA, **attributes):
+        """Create a volume that has left its snapshot on the other node."""
+        volume_id, home, checksum = super().filled_volume(mib, **attributes)
+        self.snapshot_id = self.take_snapshot(volume_id)
+        new = self.other(home)
+        with self.attached(volume_id, new):
+            self.hydrated(volume_id)
+        return volume_id, new, checksum
+
+    def test_snapshot_follows(self):
+        """It is taken along to the volume's node, and the move goes on."""
+        with self.writing(self.old, self.old_path, self.volume_id) as writer:
+            code, lines, err = self.command(
+                self.old, 'move', '--with-snapshots', self.volume_id,
+                self.old.name)
+            self.assertEqual(0, code, err)
+            self.assertTrue([line for line in lines
+                             if self.snapshot_id in line], lines)
+            wait.until(lambda: self.old.name + '@' in self.lab.sql(
+                "SELECT provider_id FROM snapshots WHERE id = '%s'"
+                % self.snapshot_id)[0][0], 'the snapshot to follow', 240)
+            self.assert_passive()
+            writer.goes_on()
+        self.assert_passive()
+        copy = self.user.create_volume(snapshot_id=self.snapshot_id)
+        self.assertIs(self.old, self.home(copy['id']))
+        self.assert_data(copy['id'], self.before)
+        # The guest moves.
+        self.user.detach(self.first['id'])
+        self.assertIs(self.new, self.home(self.volume_id))
+        with self.writing(self.new, self.new_path, self.volume_id) as again:
+            self.assertGreater(again.last, writer.last)
+            self.hydrated(self.volume_id)
+        self.compare(self.new, self.new_path, self.volume_id, again.last)
+        self.assert_data(copy['id'], self.before)

@@ -2,9 +2,11 @@
 """Snapshots and volumes from them, wherever both are."""
 
 from lab.common import leftovers
+from lab.common import user as user_module
 from lab import wait
 from tests.scenarios.lib import base
 from tests.scenarios.lib.marks import slow
+from tests.scenarios.lib import writers
 
 # Seconds until a node looks for snapshots to delete, and deletes them.
 TO_DELETE = 120
@@ -258,8 +260,8 @@ class SnapshotsTest(Snapshots):
 
 
 @slow
-class WhileHydratingTest(Snapshots, base.HydratingTest):
-    """A snapshot and a clone of a volume in use that hydrates."""
+class WhileHydratingTest(Snapshots, writers.Writers, base.HydratingTest):
+    """A volume in use that hydrates: its snapshots, a clone, and its size."""
 
     def test_both_show_their_moments(self):
         with self.slow_network(self.peer):
@@ -293,6 +295,41 @@ class WhileHydratingTest(Snapshots, base.HydratingTest):
         self.user.request('POST', '/volumes/%s/action' % self.volume_id, {
             'os-extend': {'new_size': 2}})
         self.user.settled(self.volume_id, 'available')
+
+    def test_snapshot_is_deleted_and_the_volume_extended(self):
+        with self.slow_network(self.peer):
+            with self.attached(self.volume_id, self.peer) as path:
+                with self.writing(self.peer, path, self.volume_id) as writer:
+                    self.take_snapshot()
+                    taken = self.snapshot_id
+                    writer.goes_on()
+                    self.delete_snapshot()
+                    wait.until(lambda: not [
+                        name for name in leftovers.volumes(self.peer)
+                        if taken in name], 'the snapshot to be deleted',
+                        TO_DELETE)
+                self.assertIn('clone', self.clone_status(self.peer, path))
+            self.user.request('POST', '/volumes/%s/action' % self.volume_id, {
+                'os-extend': {'new_size': 2}})
+            self.user.settled(self.volume_id, 'available')
+            path = user_module.path(self.user.attach(self.volume_id,
+                                                     self.peer))
+            self.assertEqual(str(2 << 30), self.peer.run(
+                'blockdev --getsize64 ' + path).strip())
+            with self.writing(self.peer, path, self.volume_id) as again:
+                self.assertGreater(again.last, writer.last)
+                self.write(self.peer, path, 1500, 'beyond')
+            self.assertIn('clone', self.clone_status(self.peer, path))
+            self.reboot()
+            self._compare_extended(path, again.last)
+        self.hydrated(self.volume_id, timeout=240)
+        self._compare_extended(path, again.last)
+
+    def _compare_extended(self, path, acknowledged):
+        self.compare(self.peer, path, self.volume_id, acknowledged)
+        self.assertEqual('beyond', self.peer.run(
+            'dd if=%s bs=1M skip=1500 count=1 iflag=direct status=none | '
+            'head -c 6' % path).strip())
 
     def restart_service(self):
         self.peer.kill('cinder-volume')

@@ -113,6 +113,21 @@ class FollowTestCase(FollowersTestCase):
         self.cloud.watch(6)
         self.assertOn(self.a, taken)
 
+    def test_while_a_move_is_prepared(self):
+        """The volume is on the other node, and may come back."""
+        self.move()
+        for node in self.b, self.a:
+            self.cloud.attach(self.volume, node)
+        self.follow()
+        self.assertOn(self.b)
+        self.assertEqual({State.FOLLOWED, State.PREPARED},
+                         set(self.cloud.states()))
+        self.cloud.detach(self.volume, self.b)
+        self.cloud.watch(4)
+        self.assertOn(self.b)
+        self.assertEqual(self.a.pool, self.row().host)
+        self.assertEqual([State.FOLLOWED], self.cloud.states())
+
     def test_volume_from_it(self):
         self.follow()
         for node in (self.a, self.b):
