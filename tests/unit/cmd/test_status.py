@@ -146,7 +146,9 @@ class StatusTestCase(VerbTestCase):
         self.b.server = None
         code, text = self.call('status')
         self.assertEqual(1, code)
-        self.assertIn('%s: no answer within 5.0 seconds' % self.b.host, text)
+        # Less than 5 seconds if this machine is busy.
+        self.assertRegex(text, r'%s: no answer within [345]\.\d seconds' %
+                         self.b.host)
         self.assertIn('switched\n  node2 has not reported it', text)
         self.assertIn('| silent |       1 |', text)
         self.b.die()
