@@ -4,8 +4,6 @@
 import dataclasses
 from unittest import mock
 
-from oslo_config import cfg
-
 from dmclone_driver.node.devicemapper import holds as devicemapper_holds
 from dmclone_driver.node.devicemapper import pokes
 from dmclone_driver.node.devicemapper import table
@@ -13,8 +11,8 @@ from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node import pacing
+from dmclone_driver import opts
 from tests.unit import base
-from tests.unit.fakes import cloud as fake_cloud
 
 MIB = 1024 * 1024
 #: MiB in a second that the link can do.
@@ -28,13 +26,6 @@ class PacingTestCase(base.CloudTestCase):
 
     def setUp(self):
         super().setUp()
-        cfg.CONF.set_override('dmclone_hydration_min_rate', self.FLOOR,
-                              group=fake_cloud.BACKEND)
-        self.addCleanup(cfg.CONF.clear_override, 'dmclone_hydration_min_rate',
-                        group=fake_cloud.BACKEND)
-        for node in self.cloud.nodes.values():
-            node.start()
-        self.cloud.settle()
         self.volume = self.a.create(size=10)
         self.clone = self.attach(self.volume)
 
@@ -173,6 +164,11 @@ class FloorTestCase(PacingTestCase):
             _holds, copied = self.holds(40)
         self.assertGreater(copied, 40 * 14)
 
+    def test_default(self):
+        option, = [each for each in opts.MOVE_OPTS if
+                   each.name == 'dmclone_hydration_min_rate']
+        self.assertEqual(self.FLOOR, option.default)
+
     def test_option(self):
         self.assertEqual(16 * MIB, self.b.pacemaker._floor)
 
@@ -230,7 +226,7 @@ class FloorTestCase(PacingTestCase):
         self.assertEqual(devicemapper_holds.LATE, values['why'])
 
 
-class DefaultTestCase(PacingTestCase):
+class NoMinimumTestCase(PacingTestCase):
 
     def test_nobody_is_held(self):
         """Neither is there anything with which that could be done."""
