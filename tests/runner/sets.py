@@ -235,7 +235,7 @@ SETS = (
         'nodes, with random faults; two fifths if no set is named', _in_tox,
         usual=True),
     Set('functional', "the driver's device code on a real kernel, in a node "
-        'of\nthe laboratory', _on_node, usual=True, lab={}, seconds=1200),
+        'of\nthe laboratory', _on_node, usual=True, lab={}, seconds=1800),
     Set('e2e', 'real OpenStack services on several nodes of the laboratory',
         _scenarios, usual=True, lab={}, seconds=3900, where='scenarios',
         choice=('--exclude-regex', r'\[.*(nova|slow)')),

@@ -320,7 +320,7 @@ class CommandsTestCase(base.PlainTestCase):
 
     def test_on_a_node(self):
         (lab, command, seconds, more), = self.asked('functional')
-        self.assertEqual(({}, 1200, {}), (lab, seconds, more))
+        self.assertEqual(({}, 1800, {}), (lab, seconds, more))
         self.assertRegex(command, r'^tools/lab run node1 cd \S+ && .* exec '
                          r'\S+python -m subunit.run discover -t . '
                          r'tests/functional$')
