@@ -185,9 +185,7 @@ class Bench(volumes.Volumes):
     def _load(self, path, writes, what):
         with writes.meanwhile(self.node, path, self.lab.enter):
             found = load.run(self.node, path, self._seconds, LOAD)
-        for way, value in (('rate', found.rate), ('p99', found.p99),
-                           ('longest', found.longest)):
-            self.results.note('%s, %s' % (way, what), value)
+        load.note(self.results, what, found)
 
     def report(self):
         """Print medians and ratios, and save the results."""

@@ -255,7 +255,8 @@ class Bench(volumes.Volumes):
                                          self.lab.enter):
                 found = self._copy(volume, limit, options)
             log = volume.node.log('cinder-volume')[logged:]
-            self._note(name, load.parse(volume.node.run('cat ' + OUT)))
+            load.note(self.results, name,
+                      load.parse(volume.node.run('cat ' + OUT)))
             for what, value in (
                     ('seconds', found['seconds']),
                     ('copied, %', 100 * found['share']),
@@ -272,12 +273,7 @@ class Bench(volumes.Volumes):
             found = load.run(volume.node, volume.path, self._seconds, options)
         status = self.clone_status(volume.node, volume.path)
         assert 'no_hydration' in status, status
-        self._note(name + NOT_COPIED, found)
-
-    def _note(self, name, report):
-        for what, value in (('rate', report.rate), ('p99', report.p99),
-                            ('longest', report.longest)):
-            self.results.note('%s, %s' % (what, name), value)
+        load.note(self.results, name + NOT_COPIED, found)
 
     def _promised(self, number):
         """Return the seconds that a copy may take, by a round's at rest."""

@@ -10,13 +10,8 @@ import contextlib
 import re
 import time
 
-from lab.bench import measurements
+from lab.bench import both_drivers
 from lab.common import consoles
-from lab.common import servers as servers_module
-from lab.common import user as user_module
-from lab.common import volumes
-from lab import errors
-from lab import lab
 from lab import wait
 
 PREPARED = re.compile(r'\[instance: (\S+)\].* Took (\S+) seconds for '
@@ -24,20 +19,8 @@ PREPARED = re.compile(r'\[instance: (\S+)\].* Took (\S+) seconds for '
 KINDS = ('dmclone', 'lvm')
 
 
-class Bench(volumes.Volumes):
+class Bench(both_drivers.Bench):
     """Live migrations of a guest with one volume."""
-
-    def __init__(self):
-        self.lab = lab.Lab.load()
-        self.lab.check()
-        if self.lab.settings.driver != 'both':
-            raise errors.LabError('this benchmark needs `tools/lab up '
-                                  '--nova --driver both`')
-        for node in self.lab.nodes.values():
-            node.wait_ready()
-        self.user = user_module.User(self.lab)
-        self.servers = servers_module.Servers(self.lab)
-        self.results = measurements.Measurements()
 
     def round(self):
         """Measure both drivers once."""

@@ -48,6 +48,16 @@ def parse(text):
         max(way['lat_ns']['max'] for way in ways) / 1e6)
 
 
+def note(results, what, report):
+    """Note each value of a Report.
+
+    :param results: Ratios
+    """
+    for way, value in (('rate', report.rate), ('p99', report.p99),
+                       ('longest', report.longest)):
+        results.note('%s, %s' % (way, what), value)
+
+
 def command(path, seconds, options, offset=numbered.PLACES):
     """Return the command that runs a load, and prints fio's report.
 

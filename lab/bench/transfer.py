@@ -11,12 +11,7 @@ that begins while the volume hydrates.
 import contextlib
 import time
 
-from lab.bench import measurements
-from lab.common import servers as servers_module
-from lab.common import user as user_module
-from lab.common import volumes
-from lab import errors
-from lab import lab
+from lab.bench import both_drivers
 from lab import wait
 
 #: (volume type, GiB)
@@ -25,22 +20,13 @@ _ATTACH = 'attach away, %s, %d GiB'
 _FIRST, _ON = 'a first move', 'a move while it hydrates'
 
 
-class Bench(volumes.Volumes):
+class Bench(both_drivers.Bench):
     """Attachments of volumes that lie on another node."""
 
     TO_END = 120
 
     def __init__(self):
-        self.lab = lab.Lab.load()
-        self.lab.check()
-        if self.lab.settings.driver != 'both':
-            raise errors.LabError('this benchmark needs `tools/lab up '
-                                  '--nova --driver both`')
-        for node in self.lab.nodes.values():
-            node.wait_ready()
-        self.user = user_module.User(self.lab)
-        self.servers = servers_module.Servers(self.lab)
-        self.results = measurements.Measurements()
+        super().__init__()
         self._source, self._target = list(self.lab.nodes.values())[:2]
         self._server = None
 
