@@ -145,6 +145,7 @@ class _Clone:
             self.ended = True
 
     def _look(self) -> None:
+        self.has_part = False
         name = self._request.name
         text = self._kernel.status(name)
         self.outcome = dataclasses.replace(self.outcome or Outcome(text),
@@ -212,7 +213,7 @@ def run(kernel: Kernel, requests: collections.abc.Sequence[Request],
         for clone in left:
             clone.look()
             if clone.has_part:
-                # Nobody else begins before it is known how long that takes.
+                # Count its time before another clone begins.
                 kernel.sleep(ROUND)
                 clone.look()
             kernel.sleep(pause)
