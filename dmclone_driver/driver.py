@@ -539,14 +539,21 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         :raises: DeletionRefused if it has one that is not deleted
         """
         lv = self._backend.logical_volume(_names(volume))
-        if lv is None or not self._snapshots.of(lv):
+        if lv is None or not self._snapshots.of(lv, deleted=True):
             return False
         self._snapshots.delete_later_ones(context)
-        left = self._snapshots.of(lv)
-        if not all(each.readers for each in left):
+        left = self._snapshots.of(lv, deleted=True)
+        if not all(each.readers or each.hidden or each.deleted
+                   for each in left):
             raise exception.DeletionRefused(volume=volume.id, reason=_(
                 'it has snapshots; delete them first'))
-        if left:
+        if left and lv.in_parts:
+            self._source.to_release.add(
+                self._teardown.keep_later(context, volume))
+            LOG.info('Volume %(volume)s is deleted; its logical volume '
+                     '%(lv)s is kept until the clones that read it are '
+                     'complete.', {'volume': volume.id, 'lv': lv.full_name})
+        elif left:
             self._teardown.keep(context, volume, lv)
         return bool(left)
 

@@ -317,7 +317,8 @@ class LostNode:
               placeholder: Placeholder, do_it: bool
               ) -> collections.abc.Iterator[plan.Action]:
         """Delete the row of a lost source whose volume is deleted."""
-        if records.get(context, placeholder.volume_id) is None:
+        if records.get(context, placeholder.volume_id) is None and (
+                records.owner_row(context, placeholder.id) is None):
             yield from self._released(context, placeholder, do_it)
 
     def _old_copy(self, context: cinder_context.RequestContext,
@@ -385,13 +386,14 @@ class LostNode:
                   ) -> collections.abc.Iterator[plan.Action]:
         volume = records.get(context, placeholder.volume_id)
         reader = records.owner_row(context, placeholder.id)
-        if reader is not None and not placeholders.is_placeholder(reader):
-            # Cinder may have copied the volume to a backend of another
-            # driver: then only this row, which is deleted, needs the source.
-            volume = reader
-        if volume is None or reader is None:
+        if reader is None:
             yield from self._released(context, placeholder, do_it)
             return
+        if volume is None or not placeholders.is_placeholder(reader):
+            # Cinder may have copied the volume to a backend of another
+            # driver: then only this row, which is deleted, needs the source.
+            # Or the volume is deleted, and clones of it still read it.
+            volume = reader
         there, progress = records.backend_of(reader), None
         if there != self.host:
             try:
@@ -423,8 +425,12 @@ class LostNode:
               there: str) -> str:
         text = _('mark it as lost, and volume %(volume)s, which needs it, as '
                  'error as soon as it is not in use: requests for data that '
-                 'was only on %(host)s fail from then on') % {
-                     'volume': volume.id, 'host': self.host}
+                 'was only on %(host)s fail from then on')
+        if placeholders.is_placeholder(volume):
+            text = _('mark it as lost: volume %(volume)s is deleted, but '
+                     'clones of it still read it, whose requests for data '
+                     'that was only on %(host)s fail from then on')
+        text %= {'volume': records.guarding_id(volume), 'host': self.host}
         if progress:
             text += _('; %(hydrated)d of %(total)d regions are on %(there)s, '
                       'and stay there until the volume is deleted') % dict(
@@ -443,7 +449,7 @@ class LostNode:
               there: str) -> bool:
         if not records.lose(context, placeholder.id):
             return False
-        volume_id = volume.id
+        volume_id = records.guarding_id(volume)
         if volume_id != placeholder.volume_id:
             records.take_over(context, volume)
         LOG.error('Volume %(volume)s has lost data: it needs source %(id)s, '

@@ -93,7 +93,8 @@ def derived_id(placeholder_id: str, what: str) -> str:
 
     :param what: 'reader', the row of a snapshot that its clone is to read
         from instead; 'snapshot', the name id of that source; 'clone', of a
-        revert, the name id of the new logical volume
+        revert, the name id of the new logical volume; 'deleted', the row of
+        the logical volume with this id, whose volume is deleted
     """
     return str(uuid.uuid5(uuid.NAMESPACE_OID, what + placeholder_id))
 
@@ -198,6 +199,11 @@ class Placeholder:
     def node(self) -> str:
         """The importing host's name in its attachments."""
         return self.record.node
+
+    @property
+    def of_deleted(self) -> bool:
+        """Whether it stands for the logical volume of a deleted volume."""
+        return self.id == derived_id(self.name_id, 'deleted')
 
     def refresh(self) -> None:
         """Read the row again."""

@@ -1057,6 +1057,42 @@ def release(session: orm.Session, placeholder_id: str) -> bool:
     return True
 
 
+@transactions.transaction(Step.DEFERRED)
+def begin_deletion(session: orm.Session, volume: objects.Volume) -> str:
+    """Record that a logical volume outlives its volume, which is deleted.
+
+    A placeholder stands for it, which is released: the logical volume is
+    deleted when neither the volume's row nor a snapshot needs it. Can be
+    repeated, also after :func:`withdraw_deletion`.
+
+    :param volume: freshly read; a clone that other volumes are cloned from
+    :returns: id of the placeholder
+    :raises: MoveGone if the volume is not as it was read
+    """
+    row, = transactions.lock(session, volume.id)
+    row_id = placeholders.derived_id(volume.name_id, 'deleted')
+    if row is None or row.replication_driver_data or (
+            row.host, row._name_id) != (volume.host, volume._name_id):
+        raise _gone(volume.id, row_id, _('the volume has just changed'))
+    found = session.query(models.Volume).filter_by(id=row_id).first()
+    if found is None:
+        found = models.Volume(id=row_id)
+        session.add(found)
+    fields = {field: getattr(row, field) for field in EXCHANGED}
+    fields.update(_name_id=volume.name_id, provider_id=row.host,
+                  provider_location=None, provider_auth=None)
+    found.update(dict(
+        _placeholder_fields(row, placeholders.Record(
+            State.RELEASED, row.id, '', '')),
+        deleted=False, deleted_at=None, **fields))
+    return row_id
+
+
+def is_being_deleted(volume: objects.Volume) -> bool:
+    """Whether Cinder, or a repeated request, still has to delete a row."""
+    return volume.status in ('deleting', 'error_deleting')
+
+
 @transactions.transaction()
 def lose(session: orm.Session, placeholder_id: str) -> bool:
     """Record that the node of a source is lost.

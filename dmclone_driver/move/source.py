@@ -198,7 +198,9 @@ class Source:
                 placeholder_id: str) -> None:
         """Delete a released source and its row."""
         try:
-            self._release(context, placeholder_id)
+            if not self._release(context, placeholder_id):
+                self.to_release.add(placeholder_id)
+                return
         except Exception:
             self.to_release.add(placeholder_id)
             LOG.exception('Deleting the source of %s failed; it is tried '
@@ -207,10 +209,14 @@ class Source:
             self.to_release.discard(placeholder_id)
 
     def _release(self, context: cinder_context.RequestContext,
-                 placeholder_id: str) -> None:
+                 placeholder_id: str) -> bool:
+        """Delete a released source and its row.
+
+        :returns: False if that has to wait
+        """
         placeholder = records.placeholder(context, placeholder_id)
         if placeholder is None:
-            return
+            return True
         # Checked first: an old state of the row has the destination's host.
         if placeholder.state != State.RELEASED:
             raise cinder_exception.VolumeDriverException(message=_(
@@ -219,7 +225,7 @@ class Source:
                     'name_id': placeholder.name_id, 'state': placeholder.state,
                     'volume': placeholder.volume_id})
         if placeholder.backend != self._backend.host:
-            return
+            return True
         if placeholder.snapshot_id:
             with self._backend.lock(placeholder.volume_id):
                 self._snapshots.release(context, placeholder,
@@ -227,25 +233,52 @@ class Source:
             self._snapshots.end_hidden(context, placeholder.snapshot_id)
             # Another may have been deleted by its user meanwhile.
             self._snapshots.delete_later_ones(context)
-            return
+            return True
         with self._backend.lock(placeholder.volume_id):
+            if placeholder.of_deleted and records.get(
+                    context, placeholder.volume_id) is not None:
+                return self._withdraw(context, placeholder)
             lv = self._backend.logical_volume(Names(placeholder.name_id))
             if lv is not None:
                 self._seal_if_reverted(placeholder, lv)
             if lv is not None and self._snapshots.of(lv):
-                self._keep(context, placeholder, lv)
-                return
+                if not lv.in_parts:
+                    self._keep(context, placeholder, lv)
+                # The removal of a clone's parts needs its handle.
+                return not lv.in_parts
             self._teardown.cut_loose(context, placeholder)
         # The volume may move back to this node while the source is cleared.
         with self._backend.lock(placeholder.id):
             if records.get(context, placeholder.id) is None:
                 # Another request has just deleted it.
-                return
+                return True
             self._teardown.delete_data(context, placeholder)
             records.destroy(context, placeholder.id)
         LOG.info('Deleted source %(name_id)s of volume %(volume)s.',
                  {'name_id': placeholder.name_id,
                   'volume': placeholder.volume_id})
+        return True
+
+    @staticmethod
+    def _withdraw(context: cinder_context.RequestContext,
+                  placeholder: Placeholder) -> bool:
+        """Withdraw a deletion if the volume has been kept in spite of it.
+
+        Cinder deletes the row after the driver. If that fails an operator
+        may have reset the volume's state, so that it is used again.
+
+        :returns: False if the row is still to be deleted
+        """
+        volume = records.get(context, placeholder.volume_id)
+        if volume is not None and not records.is_being_deleted(volume):
+            records.destroy(context, placeholder.id)
+            LOG.warning('Volume %(volume)s is %(status)s, though its deletion '
+                        'has begun: logical volume %(name_id)s is not '
+                        'deleted.',
+                        {'volume': volume.id, 'status': volume.status,
+                         'name_id': placeholder.name_id})
+            return True
+        return False
 
     def _seal_if_reverted(self, placeholder: Placeholder,
                           lv: LogicalVolume) -> None:

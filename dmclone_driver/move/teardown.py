@@ -79,17 +79,13 @@ class Teardown:
              lv: logical_volumes.LogicalVolume) -> None:
         """Keep a logical volume as the origin of its snapshots alone.
 
+        :param lv: without parts of a clone, whose removal needs the handle
         :raises: DeletionRefused
         """
         names = Names(row.name_id)
         local = LocalVolume(names)
         if local.is_open():
             raise self._still_open(row)
-        # The removal of a former clone's parts flushes the handle first.
-        if lv.clone or lv.tagged(logical_volumes.COMPLETE_TAG) is not None:
-            raise exception.DeletionRefused(volume=row.id, reason=_(
-                'volumes that were created from it are not complete yet; '
-                'wait until they are, then try again'))
         self._backend.target.unexport(names.target)
         if not lv.kept:
             logical_volumes.tag(lv, logical_volumes.KEPT_TAG)
@@ -98,6 +94,17 @@ class Teardown:
         placeholder = records.placeholder(context, row.name_id)
         if placeholder is not None:
             self._requests.release(context, placeholder)
+
+    def keep_later(self, context: cinder_context.RequestContext,
+                   volume: objects.Volume) -> str:
+        """Have a clone kept when it is complete, though its volume is deleted.
+
+        :returns: the id of the placeholder that stands for it from then on
+        :raises: DeletionRefused
+        """
+        if LocalVolume(Names(volume.name_id)).is_open():
+            raise self._still_open(volume)
+        return records.begin_deletion(context, volume)
 
     @staticmethod
     def _still_open(row: objects.Volume | Placeholder

@@ -187,9 +187,12 @@ class LogicalVolume:
         The clone's other devices are removed, too. The deletion of a clone
         begins with the removal of its tag.
         """
-        return self.opened and not (
-            self.clone or self.deleted or
-            self.tagged(COMPLETE_TAG) is not None)
+        return self.opened and not (self.in_parts or self.deleted)
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether it is a clone, or not all parts of one are removed yet."""
+        return self.clone or self.tagged(COMPLETE_TAG) is not None
 
     @property
     def opened(self) -> bool:

@@ -30,7 +30,7 @@ class InUseTest(operations.Operations, live.LiveTest):
         self.addCleanup(self.servers.delete_all)
         without_source, hydrating, at_rest = volume_ids
         # With it a migration takes long enough.
-        with self.slow_network(new, mbit=20):
+        with self.slow_network(new, mbit=40):
             self._refused_while_prepared(server_id, console, at_rest, new)
             for volume_id in volume_ids:
                 self.assertNotEqual([], self.placeholders(volume_id))
@@ -63,7 +63,7 @@ class InUseTest(operations.Operations, live.LiveTest):
         self.retype(volume_id, operations.LVM, 'on-demand')
         self.retyped(volume_id, 'dmclone', status='in-use',
                      migration='error', timeout=120)
-        self.servers.migration_ended(server_id, 'completed', timeout=300)
+        self.servers.migration_ended(server_id, 'completed', timeout=600)
         self.servers.settled(server_id, 'ACTIVE')
         console.wait_writing(volume_id, new.name)
         self.assertIs(new, self.home(volume_id))

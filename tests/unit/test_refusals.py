@@ -248,8 +248,6 @@ ROWS = (
      'it has snapshots', 'delete them first'),
     ('delete', 'opened', exception.DeletionRefused,
      'still open', 'ask the operator'),
-    ('delete', 'hydrating_and_read', exception.DeletionRefused,
-     'are not complete yet', 'wait until'),
     ('delete', 'prepared_and_written', exception.DeletionRefused,
      'it has just moved', 'try again'),
     ('delete', 'prepared_and_peer_down', exception.DeletionRefused,
@@ -464,12 +462,6 @@ class Situations(test_snapshots.SnapshotsTestCase):
         self.cloud.attach(self.volume, self.b)
         self.cloud.detach(self.volume, self.b)
         self.node = self.b
-
-    def hydrating_and_read(self):
-        self.hydrating()
-        taken = self.snapshot()
-        self.copy(taken, self.b)
-        self.delete_snapshot(taken)
 
     def source_waits(self):
         self.hydrating()

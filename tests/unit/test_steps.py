@@ -133,6 +133,25 @@ class FlowsTestCase(base.CloudTestCase):
             self.a.driver.get_volume_stats(refresh=True)
         self.assertEqual(steps.PURGE, tuple(self.seen)[:2])
 
+    def test_volume_is_deleted_while_it_is_read(self):
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.detach(self.volume, self.b)
+        name, = self.b.clones()
+        copy = utils.create_volume(
+            self.context, host=self.b.pool, volume_type_id=self.vt['id'])
+        with self.cloud.on(self.b):
+            copy.update(self.b.driver.create_cloned_volume(copy, self.row()))
+        copy.save()
+        self.seen.clear()
+        self.delete(self.volume)
+        self.assertEqual(steps.OUTLIVE[:1], tuple(self.seen))
+        # The volume is complete before its clone.
+        self.cloud.watch(1, hydrate=False)
+        self.b.kernel.hydrate(name)
+        self.cloud.watch(3, hydrate=False)
+        self.assertEqual(steps.OUTLIVE, tuple(
+            step for step in self.seen if step in steps.OUTLIVE))
+
     def test_volume_is_deleted(self):
         self.delete(self.volume)
         self.assertSteps(steps.DELETE)

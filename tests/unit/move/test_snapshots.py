@@ -16,6 +16,7 @@ from dmclone_driver import exception
 from dmclone_driver.move import leftovers
 from dmclone_driver.move import lost_node
 from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.move import snapshot_rows
 from dmclone_driver.node import logical_volumes
@@ -1075,9 +1076,7 @@ class PreparedTestCase(SnapshotsTestCase):
         self.assertEqual(names, self.a.lvm.names())
 
 
-@ddt.ddt
-class CloneTestCase(SnapshotsTestCase):
-    """Clones of volumes, which can be used at once."""
+class ClonesTestCase(SnapshotsTestCase):
 
     def clone(self, volume=None, size=1, as_row=False):
         volume = self.cloud.row((volume or self.volume).id)
@@ -1097,6 +1096,11 @@ class CloneTestCase(SnapshotsTestCase):
             self.delete(copy)
         self.minute()
         self.assertIdle(node)
+
+
+@ddt.ddt
+class CloneTestCase(ClonesTestCase):
+    """Clones of volumes, which can be used at once."""
 
     @ddt.data(1, 3)
     def test_usable_at_once(self, size):
@@ -1240,6 +1244,166 @@ class CloneTestCase(SnapshotsTestCase):
         self.minute()
 
 
+class ReadAndDeletedBase(ClonesTestCase):
+
+    def prepare(self, volume=None):
+        """Have a volume hydrate on the second node; return a clone of it."""
+        volume = volume or self.volume
+        self.cloud.attach(volume, self.b)
+        self.cloud.detach(volume, self.b)
+        return self.clone(volume)
+
+    def minutes(self):
+        for _number in range(3):
+            self.cloud.watch(2)
+            self.minute()
+
+    def assertNothing(self):
+        self.minutes()
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual([], self.a.lvm.names() + self.b.lvm.names())
+        for node in (self.a, self.b):
+            self.assertEqual({}, node.kernel.of_volumes())
+            self.assertEqual({}, node.target.exports)
+
+    def assertConverged(self, copy, step=None):
+        self.minutes()
+        self.assertEqual({'handle': 'linear'}, self.roles(copy, self.b), step)
+        self.assertEqual([copy.name], self.b.lvm.names(), step)
+        self.assertEqual([], self.cloud.placeholders(), step)
+
+
+@ddt.ddt
+class ReadAndDeletedTestCase(ReadAndDeletedBase):
+    """A volume that hydrates is deleted while a clone of it is copied."""
+
+    def test_deferred(self):
+        copy, names = self.prepare(), Names(self.row().name_id)
+        self.delete(self.volume)
+        self.assertIn('clone', self.b.kernel.roles(names))
+        self.assertIn('clone', self.roles(copy, self.b))
+        row, = [row for row in self.cloud.placeholders()
+                if row.name_id == names.name_id]
+        self.assertEqual(State.RELEASED, placeholders.state_of(row))
+        self.assertConverged(copy)
+        self.delete(copy)
+        self.assertNothing()
+
+    @ddt.data('kill', 'power')
+    def test_node_goes_down(self, how):
+        copy = self.prepare()
+        self.delete(self.volume)
+        if how == 'power':
+            self.b.reboot()
+        else:
+            self.b.stop()
+        self.b.start()
+        self.assertConverged(copy)
+        self.delete(copy)
+        self.assertNothing()
+
+    def test_clone_is_deleted_first(self):
+        copy = self.prepare()
+        self.delete(self.volume)
+        self.cloud.watch(1, hydrate=False)
+        self.delete(copy)
+        self.cloud.watch(3, hydrate=False)
+        self.assertNothing()
+
+    @ddt.data((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 1, 0))
+    def test_chain(self, order):
+        """As Tempest's test_volume_dependency does."""
+        first = self.clone()
+        second = self.clone(first)
+        volumes = [self.volume, first, second]
+        for number in order:
+            self.delete(volumes[number])
+        self.cloud.watch(2, hydrate=False)
+        self.assertNothing()
+
+    def test_last_of_a_chain(self):
+        first = self.prepare()
+        second = self.clone(first)
+        self.delete(self.volume)
+        self.delete(first)
+        self.minutes()
+        self.assertConverged(second)
+
+    def test_deletion_is_withdrawn(self):
+        """An operator resets the state of a row that Cinder did not delete."""
+        copy, names = self.prepare(), Names(self.row().name_id)
+        with self.cloud.on(self.b):
+            self.b.driver.delete_volume(self.row())
+        for status, left in (('deleting', True), ('available', False)):
+            row = self.row()
+            row.status = status
+            row.save()
+            self.minutes()
+            self.assertEqual(left, any(
+                row.name_id == names.name_id
+                for row in self.cloud.placeholders()), status)
+        self.assertIsNotNone(self.lv(self.b, names.volume))
+        self.assertFalse(self.lv(self.b, names.volume).kept)
+        self.cloud.attach(self.volume, self.a)
+        self.minutes()
+        self.cloud.detach(self.volume, self.a)
+        self.delete(copy)
+        self.delete(self.volume)
+        self.assertNothing()
+
+    def test_withdrawn_and_repeated(self):
+        copy = self.prepare()
+        for status in ('deleting', 'available', 'deleting'):
+            row = self.row()
+            row.status = status
+            row.save()
+            if status == 'deleting':
+                with self.cloud.on(self.b):
+                    self.b.driver.delete_volume(self.row())
+            self.cloud.watch(5, hydrate=False)
+        self.row().destroy()
+        self.assertConverged(copy)
+
+    def test_open(self):
+        self.prepare()
+        path = Names(self.row().name_id).path()
+        self.b.kernel.get(path).opened += 1
+        with self.cloud.on(self.b):
+            self.assertRaisesRegex(
+                cinder_exception.VolumeIsBusy, 'still open',
+                self.b.driver.delete_volume, self.row())
+        self.b.kernel.get(path).opened -= 1
+
+    @ddt.data({}, {'killed': True})
+    def test_each_step_of_the_deletion(self, fault):
+        copies = {}
+
+        def before(volume):
+            copies[volume.id] = self.prepare(volume)
+
+        def act(volume):
+            row = self.cloud.row(volume.id)
+            row.status = 'deleting'
+            row.save()
+            with self.cloud.on(self.b):
+                self.b.driver.delete_volume(row)
+            self.cloud.watch(5)
+            self.minute()
+
+        for step, volume, _error in self.each_step(act, before, **fault):
+            if fault.get('killed'):
+                self.b.stop()
+                self.b.start()
+            # The user, or a start of Cinder, deletes it again.
+            with self.cloud.on(self.b):
+                self.b.driver.delete_volume(self.cloud.row(volume.id))
+            self.minutes()
+            copy = copies[volume.id]
+            self.assertEqual({'handle': 'linear'},
+                             self.roles(copy, self.b), step)
+            self.delete(copy)
+
+
 class LostNodeTestCase(SnapshotsTestCase, test_lost_node.LostNodeTestCase):
     """The node of a snapshot is lost."""
 
@@ -1271,3 +1435,31 @@ class LostNodeTestCase(SnapshotsTestCase, test_lost_node.LostNodeTestCase):
         volume = self.copy(taken, self.a)
         self.cloud.watch(3)
         self.assertEqual({'handle': 'linear'}, self.roles(volume, self.a))
+
+
+class ReadAndDeletedLostNodeTestCase(test_lost_node.LostNodeTestCase,
+                                     ReadAndDeletedBase):
+    """A node is lost that a deleted volume was on, or hydrates from."""
+
+    def test_source(self):
+        copy = self.prepare()
+        self.delete(self.volume)
+        self.a.die()
+        self.assertIn('is deleted, but clones of it', self.forgotten())
+        self.assertIn(State.LOST, self.cloud.states())
+        self.delete(copy)
+        self.minutes()
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual([], self.b.lvm.names())
+
+    def test_home(self):
+        copy = self.prepare()
+        self.delete(self.volume)
+        self.b.die()
+        self.forgotten(self.b, self.a)
+        self.assertEqual('error', self.cloud.row(copy.id).status)
+        self.cloud.watch(3)
+        self.delete(copy)
+        self.minutes()
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual([], self.a.lvm.names())
