@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """A minimal network endpoint, which Nova needs for servers without networks.
 
-It has no network, port or group. Networks are not part of this project;
-servers of the laboratory have none.
+It has no network, port or group, and no quota. Networks are not part of this
+project; servers of the laboratory have none.
 """
 
 import json
 
 
 def application(environ, start_response):
-    """Answer each listing with an empty list, other requests with 404."""
+    """Answer each listing with an empty list, quotas with "no limit".
+
+    Nova asks for the quota of ports if a server is to get all networks that
+    there are (validate_networks in nova/network/neutron.py).
+    """
     parts = environ['PATH_INFO'].removesuffix('.json').strip('/').split('/')
     if environ['REQUEST_METHOD'] == 'GET' and len(parts) == 2:
         status, body = '200 OK', {parts[1].replace('-', '_'): []}
+    elif environ['REQUEST_METHOD'] == 'GET' and parts[1:2] == ['quotas']:
+        status, body = '200 OK', {'quota': {'port': -1}}
     elif parts == ['']:
         status, body = '200 OK', {'versions': []}
     else:
