@@ -14,6 +14,7 @@ _MODULES = {'move': 'lab.bench.move',
             'golden': 'lab.bench.golden',
             'scale': 'lab.bench.scale',
             'thin': 'lab.bench.thin',
+            'going-back': 'lab.bench.going_back',
             'transfer': 'lab.bench.transfer',
             'live-migration': 'lab.bench.live_migration',
             'metadata': 'lab.bench.metadata',
@@ -69,7 +70,17 @@ _OPTIONS = {
         '--size': {'type': int, 'default': 10, 'metavar': 'GIB',
                    'help': 'of the volumes (10)'},
         '--extents': {'type': int, 'default': 10000, 'metavar': 'NUMBER',
-                      'help': 'of the fragmented volume (10000)'}}}
+                      'help': 'of the fragmented volume (10000)'}},
+    'going-back': {
+        '--size': {'type': int, 'default': 1, 'metavar': 'GIB',
+                   'help': 'of the volume (1)'},
+        '--seconds': {'type': int, 'default': 20, 'metavar': 'NUMBER',
+                      'help': 'of each load (20)'},
+        '--chunk': {'type': int, 'default': 64, 'metavar': 'KIB',
+                    'help': 'of the pool, and of what is recorded (64)'},
+        '--changed': {'type': int, 'nargs': '+', 'metavar': 'PERCENT',
+                      'choices': range(1, 51), 'default': [1, 10],
+                      'help': 'of the volume that is written (1 10)'}}}
 #: Rounds without --rounds.
 _ROUNDS = 4
 #: Those of a benchmark with a time limit are this many at least, as one

@@ -6,6 +6,8 @@ import inspect
 import io
 import json
 import logging
+import os
+import signal
 import sqlite3
 import subprocess
 import tempfile
@@ -20,8 +22,10 @@ from dmclone_driver.node.devicemapper import status
 from dmclone_driver.node import pacing
 from dmclone_driver import opts
 from lab.bench import __main__ as program
+from lab.bench import changed_chunks
 from lab.bench import copies
 from lab.bench import during_copy
+from lab.bench import going_back
 from lab.bench import golden
 from lab.bench import guest_load
 from lab.bench import host_copies
@@ -533,6 +537,205 @@ class ThinTestCase(base.PlainTestCase):
             for at in range(0, len(found), 4096)])
 
 
+class ChangedChunksTestCase(base.PlainTestCase):
+
+    # Printed by version 0.9.0 of thin-provisioning-tools.
+    DELTA = """\
+<superblock uuid="" time="1" transaction="3" data_block_size="128" \
+nr_data_blocks="800">
+  <diff left="1" right="2">
+    <same begin="0" length="2"/>
+    <different begin="2" length="1"/>
+    <same begin="3" length="2"/>
+    <left_only begin="9" length="1"/>
+    <right_only begin="20" length="2"/>
+  </diff>
+</superblock>
+"""
+    WRITTEN = """\
+<blocks>
+  <block block="3"/>
+  <range begin="7" end = "9"/>
+  <block block="20"/>
+</blocks>
+"""
+
+    def test_delta(self):
+        self.assertEqual(({2, 9, 20, 21}, 7),
+                         changed_chunks.parse_delta(self.DELTA))
+
+    def test_written(self):
+        """Version 1.0 writes no spaces."""
+        for text in self.WRITTEN, self.WRITTEN.replace(' = ', '='):
+            self.assertEqual({3, 7, 8, 20},
+                             changed_chunks.parse_written(text))
+
+    def test_output_that_was_cut_off(self):
+        for parse, text in ((changed_chunks.parse_delta, self.DELTA),
+                            (changed_chunks.parse_written, self.WRITTEN)):
+            self.assertRaises(errors.LabError, parse, text[:-14])
+
+    def test_digests(self):
+        """The command is run, though not past the cache of a disk."""
+        with tempfile.NamedTemporaryFile() as disk:
+            disk.write(3 * 65536 * b'a' + 65536 * b'b' + 2 ** 20 * b'a')
+            disk.flush()
+            command = changed_chunks.digests(disk.name, 65536, 2)
+            self.assertIn('| os.O_DIRECT', command)
+            found = subprocess.run(
+                ['bash', '-c', command.replace(' | os.O_DIRECT', '')],
+                check=True, capture_output=True, text=True).stdout.split()
+        self.assertEqual(2 * 20, len(found))
+        self.assertEqual(2 * ([True] * 3 + [False] + [True] * 16),
+                         [each == found[0] for each in found])
+
+    def test_digests_behind(self):
+        """The last line is the process."""
+        with tempfile.NamedTemporaryFile() as disk:
+            command = changed_chunks.digests(disk.name, 65536, 10 ** 9,
+                                             'nice ', ' &') + 'echo $!'
+            process = subprocess.run(
+                ['bash', '-c', command.replace(' | os.O_DIRECT', '')],
+                check=True, capture_output=True, text=True, timeout=60).stdout
+        os.kill(int(process), signal.SIGKILL)
+
+    def test_changes(self):
+        found = changed_chunks.changes(1024, [1, 10])
+        self.assertEqual(
+            ['random 1 %', 'sequential 1 %', 'random 10 %', 'sequential 10 %',
+             'discard 10 %'], [each.what for each in found])
+        self.assertEqual([False] * 4 + [True],
+                         [each.discards for each in found])
+        for part in '/dev/x ', '--rw=randwrite', '--bs=4k', '--io_size=102m':
+            self.assertIn(part, found[2].command % '/dev/x')
+        self.assertEqual(
+            'blkdiscard --offset 536870912 --length 106954752 /dev/x',
+            found[-1].command % '/dev/x')
+
+
+class GoingBackNode:
+    """Answers what a node does, for a volume of 16 chunks of 64 MiB."""
+
+    def __init__(self, delta='2', written='2', differs='2'):
+        self.name = 'node1'
+        self.ran = []
+        self._delta, self._written, self._differs = delta, written, differs
+
+    def stop(self, name):
+        self.ran.append('stop ' + name)
+
+    def start_service(self, name):
+        self.ran.append('start ' + name)
+
+    def wait_ready(self):
+        self.ran.append('wait')
+
+    def run(self, text, timeout=60):
+        self.ran.append(text)
+        if text.startswith('fio --name=load'):
+            write = {'iops': 100, 'lat_ns': {'max': 9e6},
+                     'clat_ns': {'percentile': {'99.000000': 2e6}}}
+            return json.dumps({'jobs': [{'read': {'iops': 0},
+                                         'write': write}]})
+        if 'era_invalidate --written' in text:
+            return '<blocks>\n<block block="%s"/>\n</blocks>' % self._written
+        if 'thin_delta --metadata' in text:
+            return ('<same begin="0" length="15"/><different begin="%s" '
+                    'length="1"/></superblock>' % self._delta)
+        if 'echo $!' in text:
+            return '77\n'
+        if 'hashlib' in text:
+            return '\n'.join(
+                'new' if going_back.VOLUME in text and
+                str(at) == self._differs else 'old' for at in range(16))
+        return ''
+
+
+class GoingBackTestCase(base.PlainTestCase):
+
+    def bench(self, **answers):
+        self.patch('builtins.print')
+        node = GoingBackNode(**answers)
+        self.patch('lab.bench.going_back.lab.Lab.load').return_value.nodes = {
+            'node1': node}
+        return going_back.Bench(1, 20, 65536, [10]), node
+
+    def test_round(self):
+        bench, node = self.bench()
+        with bench.prepared():
+            bench.round()
+        self.assertEqual(
+            ['start cinder-volume', 'wait'], node.ran[-2:])
+        values = bench.results.values
+        for what in 'random 10 %', 'sequential 10 %', 'discard 10 %':
+            self.assertEqual(
+                [[1024], [64], [64], [64], [0]],
+                [values['%s, %s' % (way, what)] for way in going_back.AMOUNTS])
+        for way in ('alone', 'thin snapshot', 'dm-era', 'dm-snapshot',
+                    'beside digests'):
+            for again in '', ' again':
+                self.assertEqual([100], values['rate, ' + way + again])
+        self.assertEqual(1, node.ran.count('kill 77'))
+        for name in going_back.ERA, going_back.ORIGIN, going_back.SAVED:
+            created = [text for text in node.ran
+                       if 'dmsetup create ' + name in text]
+            self.assertEqual(len(created), len([
+                text for text in node.ran
+                if text.endswith('dmsetup remove --retry ' + name) or
+                'dmsetup remove --retry %s;' % name in text]), name)
+
+    def test_guest_of_a_snapshot_writes_to_its_origin(self):
+        bench, node = self.bench()
+        bench.round()
+        below = [text.split()[2] for text in node.ran
+                 if text.startswith('fio --name=load')]
+        volume = '--filename=/dev/cinder-volumes/benchvolume'
+        self.assertEqual(
+            [volume, volume, '--filename=/dev/mapper/bench-era',
+             '--filename=/dev/mapper/bench-origin', volume], below[::2])
+        self.assertEqual(below[::2], below[1::2])
+
+    def test_bases(self):
+        bench, node = self.bench()
+        bench.round()
+        bases = {name: going_back.base_of(name)
+                 for name in bench.results.values}
+        self.assertEqual(set(bases), set(bases) | set(
+            filter(None, bases.values())))
+        self.assertEqual('rate, alone again', bases['rate, dm-era again'])
+        self.assertEqual('p99, alone', bases['p99, dm-era'])
+        self.assertIsNone(bases['rate, alone'])
+        self.assertEqual('copied today, random 10 %',
+                         bases['thin_delta, random 10 %'])
+        saved = self.patch('lab.bench.ratios.json.dump')
+        self.patch('builtins.open')
+        bench.report()
+        self.assertEqual(len(bases), len(saved.call_args.args[0]))
+
+    def test_what_is_not_reported_fails(self):
+        for answers in ({'delta': '3'}, {'written': '3'}, {'differs': '-'}):
+            bench, node = self.bench(**answers)
+            self.assertRaises(errors.LabError, bench.round)
+
+    def test_dm_era_may_miss_what_is_discarded(self):
+        differ, changed, written = {1, 2}, {1, 2, 3}, {1}
+        judge = going_back.Bench._judge
+        random, *_others, discard = changed_chunks.changes(1024, [10])
+        judge(discard, differ, changed, written)
+        self.assertRaises(errors.LabError, judge, random, differ, changed,
+                          written)
+        self.assertRaises(errors.LabError, judge, discard, differ, written,
+                          written)
+
+    def test_service_is_started_after_a_failure(self):
+        bench, node = self.bench()
+        node.run = mock.Mock(side_effect=['', '', KeyError, ''])
+        with self.assertRaises(KeyError), bench.prepared():
+            pass
+        self.assertEqual(['stop cinder-volume', 'start cinder-volume',
+                          'wait'], node.ran)
+
+
 class ScaleTestCase(base.PlainTestCase):
 
     def test_copied_rows(self):
@@ -629,8 +832,8 @@ class ProgramTestCase(base.PlainTestCase):
 
     def test_options_are_those_of_the_benches(self):
         """A bench that is called with others would only fail when it runs."""
-        for module in (copies, golden, host_copies, hydration, neighbours,
-                       scale, thin):
+        for module in (copies, going_back, golden, host_copies, hydration,
+                       neighbours, scale, thin):
             words = vars(program.parser().parse_args(
                 [module.__name__.rpartition('.')[2].replace('_', '-')]))
             del words['what'], words['rounds']
