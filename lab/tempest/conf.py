@@ -53,6 +53,8 @@ def _compute(cloud, nodes):
             'volume_multiattach': 'True',
             'volume_backed_live_migration': 'True',
             'block_migration_for_live_migration': 'True',
+            # The nodes have no program that makes images of CDs.
+            'config_drive': 'False',
             'interface_attach': 'False'}}
 
 
