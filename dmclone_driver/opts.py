@@ -127,7 +127,9 @@ MOVE_OPTS = [
              'requests is under way. Where such moments are too rare for '
              'this rate, the driver holds the requests back for some '
              'milliseconds, 50 at most and five times a second at most. With '
-             '0 it never does that, and the copy may never end. Volumes '
+             '0 it never does that, and the copy may never end. While guests '
+             'of other volumes use the node, all copies together get this '
+             'rate at least. Volumes '
              'whose copy has begun with 0 are not held until their node is '
              'booted.'),
     cfg.IntOpt(

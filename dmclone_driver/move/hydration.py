@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hydration of clones: start, monitor and restart it."""
 
+import collections.abc
 import dataclasses
 
 from cinder import context as cinder_context
@@ -23,6 +24,7 @@ from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import Names
+from dmclone_driver.node.pacing import Guests
 from dmclone_driver.node.pacing import Pace
 
 LOG = logging.getLogger(__name__)
@@ -154,23 +156,28 @@ class Hydration:
         rates = self._pacer.copying()
         found = {names: status for names, status in self._hydrating.items()
                  if names in rates and names not in self._outages.lost}
-        busy = bool(found) and self._is_node_busy()
+        guests = self._guests(found) if found else Guests.NONE
         return [Pace(names_module.volume_of(names.name_id) or names.name_id,
                      names.of(names_module.CLONE),
                      self._backend.tuning.in_regions(status.region)[0],
-                     rates[names], busy)
+                     rates[names], guests)
                 for names, status in found.items()]
 
-    def _is_node_busy(self) -> bool:
-        """Whether a guest of this node has used its volume since last time.
+    def _guests(self, copying: collections.abc.Iterable[Names]
+                ) -> Guests:
+        """Return whose guests have used their volumes since last time.
 
         All volumes of the node share its disks and processors with the copies,
         also those that are complete.
         """
         before, self._requests = self._requests, sysfs.all_requests()
-        return any(number - before.get(name, number) > BUSY
-                   for name, number in self._requests.items()
-                   if _is_handle(name))
+        busy = {name for name, number in self._requests.items()
+                if number - before.get(name, number) > BUSY and
+                _is_handle(name)}
+        if not busy:
+            return Guests.NONE
+        own = {names.of(names_module.HANDLE) for names in copying}
+        return Guests.OWN if busy <= own else Guests.OTHERS
 
     def look(self, context: cinder_context.RequestContext, names: Names,
              status: CloneStatus) -> None:

@@ -3,6 +3,7 @@
 
 import collections.abc
 import dataclasses
+import enum
 import math
 import threading
 import time
@@ -36,6 +37,24 @@ PART = 8
 HOLDS, REST = 5, 60
 
 
+class Guests(enum.Enum):
+    """Whose guests use this node while clones copy.
+
+    Their requests wait behind copies, and share processors with them.
+    """
+
+    NONE = 'none'
+    #: Only those of volumes that are copied, which are done the sooner.
+    OWN = 'own'
+    #: Others, too, which have nothing of the copies.
+    OTHERS = 'others'
+
+    @property
+    def share(self) -> float:
+        """The share of the time in which all clones together may copy."""
+        return {Guests.NONE: 1, Guests.OWN: 0.33, Guests.OTHERS: 0.1}[self]
+
+
 @dataclasses.dataclass(frozen=True)
 class Pace:
     """How fast a clone copies.
@@ -44,19 +63,20 @@ class Pace:
     :ivar device: the clone's name in device-mapper
     :ivar window: regions that it copies at a time
     :ivar rate: bytes per second; None for as fast as it can, 0 for not at all
-    :ivar busy: whether a guest uses this node
+    :ivar guests: who uses this node
     """
 
     volume_id: str
     device: str
     window: int
     rate: float | None = None
-    busy: bool = False
+    guests: Guests = Guests.NONE
 
     @property
     def part(self) -> int | None:
         """The regions at a time while a guest uses the node, None if not."""
-        return max(1, self.window // PART) if self.busy else None
+        return (None if self.guests == Guests.NONE else
+                max(1, self.window // PART))
 
 
 #: Returns the pace of each clone that copies.
@@ -159,7 +179,8 @@ class Pacemaker:
 
         :param paces: called once a second
         :param floor: bytes per second that each clone copies at least, unless
-            its own rate is less; guests are held for it. 0 for none.
+            its own rate is less; guests are held for it. All clones together
+            while guests of other volumes use the node. 0 for none.
         """
         self._paces = paces
         self._floor = floor
@@ -196,11 +217,15 @@ class Pacemaker:
                               for pace in paces.values()], BEAT)
         self._accounts = {
             name: account for name, fields in answers.items() if (
-                account := self._account(paces[name],
-                                         pokes.Outcome(**fields)))}
+                account := self._account(paces[name], pokes.Outcome(**fields),
+                                         len(paces)))}
 
-    def _account(self, pace: Pace, outcome: pokes.Outcome) -> Account | None:
-        """Return a clone's account after a call; None if it has failed."""
+    def _account(self, pace: Pace, outcome: pokes.Outcome,
+                 clones: int) -> Account | None:
+        """Return a clone's account after a call; None if it has failed.
+
+        :param clones: the number of clones that copy
+        """
         now = self._clock()
         found = status.clone(outcome.text)
         if not found.region:
@@ -218,7 +243,8 @@ class Pacemaker:
                       'help: %(why)s (%(seconds).3f seconds).',
                       {'volume': pace.volume_id, 'why': outcome.missed,
                        'seconds': outcome.seconds})
-        return last.after(now, outcome, pace, self._floor)
+        return last.after(now, outcome, pace, self._floor / (
+            clones if pace.guests == Guests.OTHERS else 1))
 
     def _request(self, pace: Pace, now: float) -> pokes.Request:
         account = self._accounts.get(pace.device)
@@ -227,7 +253,8 @@ class Pacemaker:
             return pokes.Request(pace.device, pace.window,
                                  None if pace.rate is None else
                                  pace.window if pace.rate else 0,
-                                 part=pace.part)
+                                 part=pace.part, share=pace.guests.share)
         return pokes.Request(pace.device, pace.window,
                              account.budget(pace.rate),
-                             account.holds(now, pace.window), pace.part)
+                             account.holds(now, pace.window), pace.part,
+                             pace.guests.share)

@@ -266,7 +266,7 @@ class HydrationTestCase(base.PlainTestCase):
                 ('a', pokes.Outcome(text, held=1, seconds=0.031)),
                 ('a', pokes.Outcome(text, missed='late', seconds=0.042)),
                 ('b', pokes.Outcome(text, held=1, seconds=0.07))):
-            pacemaker._account(pacing.Pace(volume_id, 'dev', 1), outcome)
+            pacemaker._account(pacing.Pace(volume_id, 'dev', 1), outcome, 1)
         self.assertEqual([42, 70, 0], [
             hydration.longest_hold(self.log.output, each) for each in 'abc'])
 

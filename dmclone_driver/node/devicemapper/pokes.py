@@ -26,11 +26,6 @@ from dmclone_driver.node.devicemapper import status
 ROUND = 0.01
 LOOKS = 400
 
-# The share of the time in which all clones together copy at most while guests
-# use this node. Their requests wait behind copies, and share processors with
-# them.
-SHARE = 0.33
-
 
 @dataclasses.dataclass(frozen=True)
 class Request:
@@ -43,7 +38,9 @@ class Request:
     :ivar holds: how often its requests may be held, see :mod:`holds`. If they
         may it is behind its minimum rate, and has all of the time
     :ivar part: as the window, while guests use this node and have the rest of
-        the time for themselves, see :data:`SHARE`; None for all of the time
+        the time for themselves; None for all of the time
+    :ivar share: of the time in which clones with a part copy together at
+        most; the least of all counts
     """
 
     name: str
@@ -51,6 +48,7 @@ class Request:
     budget: int | None = None
     holds: int = 0
     part: int | None = None
+    share: float = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,8 +98,9 @@ class RealKernel:
 class _Share:
     """The time in which clones copy while guests use this node."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, share: float) -> None:
         self._kernel = kernel
+        self._most = share
         self._began = kernel.now()
         self._copied = 0.0
 
@@ -111,7 +110,7 @@ class _Share:
 
     def is_used_up(self) -> bool:
         """Whether it is the guests' turn now."""
-        return self._copied > SHARE * (self._kernel.now() - self._began)
+        return self._copied > self._most * (self._kernel.now() - self._began)
 
 
 class _Clone:
@@ -204,7 +203,8 @@ def run(kernel: Kernel, requests: collections.abc.Sequence[Request],
 
     :returns: what has become of each device that is still a clone
     """
-    share = _Share(kernel)
+    share = _Share(kernel, min((request.share for request in requests),
+                               default=1))
     clones = [_Clone(kernel, request, seconds, share) for request in requests]
     pause = min(max(ROUND / len(clones), 1 / LOOKS), seconds / len(clones))
     end = kernel.now() + seconds

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pace of clones over many seconds, with what it costs."""
 
+import contextlib
 import dataclasses
 from unittest import mock
 
 from dmclone_driver.node.devicemapper import holds as devicemapper_holds
-from dmclone_driver.node.devicemapper import pokes
 from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import HANDLE
@@ -41,6 +41,19 @@ class PacingTestCase(base.CloudTestCase):
     def paces(self):
         with self.cloud.on(self.b):
             return self.b.pacemaker._paces()
+
+    @contextlib.contextmanager
+    def used(self, guests, clones=1):
+        """Have guests use the node, as it seems to it.
+
+        :param clones: how many copy; all but the first are gone by then
+        """
+        paces = self.b.pacemaker._paces
+        with mock.patch.object(self.b.pacemaker, '_paces', lambda: [
+                dataclasses.replace(pace, guests=guests, device=name)
+                for pace in paces()
+                for name in (pace.device, *map(str, range(1, clones)))]):
+            yield
 
     def pace(self, seconds=1, rate=None):
         """Let some seconds pass at a rate; return the MiB copied."""
@@ -88,35 +101,44 @@ class PaceTestCase(PacingTestCase):
         found = []
         for _ in range(3):
             handle.requests += requests
-            found.append([pace.part for pace in self.paces()])
+            found.append([pace.guests for pace in self.paces()])
         return found[-2:]
 
     def test_busy_guest(self):
         """Less is copied at a time, from the second beat on."""
-        for requests, part in ((0, None), (5, None), (100, 16), (0, None)):
-            self.assertEqual([[part]] * 2, self.use(requests), requests)
+        none, own = pacing.Guests.NONE, pacing.Guests.OWN
+        for requests, guests in ((0, none), (5, none), (100, own), (0, none)):
+            self.assertEqual([[guests]] * 2, self.use(requests), requests)
 
     def test_guest_of_another_volume(self):
         """It is on the same disks."""
         other = self.b.create()
         self.cloud.attach(other, self.b)
-        for requests, part in ((100, 16), (0, None)):
-            self.assertEqual([[part]] * 2, self.use(requests, other))
+        for requests, guests in ((100, pacing.Guests.OTHERS),
+                                 (0, pacing.Guests.NONE)):
+            self.assertEqual([[guests]] * 2, self.use(requests, other))
+
+    def test_part(self):
+        pace, = self.paces()
+        self.assertEqual([None, 16, 16], [
+            dataclasses.replace(pace, guests=guests).part
+            for guests in pacing.Guests])
 
     def test_copies_are_no_guest(self):
         clone = self.b.kernel.devices[Names(self.row().name_id).of(CLONE)]
         for _ in range(3):
             clone.requests += 100
             pace, = self.paces()
-            self.assertIsNone(pace.part)
+            self.assertEqual(pacing.Guests.NONE, pace.guests)
 
-    def test_busy_guest_has_the_rest_of_the_time(self):
-        paces = self.b.pacemaker._paces
-        with mock.patch.object(self.b.pacemaker, '_paces', lambda: [
-                dataclasses.replace(pace, busy=True) for pace in paces()]):
-            self.pace(1)
-            self.assertAlmostEqual(pokes.SHARE * 10 * SPEED, self.pace(10),
-                                   delta=SPEED)
+    def test_guests_have_the_rest_of_the_time(self):
+        for guests, share in ((pacing.Guests.OWN, 0.33),
+                              (pacing.Guests.OTHERS, 0.1)):
+            self.clone.bitmap['hydrated'] = 0
+            with self.used(guests):
+                self.pace(1)
+                self.assertAlmostEqual(share * 10 * SPEED, self.pace(10),
+                                       delta=0.7 * share * 10 * SPEED)
 
     def test_hydration_by_others(self):
         """A guest that writes much uses up the rate, but not for long."""
@@ -158,11 +180,17 @@ class FloorTestCase(PacingTestCase):
         """Though it takes more than the share of a busy one."""
         self.clone.guest = lambda now: now % 0.1 > 0.02
         self.clone.speed //= 4
-        paces = self.b.pacemaker._paces
-        with mock.patch.object(self.b.pacemaker, '_paces', lambda: [
-                dataclasses.replace(pace, busy=True) for pace in paces()]):
+        with self.used(pacing.Guests.OWN):
             _holds, copied = self.holds(40)
         self.assertGreater(copied, 40 * 14)
+
+    def test_promise_is_shared_while_others_use_the_node(self):
+        for number in (1, 4):
+            with self.used(pacing.Guests.OTHERS, number):
+                self.holds(5)
+                _holds, copied = self.holds(40)
+            self.assertAlmostEqual(16 / number, copied / 40,
+                                   delta=0.3 * 16 / number)
 
     def test_default(self):
         option, = [each for each in opts.MOVE_OPTS if

@@ -100,7 +100,7 @@ class BusyTestCase(PokesTestCase):
 class PartTestCase(PokesTestCase):
     """A guest that uses its volume, and has moments without a request."""
 
-    PART = 16
+    PART, SHARE = 16, 0.33
 
     def copied(self, **options):
         self.run_for(1, pokes.Request('one', WINDOW, **options))
@@ -108,16 +108,16 @@ class PartTestCase(PokesTestCase):
 
     def test_share(self):
         """As exact as looks can tell how long a part has taken."""
-        copied = self.copied(part=self.PART)
-        self.assertGreater(copied, 0.8 * pokes.SHARE * SPEED)
-        self.assertLess(copied, 1.7 * pokes.SHARE * SPEED)
+        copied = self.copied(part=self.PART, share=self.SHARE)
+        self.assertGreater(copied, 0.8 * self.SHARE * SPEED)
+        self.assertLess(copied, 1.7 * self.SHARE * SPEED)
         self.assertEqual({'0', str(self.PART)}, set(self.sent()))
 
     def test_large_part(self):
         """That of a slow source takes longer than a look."""
         self.clone.speed = SPEED / 10
-        self.assertAlmostEqual(pokes.SHARE * SPEED / 10,
-                               self.copied(part=self.PART),
+        self.assertAlmostEqual(self.SHARE * SPEED / 10,
+                               self.copied(part=self.PART, share=self.SHARE),
                                delta=2 * self.PART)
 
     def test_many_clones(self):
@@ -133,13 +133,23 @@ class PartTestCase(PokesTestCase):
             most = max(most, sum(bool(
                 self.kernel.devices[name].own.copying) for name in names))
         self.time.sleep = counted
-        self.run_for(1, *(pokes.Request(name, WINDOW, part=self.PART)
-                          for name in names))
+        self.run_for(1, *(pokes.Request(
+            name, WINDOW, part=self.PART, share=self.SHARE)
+            for name in names))
         copied = [self.kernel.devices[name].own.bitmap['hydrated']
                   for name in names]
-        self.assertLess(sum(copied), 1.7 * pokes.SHARE * SPEED)
+        self.assertLess(sum(copied), 1.7 * self.SHARE * SPEED)
         self.assertGreater(min(copied), self.PART)
         self.assertLessEqual(most, 2)
+
+    def test_least_share(self):
+        self.make('two').guest = lambda now: 0
+        self.run_for(
+            1, pokes.Request('one', WINDOW, part=self.PART, share=0.1),
+            pokes.Request('two', WINDOW, part=self.PART, share=self.SHARE))
+        self.assertLess(sum(
+            self.kernel.devices[name].own.bitmap['hydrated']
+            for name in ('one', 'two')), 0.2 * SPEED)
 
     def test_budget(self):
         self.assertEqual(5 * self.PART, self.copied(
