@@ -142,6 +142,39 @@ class Connections:
                 not attachments.elsewhere(volume, self._backend.node)):
             self._end_export(context, volume)
 
+    def restore(self, context: cinder_context.RequestContext,
+                volume: objects.Volume) -> None:
+        """Export a volume again for its remote guests, as before a boot.
+
+        Their nodes log in again by themselves, with the same password. If
+        that fails Cinder would set the volume to error, in which it cannot be
+        detached. So it is logged.
+        """
+        try:
+            with self._backend.lock(volume.id):
+                row = records.get(context, volume.id)
+                if row is not None and self._backend.holds(row) and (
+                        self._is_exported(row)):
+                    self._restore(context, row)
+        except Exception:
+            LOG.exception('Volume %(volume)s is not exported again for its '
+                          'remote connections. Detach it and attach it '
+                          'again.', {'volume': volume.id})
+
+    def _restore(self, context: cinder_context.RequestContext,
+                 volume: objects.Volume) -> None:
+        users = attachments.elsewhere(volume, self._backend.node)
+        if not users:
+            return
+        # What is left of it has no device.
+        self._target_driver.remove_export(context, volume)
+        self._export(context, volume)
+        for each in users:
+            self._target_driver.initialize_connection(volume, each.connector)
+        LOG.info('Volume %(volume)s is exported again for %(users)s.', {
+            'volume': volume.id, 'users': ', '.join(
+                each.connector['host'] for each in users)})
+
     def _find_peer(self, context: cinder_context.RequestContext,
                    volume: objects.Volume,
                    connector: dict[str, Any]) -> Peer | None:
@@ -285,12 +318,17 @@ class Connections:
         if not (self._is_exported(volume) and volume.provider_auth):
             # First: who finds it ends an export that was not recorded.
             records.set_export(context, volume, self._location(volume), None)
-            export = self._target_driver.create_export(
-                context, volume, Names(volume.name_id).path())
-            records.set_export(context, volume, export['location'],
-                               export['auth'])
-            volume.refresh()
+            self._export(context, volume)
         return self._target_driver.initialize_connection(volume, connector)
+
+    def _export(self, context: cinder_context.RequestContext,
+                volume: objects.Volume) -> None:
+        """Create an export, with the password in the row if there is one."""
+        export = self._target_driver.create_export(
+            context, volume, Names(volume.name_id).path())
+        records.set_export(context, volume, export['location'],
+                           export['auth'])
+        volume.refresh()
 
     def _location(self, volume: objects.Volume) -> str:
         """Return by what Cinder's target driver finds an export to end it.

@@ -298,6 +298,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         lent = outgoing.Outgoing(settings, self._backend.jobs.pauses.now)
         context = cinder_context.get_admin_context()
         recover.run(context)
+        self._built = recover.built
         sessions.start()
         watch.start()
         pacing.Pacemaker(
@@ -1140,7 +1141,13 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
     def ensure_export(self, context: cinder_context.RequestContext,
                       volume: objects.Volume) -> None:
-        """Do nothing: :mod:`recovery` has rebuilt all handles."""
+        """Export a volume again that guests of other nodes use remotely.
+
+        :mod:`recovery` has rebuilt all handles. If it had to, the target of
+        before has no device.
+        """
+        if volume.id in self._built and volume.provider_location:
+            self._connections.restore(context, volume)
 
     def remove_export(self, context: cinder_context.RequestContext,
                       volume: objects.Volume) -> None:

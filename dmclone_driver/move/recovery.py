@@ -86,6 +86,9 @@ class Recovery:
         self._jobs = backend.jobs
         #: Rows whose recovery or cleanup is not done yet, {row id: row}.
         self.failed = self._jobs.kind('recover', self.retry)
+        #: Ids of the rows here whose handles were missing at the start, as
+        #: after a boot of the node.
+        self.built: frozenset[str] = frozenset()
         self._rows: list[objects.Volume] = []
         self._unfinished: list[logical_volumes.LogicalVolume] = []
         #: Snapshots that were being copied when the service ended, by name.
@@ -116,6 +119,8 @@ class Recovery:
         # One query of the kernel for all volumes.
         live = {name for name, device in dmsetup.devices().items()
                 if device.live}
+        self.built = frozenset(row.id for row in rows if Names(
+            row.name_id).of(HANDLE) not in live)
         for row in rows:
             try:
                 if placeholders.state_of(row) in placeholders.OF_FOLLOWERS:

@@ -186,6 +186,11 @@ class SetupTest(base.SetupTest):
                     expected = self.checksum_with(node, path, 20, 'remote')
                     self.write(node, path, 20, 'remote')
                     self.assertEqual(expected, self.checksum(node, path))
+                    # The same session goes on after a boot of the home.
+                    home.cut_power()
+                    home.start()
+                    home.wait_ready()
+                    self.assertEqual(expected, self.checksum(node, path))
                 self.user.detach(attachment['id'])
                 self.user.settled(volume_id, 'available')
             self.assertEqual('', home.run(

@@ -202,6 +202,62 @@ class ConnectTestCase(RemotesTestCase):
         self.disconnect(self.b)
         self.assertNothingLeft(self.b)
 
+    def ensure(self, node):
+        """Start Cinder's part of the service, as VolumeManager.init_host."""
+        with self.cloud.on(node):
+            for row in self.cloud.rows():
+                node.driver.ensure_export(self.context, row)
+
+    def boot(self):
+        """Boot the first node: what its target had is gone."""
+        self.a.reboot()
+        self.targets[self.a].exports.clear()
+        self.restart(self.a)
+
+    def test_node_is_booted(self):
+        """The guest's node finds the volume again."""
+        self.connect(self.b)
+        before, auth = self.row().provider_location, self.row().provider_auth
+        target = self.targets[self.a]
+        with mock.patch.object(target, 'initialize_connection') as connected:
+            self.ensure(self.a)
+            self.restart(self.a)
+            self.ensure(self.a)
+            connected.assert_not_called()
+            self.boot()
+            self.ensure(self.a)
+            self.assertEqual([self.b.connector], [
+                call.args[1] for call in connected.call_args_list])
+        path = Names(self.row().name_id).path()
+        self.assertEqual({self.volume.name: path}, target.exports)
+        self.assertEqual(1, self.a.kernel.get(path).opened)
+        self.assertEqual((before, auth), (self.row().provider_location,
+                                          self.row().provider_auth))
+        self.disconnect(self.b)
+        self.assertNothingLeft(self.a)
+
+    def test_export_fails_after_a_boot(self):
+        self.connect(self.b)
+        self.boot()
+        with mock.patch.object(self.targets[self.a], 'create_export',
+                               side_effect=OSError('no target')), (
+                self.assertLogs('dmclone_driver.connections',
+                                'ERROR')) as logs:
+            self.ensure(self.a)
+        self.assertIn('Volume %s is not exported again' % self.volume.id,
+                      logs.output[0])
+        self.disconnect(self.b)
+        self.assertNothingLeft(self.a)
+
+    def test_nobody_uses_the_export(self):
+        self.connect(self.b, complete=False)
+        self.row().volume_attachment[0].destroy()
+        self.boot()
+        with mock.patch.object(self.targets[self.a],
+                               'create_export') as create:
+            self.ensure(self.a)
+        create.assert_not_called()
+
     def test_other_node(self):
         """Detached, it moves to any node with room."""
         self.connect(self.b)
