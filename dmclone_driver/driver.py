@@ -592,6 +592,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """Extend a volume without a prepared move; it may be hydrating."""
         names = _names(volume)
         local = LocalVolume(names)
+        self._refuse_while_requests_wait(local)
         self._remember_size_of_clone(names)
         if self.vg.lv_has_snapshot(volume.name):
             # LVM has to deactivate the origin of a snapshot to extend it.
@@ -613,6 +614,17 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         steps.reached(Step.EXTENDED, names.name_id)
         local.grow(lv)
         steps.reached(Step.SHOWN, names.name_id)
+
+    def _refuse_while_requests_wait(self, local: LocalVolume) -> None:
+        """Refuse to extend a clone before LVM does, if it can't be shown.
+
+        Its handle gets the table that it has.
+
+        :raises: RequestsWait
+        """
+        lv = self._backend.logical_volume(local.names)
+        if lv is not None and local.is_clone() and local.exists():
+            local.grow(lv)
 
     def _refuse_while_read(self, volume: objects.Volume, action: str) -> None:
         """Refuse what needs a volume without snapshots above its clone.

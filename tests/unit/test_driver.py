@@ -244,6 +244,9 @@ class VolumesTestCase(DriverTestCase):
                                   self.driver.extend_volume, self.row(), 2)
         self.assertIn(self.volume.id, error.msg)
         self.assertFalse(handle.suspended)
+        # Nothing is changed: a reboot would show what LVM has.
+        lv = self.b.backend.logical_volume(Names(self.row().name_id))
+        self.assertEqual((storage.GIB, storage.GIB), (handle.size, lv.size))
         source.suspended = False
         self.driver.extend_volume(self.row(), 2)
         self.assertEqual(2 * storage.GIB, handle.size)
