@@ -97,6 +97,7 @@ class Initiator:
         self._disable_boot_login(wanted)
         try:
             block.set_recovery_timeout(device['path'], self._source_timeout)
+            block.wait_for_commands(device['path'])
         except OSError as error:
             raise cinder_exception.VolumeDriverException(message=_(
                 'dmclone_source_timeout = %(seconds)d cannot be set for the '

@@ -24,6 +24,10 @@ SYSFS = '/sys/class'
 # (MAX_EVENTS in its block/linux-aio.c).
 QUEUE_DEPTH = 2048
 
+# Seconds until the kernel gives up a command of an imported disk: a week. Its
+# default is 30.
+COMMAND_TIMEOUT = 7 * 24 * 3600
+
 
 def _ioctl(path: str, request: int, argument: bytes | int) -> Any:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -98,6 +102,25 @@ def set_recovery_timeout(path: str, seconds: int) -> None:
     with open(session_of(name) + '/recovery_tmo', 'rb+',
               buffering=0) as stream:
         stream.write(b'off' if seconds < 0 else b'%d' % seconds)
+
+
+@privsep.dmclone_context.entrypoint
+def wait_for_commands(path: str) -> None:
+    """Have the kernel wait for an iSCSI disk that answers late.
+
+    A source that hydrates itself, and waits for its own source, answers when
+    that one's node is back. With the default the kernel would abort such a
+    command, reset the session, and fail the command, or take the disk
+    offline, after some attempts (scsi_eh_ready_devs and scsi_eh_flush_done_q
+    in drivers/scsi/scsi_error.c). That a target does not answer at all is
+    found by open-iscsi's own requests (node.conn[0].timeo.noop_out_timeout).
+
+    :raises: OSError
+    """
+    limit = SYSFS + '/block/%s/device/timeout' % os.path.basename(
+        os.path.realpath(path))
+    with open(limit, 'w') as stream:
+        stream.write('%d' % COMMAND_TIMEOUT)
 
 
 def session_of(disk: str) -> str:

@@ -49,6 +49,8 @@ class InitiatorTestCase(base.PlainTestCase):
         factory.side_effect = self._factory
         self.limit = self.patch(
             'dmclone_driver.privsep.block.set_recovery_timeout')
+        self.patience = self.patch(
+            'dmclone_driver.privsep.block.wait_for_commands')
         self.deepen = self.patch('dmclone_driver.privsep.block.deepen_queue')
         self.iscsiadm = self.patch(
             'dmclone_driver.privsep.command.iscsiadm', return_value='')
@@ -166,9 +168,12 @@ class InitiatorTestCase(base.PlainTestCase):
             self.initiator.connect(LOCATION, AUTH)
             self.limit.assert_called_once_with('/dev/sdx', 30)
             self.limit.reset_mock()
+            self.patience.assert_called_once_with('/dev/sdx')
+            self.patience.reset_mock()
 
-    def test_limit_cannot_be_set(self):
-        self.limit.side_effect = OSError(2, 'the-reason')
+    @ddt.data('limit', 'patience')
+    def test_limit_cannot_be_set(self, which):
+        getattr(self, which).side_effect = OSError(2, 'the-reason')
         error = self.assertRaises(cinder_exception.VolumeDriverException,
                                   self.initiator.connect, LOCATION, AUTH)
         for part in ('iqn.2010-10.org.openstack:dmclone-x',

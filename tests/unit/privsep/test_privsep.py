@@ -2,6 +2,7 @@
 """The privileged functions, as far as they can be tested without root."""
 
 import os
+import pathlib
 import time
 from unittest import mock
 
@@ -259,6 +260,19 @@ class RecoveryTimeoutTestCase(PrivsepTestCase):
         error = self.assertRaises(OSError, block.set_recovery_timeout,
                                   self.disk('pci', 'host0'), 5)
         self.assertIn('no iSCSI session', str(error))
+
+    def test_commands(self):
+        """A source that waits for its own source may answer days later."""
+        disk = self.disk('platform', 'host3', 'session12')
+        limit = os.path.join(self.folder, 'block/sdx/device/timeout')
+        pathlib.Path(limit).write_text('30\n')
+        block.wait_for_commands(disk)
+        seconds = int(pathlib.Path(limit).read_text())
+        self.assertGreater(seconds, 24 * 3600)
+        # The kernel multiplies it, in an int: with HZ, and with 2 for a flush
+        # (sdev_store_timeout in drivers/scsi/scsi_sysfs.c,
+        # SD_FLUSH_TIMEOUT_MULTIPLIER in drivers/scsi/sd.h).
+        self.assertLess(seconds * 1000 * 2, 1 << 31)
 
     def test_session_of(self):
         self.disk('platform', 'host3', 'session12')
