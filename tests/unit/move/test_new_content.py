@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reverts at once: a clone of the snapshot takes the place of the data."""
 
+import functools
 from unittest import mock
 
 from cinder import exception as cinder_exception
 from cinder import objects
+from cinder.volume import manager
 import ddt
+from oslo_concurrency import processutils
 
 from dmclone_driver import exception
 from dmclone_driver.move import placeholders
@@ -235,6 +238,23 @@ class RevertTestCase(NewContentTestCase):
         self.b.kernel.get(Names(self.row().name_id).path()).opened = 1
         self.assertRaises(NotImplementedError, self.revert, self.volume)
         self.assertEqual([], self.cloud.placeholders())
+
+    def test_no_room(self):
+        """Cinder's copy needs it, too: then nothing is changed."""
+        taken = self.bring_to('away', self.volume)
+        before = self.row().name_id
+        self.leave_no_room()
+        service = mock.MagicMock(driver=self.b.driver)
+        service._revert_to_snapshot_generic = functools.partial(
+            manager.VolumeManager._revert_to_snapshot_generic, service)
+        with self.cloud.on(self.b):
+            self.assertRaises(
+                processutils.ProcessExecutionError,
+                manager.VolumeManager._revert_to_snapshot, service,
+                self.context, self.row(), self.read(taken))
+        service._copy_volume_data.assert_not_called()
+        self.assertEqual(before, self.row().name_id)
+        self.assertConverged(self.volume, taken)
 
     def test_volume_has_changed(self):
         """Another request has changed it after it was read."""
