@@ -60,8 +60,8 @@ class User:
         self.request('POST', path, {
             'os-set_image_metadata': {'metadata': properties}})
 
-    def encrypted_type(self, name):
-        """Create a volume type with LUKS unless it exists."""
+    def encrypted_type(self, name, provider='luks'):
+        """Create a volume type with encryption unless it exists."""
         types = self.as_admin('GET', '/types')['volume_types']
         if name in (each['name'] for each in types):
             return
@@ -69,7 +69,7 @@ class User:
             'name': name, 'extra_specs': {
                 'volume_backend_name': 'dmclone'}}})['volume_type']
         self.as_admin('POST', '/types/%s/encryption' % made['id'], {
-            'encryption': {'provider': 'luks', 'control_location':
+            'encryption': {'provider': provider, 'control_location':
                            'front-end', 'cipher': 'aes-xts-plain64',
                            'key_size': 256}})
 

@@ -8,10 +8,11 @@ from lab.common import user as user_module
 from lab import wait
 from tests.scenarios.lib import base
 from tests.scenarios.lib.marks import slow
+from tests.scenarios.lib import operations
 
 
 @slow
-class LostNodeTest(base.E2ETest):
+class LostNodeTest(operations.Operations, base.E2ETest):
     """A node's power is cut, and an operator runs forget_node."""
 
     def bring(self, node):
@@ -45,6 +46,7 @@ class LostNodeTest(base.E2ETest):
         self.user.delete_volume(idle)
         self.user.detach_all(moving)
         self.user.settled(moving, 'available', 'error')
+        self.refused_without_its_data(moving)
         self.user.delete_volume(moving)
         self.user.detach(prepared['id'])
         wait.until(lambda: not self.exports(self.live),
@@ -77,6 +79,23 @@ class LostNodeTest(base.E2ETest):
             'dd if=%s of=/dev/null bs=1M iflag=direct' % path, 60)[0])
         self.assertEqual([], self.placeholders(staying))
         self.assertIs(self.live, self.home(staying))
+
+    def refused_without_its_data(self, volume_id):
+        """Nothing is made that would lack part of a volume's data."""
+        self.reset(volume_id)
+        self.extend(volume_id, 'error_extending')
+        self.assertEqual(1, self.user.volume(volume_id)['size'])
+        self.reset(volume_id)
+        snapshot_id = self.user.request('POST', '/snapshots', {
+            'snapshot': {'volume_id': volume_id}})['snapshot']['id']
+        wait.until(lambda: self.snapshot_status(snapshot_id) != 'creating',
+                   'the refusal', 60)
+        self.assertEqual('error', self.snapshot_status(snapshot_id))
+        self.user.delete_snapshot(snapshot_id)
+        clone_id = self.user.request('POST', '/volumes', {'volume': {
+            'size': 1, 'source_volid': volume_id}})['volume']['id']
+        self.user.settled(clone_id, 'error', timeout=120)
+        self.user.delete_volume(clone_id)
 
     @staticmethod
     def exports(node):

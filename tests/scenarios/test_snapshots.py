@@ -6,14 +6,15 @@ from lab.common import user as user_module
 from lab import wait
 from tests.scenarios.lib import base
 from tests.scenarios.lib.marks import slow
+from tests.scenarios.lib import operations
 from tests.scenarios.lib import writers
 
 # Seconds until a node looks for snapshots to delete, and deletes them.
 TO_DELETE = 120
 
 
-class Snapshots(base.E2ETest):
-    """A test with one snapshot at a time."""
+class Snapshots(operations.Operations, base.E2ETest):
+    """A test with one snapshot at a time, whose methods need no ids."""
 
     snapshot_id = None
 
@@ -207,6 +208,7 @@ class SnapshotsTest(Snapshots):
             self.follows()
             self.nothing_left_behind()
             self.assertEqual([], self.move_with_snapshot())
+            self.assert_unmanage_refused(self.snapshot_id)
             self.volume_of_snapshot()
         self.revert()
         with self.attached(self.volume_id, self.new) as path:
@@ -270,6 +272,7 @@ class WhileHydratingTest(Snapshots, writers.Writers, base.HydratingTest):
             self.write(self.peer, path, 30, 'two')
             at_clone = self.checksum(self.peer, path)
             self.assertNotEqual(before, at_clone)
+            self.assert_unmanage_refused(self.snapshot_id)
             clone = self.user.create_volume(2, source_volid=self.volume_id)
             self.write(self.peer, path, 30, 'three')
             self.write(self.peer, path, 40, 'three')

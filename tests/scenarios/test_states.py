@@ -6,6 +6,7 @@ import time
 
 from dmclone_driver.node.names import Names
 from lab.common import user as user_module
+from lab.common import volumes
 from tests.admin import types
 from tests.scenarios.lib import base
 from tests.scenarios.lib import images
@@ -54,9 +55,7 @@ class ElsewhereTest(operations.Operations, base.E2ETest):
                                {'os-unmanage': {}})
         self.assertEqual(400, refused.exception.status)
         self.assertIn('have snapshots', refused.exception.text)
-        self.user.request('POST', '/volumes/%s/action' % volume_id,
-                          {'os-extend': {'new_size': 2}})
-        self.user.settled(volume_id, 'available')
+        self.extend(volume_id)
         self.assertIs(self.new, self.home(volume_id))
         self.assert_data(volume_id, moved, 2)
         copy = self.user.create_volume(snapshot_id=snapshot_id)
@@ -141,7 +140,7 @@ class DownTest(operations.Operations, images.ImageTest):
         self.assertEqual(of_copied, self.checksum(*self.lvm_disk(copied)))
         copy = self.user.create_volume(snapshot_id=snapshot_id)
         self.assert_data(copy['id'], in_snapshot)
-        self.assert_data(with_snapshot, expected)
+        self.assert_data(with_snapshot, expected, 2)
 
     def _without_the_source(self, volume_id):
         """Use a volume that needs its source, and change its type."""
@@ -165,6 +164,85 @@ class DownTest(operations.Operations, images.ImageTest):
         self.assert_data(volume_id, expected)
         self.transfer_there_and_back(volume_id, expected)
         self.assert_unmanage_refused(snapshot_id)
+        self.extend(volume_id)
+        self.assert_data(volume_id, expected, 2)
+
+
+@slow
+class ImagesTest(operations.Operations, images.ImageTest):
+    """Images of, and to, volumes that have left their snapshots."""
+
+    TO_END = 180
+
+    def setUp(self):
+        super().setUp()
+        self.near = self.lab.node('node1')
+        self.far = self.other(self.near)
+
+    def make_with_snapshot(self):
+        """Create a volume on the node that it leaves, and its snapshot.
+
+        :returns: (its id, the snapshot's, its checksum, and that of what is
+            behind an image, both after :meth:`move`)
+        """
+        volume_id, self.before, moved = self.make(self.far)
+        with self.attached(volume_id, self.far) as path:
+            rest = self.rest(self.far, path)
+        return volume_id, self.take_snapshot(volume_id), moved, rest
+
+    @staticmethod
+    def rest(node, path):
+        """Return the checksum of what is behind an image."""
+        return node.run('dd if=%s bs=1M skip=%d count=%d iflag=direct '
+                        'status=none | sha256sum' % (
+                            path, images.MIB, volumes.DATA - images.MIB))
+
+    def reimage(self, volume_id):
+        self.user.request('POST', '/volumes/%s/action' % volume_id,
+                          {'os-reimage': {'image_id': self.image_id}})
+        self.user.settled(volume_id, 'available', timeout=LATER)
+
+    def assert_reimaged(self, volume_id, rest):
+        """Check for the image, and for the volume's own data behind it."""
+        self.assertIs(self.near, self.home(volume_id))
+        with self.attached(volume_id, self.near) as path:
+            self.assertEqual((images.CHECKSUM, rest), (
+                self.checksum(self.near, path, images.MIB),
+                self.rest(self.near, path)))
+
+    def assert_uploaded(self, volume_id, image_id, expected):
+        self.user.settled(volume_id, 'available', timeout=LATER)
+        self.assertIs(self.near, self.home(volume_id))
+        self.assertEqual(expected, self.image_checksum(image_id))
+
+    def test_at_rest_and_while_they_hydrate(self):
+        self.image_id = self.image().id
+        resting, of_resting, moved, rest = self.make_with_snapshot()
+        self.move(resting, self.near)
+        overwritten, of_overwritten, _, rest_of_overwritten = (
+            self.make_with_snapshot())
+        uploaded, _, moved_too, _ = self.make_with_snapshot()
+        self.hydrated(resting)
+        with self.slow_network(self.near):
+            for each in overwritten, uploaded:
+                self.move(each, self.near)
+            self.reimage(overwritten)
+            image_id = self.begin_upload(uploaded)
+            for each in overwritten, uploaded:
+                self.assertNotEqual([], self.placeholders(each))
+        self.assert_uploaded(uploaded, image_id, moved_too)
+        self.assert_reimaged(overwritten, rest_of_overwritten)
+        self.assert_uploaded(resting, self.begin_upload(resting), moved)
+        self.reimage(resting)
+        self.assert_reimaged(resting, rest)
+        for each in overwritten, uploaded:
+            self.hydrated(each)
+        self.assert_reimaged(overwritten, rest_of_overwritten)
+        self.assert_data(uploaded, moved_too)
+        # The snapshots show what the volumes had.
+        for each in of_resting, of_overwritten:
+            copy = self.user.create_volume(snapshot_id=each)
+            self.assert_data(copy['id'], self.before)
 
 
 @slow
@@ -192,7 +270,21 @@ class EncryptedTest(operations.Operations, base.E2ETest):
             'read -q -P %d %dM 1M' % (pattern, at)
             for at, pattern in enumerate(patterns)))
 
+    def refuse_others(self):
+        """Attach a volume that os-brick would have to decrypt."""
+        self.user.encrypted_type('plain', 'plain')
+        volume_id = self.user.create_volume(volume_type='plain')['id']
+        node = self.home(volume_id)
+        attachment_id = self.user.reserve(volume_id)
+        with self.assertRaises(user_module.ApiError) as refused:
+            self.user.connect(attachment_id, self.user.connector(node))
+        self.assertIn('only luks', refused.exception.text)
+        self.user.detach(attachment_id)
+        self.user.settled(volume_id, 'available')
+        self.user.delete_volume(volume_id)
+
     def test_hydrates_and_with_a_snapshot_elsewhere(self):
+        self.refuse_others()
         self.user.encrypted_type('luks')
         volume_id = self.user.create_volume(volume_type='luks')['id']
         old = self.home(volume_id)

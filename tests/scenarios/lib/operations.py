@@ -78,6 +78,23 @@ class Operations:
             if error.status != 404:
                 raise
 
+    def extend(self, volume_id, status='available'):
+        """Extend a volume to 2 GiB, and wait until it has this status."""
+        self.user.request('POST', '/volumes/%s/action' % volume_id,
+                          {'os-extend': {'new_size': 2}})
+        self.user.settled(volume_id, status)
+
+    def revert(self, volume_id, snapshot_id, status='available'):
+        """Revert a volume, and wait until it has this status."""
+        self.user.request('POST', '/volumes/%s/action' % volume_id,
+                          {'revert': {'snapshot_id': snapshot_id}})
+        self.user.settled(volume_id, status, timeout=240)
+
+    def reset(self, volume_id):
+        """Give a volume the status *available*, as an operator does."""
+        self.user.as_admin('POST', '/volumes/%s/action' % volume_id,
+                           {'os-reset_status': {'status': 'available'}})
+
     def column(self, volume_id, name):
         """Return a column of a volume's row."""
         (value,), = self.lab.sql("SELECT %s FROM volumes WHERE id = '%s'" % (
