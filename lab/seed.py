@@ -31,6 +31,7 @@ def inputs():
     return [config.KEYSTONE, config.CINDER, config.GLANCE, config.PASSWORD,
             config.REGION, *database.NAMES, str(paths.VENV.resolve()),
             config.NOVA, config.PLACEMENT, config.NETWORKS,
+            str(config.keystone()['identity']),
             *(path.read_text() for path in (
                 here / 'seed.py', here / 'seed_cloud.py',
                 venv.constraints()))]
