@@ -5,7 +5,6 @@ import dataclasses
 import os
 import pathlib
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from unittest import mock
 
 from lab import network
 from lab import paths
+from lab import settings
 from tests.runner import programs
 
 #: The older releases of OpenStack that the driver supports, as in tox.ini.
@@ -99,22 +99,15 @@ def _in_nova(run, chosen):
     _in_tox(run, chosen, 'scheduler')
 
 
-def _on_node(run, chosen):
-    """Run the tests of a folder on a node, with cinder-volume stopped.
-
-    The service would handle the tests' clones, too. The node has the checkout
-    and the environment at the same paths.
-    """
+def _on_nodes(run, chosen):
+    """Run the tests of a folder on the nodes, with cinder-volume stopped."""
     there_is_one = run.in_lab(chosen.name, chosen.lab, [
-        'tools/lab', 'run', 'node1',
-        'cd {0} && lab-service stop cinder-volume && PYTHONPATH={0} '
-        'PYTHONDONTWRITEBYTECODE=1 exec {1} -m subunit.run discover -t . '
-        'tests/{2}'.format(shlex.quote(str(paths.CHECKOUT)),
-                           shlex.quote(str(paths.VENV / 'bin/python')),
-                           chosen.folder)], chosen.timeout())
+        sys.executable, '-m', 'tests.runner.nodes', chosen.folder],
+        chosen.timeout())
     if there_is_one:
-        programs.quietly(['tools/lab', 'start-service', 'cinder-volume',
-                          'node1'])
+        for node in settings.Settings.load().names():
+            programs.quietly(['tools/lab', 'start-service', 'cinder-volume',
+                              node])
 
 
 def _scenarios(run, chosen, seconds=None, **more):
@@ -234,8 +227,8 @@ SETS = (
     Set('model', 'eight thousand random histories of a volume on simulated\n'
         'nodes, with random faults; two fifths if no set is named', _in_tox,
         usual=True),
-    Set('functional', "the driver's device code on a real kernel, in a node "
-        'of\nthe laboratory', _on_node, usual=True, lab={}, seconds=1800),
+    Set('functional', "the driver's device code on real kernels, in the nodes "
+        'of\nthe laboratory', _on_nodes, usual=True, lab={}, seconds=1800),
     Set('e2e', 'real OpenStack services on several nodes of the laboratory',
         _scenarios, usual=True, lab={}, seconds=3900, where='scenarios',
         choice=('--exclude-regex', r'\[.*(nova|slow)')),

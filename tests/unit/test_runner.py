@@ -13,8 +13,10 @@ from unittest import mock
 import fixtures
 
 from lab import errors
+from lab import settings
 from tests.runner import __main__ as program
 from tests.runner import laboratory
+from tests.runner import nodes
 from tests.runner import programs
 from tests.runner import run
 from tests.runner import sets
@@ -318,12 +320,18 @@ class CommandsTestCase(base.PlainTestCase):
                          r'stestr --test-path tests/scenarios run --serial '
                          r'--subunit --exclude-regex .*slow \S+nova$')
 
-    def test_on_a_node(self):
+    def test_on_the_nodes(self):
+        self.patch('lab.settings.Settings.load',
+                   return_value=settings.Settings(nodes=3))
         (lab, command, seconds, more), = self.asked('functional')
         self.assertEqual(({}, 1800, {}), (lab, seconds, more))
-        self.assertRegex(command, r'^tools/lab run node1 cd \S+ && .* exec '
-                         r'\S+python -m subunit.run discover -t . '
-                         r'tests/functional$')
+        self.assertRegex(command, r' -m tests\.runner\.nodes functional$')
+        # As it was before.
+        self.assertEqual(
+            ['tools/lab start-service cinder-volume node%d' % number
+             for number in (1, 2, 3)],
+            [' '.join(call.args[0])
+             for call in programs.quietly.call_args_list])
 
     def test_soak(self):
         (lab, command, seconds, more), = self.asked('soak')
@@ -364,6 +372,90 @@ class CommandsTestCase(base.PlainTestCase):
         self.assertEqual(
             ['-m', 'tests.crash.table', pathlib.Path(times)],
             self.programs.call_args.args[0][1:])
+
+
+class NodesTestCase(base.PlainTestCase):
+    """Files of tests that are run on several nodes at once."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = self.useFixture(fixtures.TempDir()).path
+        self.patch('tests.runner.nodes.command', self.command)
+        #: {module: what runs instead of its tests}
+        self.does = {}
+        self.ran = {}
+
+    def command(self, node, module):
+        self.ran[module] = node
+        return ['sh', '-c', self.does.get(module, 'echo %s' % module)]
+
+    def run_on(self, modules, *on):
+        """Run modules on nodes; return the exit code and the output."""
+        path = os.path.join(self.folder, 'out')
+        with open(path, 'wb') as out:
+            code = nodes.Runs(modules, out).run(on)
+        return code, pathlib.Path(path).read_text()
+
+    def test_each_once(self):
+        modules = ['module%02d' % number for number in range(20)]
+        code, text = self.run_on(modules, 'node1', 'node2')
+        self.assertEqual((0, modules), (code, sorted(text.split())))
+
+    def test_at_once(self):
+        """Each of two waits for the other one."""
+        for name, other in ('ab', 'ba'):
+            self.does[name] = (
+                'cd %s; touch %s; until [ -e %s ]; do sleep 0.02; done' % (
+                    self.folder, name, other))
+        self.run_on(['a', 'b'], 'node1', 'node2')
+        self.assertEqual({'node1', 'node2'}, set(self.ran.values()))
+
+    def test_one_that_takes_long(self):
+        """The other node runs the rest."""
+        self.does['a'] = 'until [ -e %s/end ]; do sleep 0.02; done' % (
+            self.folder)
+        self.does['d'] = 'touch %s/end' % self.folder
+        self.run_on(['a', 'b', 'c', 'd'], 'node1', 'node2')
+        rest = {self.ran[module] for module in 'bcd'}
+        self.assertEqual({'node1', 'node2'}, rest | {self.ran['a']})
+        self.assertEqual(1, len(rest))
+
+    def test_output_is_not_mixed(self):
+        for name in 'ab':
+            self.does[name] = (
+                'for _ in 1 2 3 4 5 6 7 8; do echo %s; sleep 0.01; done' %
+                name)
+        _code, text = self.run_on(['a', 'b'], 'node1', 'node2')
+        self.assertIn(''.join(text.split()), (8 * 'a' + 8 * 'b',
+                                              8 * 'b' + 8 * 'a'))
+
+    def test_failure(self):
+        """The others are run all the same."""
+        self.does['a'] = 'exit 3'
+        self.assertEqual((3, 'b\nc\n'), self.run_on(['a', 'b', 'c'], 'node1'))
+
+    def test_program_is_not_there(self):
+        """A module that was not run is no success."""
+        self.patch('tests.runner.nodes.command', new=lambda node, module: [
+            '/nonexistent/lab'])
+        self.assertRaises(OSError, self.run_on, ['a', 'b'], 'node1', 'node2')
+
+
+class NodeCommandTestCase(base.PlainTestCase):
+
+    def test_command(self):
+        top, run_it, node, command = nodes.command('node2', 'tests.some')
+        self.assertTrue(pathlib.Path(top).is_file())
+        self.assertEqual(('run', 'node2'), (run_it, node))
+        self.assertRegex(command, r'^cd \S+ && lab-service stop cinder-volume '
+                         r'&& .* exec \S+python -m subunit.run tests\.some$')
+
+    def test_each_file_is_run(self):
+        folder = _SCENARIOS.parent / 'functional'
+        self.assertEqual(
+            {path.stem for path in folder.glob('*.py')
+             if '(base.FunctionalTest)' in path.read_text()},
+            {each.rpartition('.')[2] for each in nodes.files('functional')})
 
 
 class LaboratoryTestCase(base.PlainTestCase):
