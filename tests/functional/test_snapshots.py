@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots of LVM and above a clone, on a real kernel."""
 
+import os
 import random
 import threading
 import time
@@ -24,6 +25,8 @@ from tests.functional import base
 
 SIZE = 8 * clones.MIB
 RECORD = 4096
+#: Of the random moments, how many hundredths are tried.
+PERCENT = int(os.environ.get('DMCLONE_MOMENTS_PERCENT') or 100)
 
 
 class Writer(threading.Thread):
@@ -79,7 +82,9 @@ class BesideAWriterTest(base.FunctionalTest):
         :param content: returns the content of a snapshot
         :param delete: deletes a snapshot
         :param halfway: called after half of the moments
+        :param moments: number of them, if all are tried
         """
+        moments = max(2, moments * PERCENT // 100)
         writer = Writer(path)
         self.addCleanup(writer.end)
         for number in range(moments):

@@ -34,6 +34,10 @@ Environment:
   DMCLONE_MODEL_PERCENT
                       how many of the model's histories are run (100, or 40
                       if no set is named)
+  DMCLONE_MOMENTS_PERCENT
+                      how many of the random moments are tried at which
+                      functional takes snapshots beside a writer (100, or 25
+                      if no set is named)
   DMCLONE_<SET>_TIMEOUT
                       seconds until a set is stopped and counted as failed:
 %s
@@ -74,6 +78,7 @@ def set_environment(named):
             ('HOME', '/root'),
             ('DMCLONE_SOAK_SECONDS', '1800' if named else '120'),
             ('DMCLONE_MODEL_PERCENT', '100' if named else '40'),
+            ('DMCLONE_MOMENTS_PERCENT', '100' if named else '25'),
             ('PBR_VERSION', history.returncode and _version())):
         if value and not os.environ.get(name):
             os.environ[name] = value

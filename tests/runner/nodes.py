@@ -10,6 +10,7 @@ code is that of the last file that has failed, or 0.
 """
 
 from concurrent import futures
+import os
 import queue
 import shlex
 import subprocess
@@ -21,6 +22,7 @@ from lab import settings
 
 _COMMAND = ('cd {checkout} && lab-service stop cinder-volume && '
             'PYTHONPATH={checkout} PYTHONDONTWRITEBYTECODE=1 '
+            'DMCLONE_MOMENTS_PERCENT={percent} '
             'exec {python} -m subunit.run {module}')
 
 
@@ -38,7 +40,8 @@ def command(node, module):
     """
     return [str(paths.CHECKOUT / 'tools/lab'), 'run', node, _COMMAND.format(
         checkout=shlex.quote(str(paths.CHECKOUT)),
-        python=shlex.quote(str(paths.VENV / 'bin/python')), module=module)]
+        python=shlex.quote(str(paths.VENV / 'bin/python')), module=module,
+        percent=int(os.environ.get('DMCLONE_MOMENTS_PERCENT') or 100))]
 
 
 class Runs:

@@ -450,6 +450,14 @@ class NodeCommandTestCase(base.PlainTestCase):
         self.assertRegex(command, r'^cd \S+ && lab-service stop cinder-volume '
                          r'&& .* exec \S+python -m subunit.run tests\.some$')
 
+    def test_moments(self):
+        """The node's environment is not that of this machine."""
+        for said, expected in ((None, 100), ('', 100), ('25', 25)):
+            self.useFixture(fixtures.EnvironmentVariable(
+                'DMCLONE_MOMENTS_PERCENT', said))
+            self.assertIn(' DMCLONE_MOMENTS_PERCENT=%d exec ' % expected,
+                          nodes.command('node1', 'tests.some')[-1])
+
     def test_each_file_is_run(self):
         folder = _SCENARIOS.parent / 'functional'
         self.assertEqual(
@@ -601,8 +609,10 @@ class MainTestCase(base.PlainTestCase):
             self.assertIn(' %s ' % each.name, text)
 
     def test_less_is_done_where_no_set_is_named(self):
-        for words, *expected in (([], '120', '40'), (['soak'], '1800', '100')):
-            names = 'DMCLONE_SOAK_SECONDS', 'DMCLONE_MODEL_PERCENT'
+        names = ('DMCLONE_SOAK_SECONDS', 'DMCLONE_MODEL_PERCENT',
+                 'DMCLONE_MOMENTS_PERCENT')
+        for words, *expected in (([], '120', '40', '25'),
+                                 (['soak'], '1800', '100', '100')):
             for name in names:
                 os.environ.pop(name, None)
             self.main(*words)
