@@ -51,6 +51,7 @@ class SetupTest(base.SetupTest):
             node.start_service('cinder-volume')
             node.wait_ready()
 
+    @slow
     def test_wrong_configuration_is_named_at_start(self):
         node = self.lab.node('node1')
         with self._stopped(node):
@@ -239,6 +240,7 @@ class SetupTest(base.SetupTest):
         self.end_volume(volume_id)
         self.nothing_left()
 
+    @slow
     def test_idle_volumes_cost_nothing(self):
         for _number in range(3):
             home = self.home(self.user.create_volume()['id'])

@@ -273,6 +273,7 @@ class SourceIsAwayTest(base.HydratingTest):
             count=count, log=log))
         return lambda: self.peer.run('cat ' + log)
 
+    @slow
     def test_many_reads_wait(self):
         with self.slow_network(self.peer):
             path, expected = self.attach_and_write()
