@@ -973,6 +973,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     @_in_one_place(_('unmanage'))
     def _unmanage(self, volume: objects.Volume) -> None:
         self._refuse_while_read(volume, _('unmanage'))
+        # Its row goes, and the logical volume stays.
+        records.withdraw_deletion(backend_module.context_of(volume), volume)
         LocalVolume(_names(volume)).remove(HANDLE, ORIGIN)
 
     def migrate_volume(self, context: cinder_context.RequestContext,

@@ -34,6 +34,7 @@ from cinder import objects
 from cinder.volume import volume_utils
 from oslo_config import cfg
 from oslo_log import log as logging
+from oslo_utils import timeutils
 import sqlalchemy
 from sqlalchemy import orm
 
@@ -312,6 +313,7 @@ def begin(session: orm.Session, volume: objects.Volume, placeholder_id: str,
                      'initiator (%(initiator)s) are too long together; ask '
                      'the operator to shorten one') % {
                          'node': node, 'initiator': initiator})
+    _withdraw_deletion(session, row)
     session.add(models.Volume(
         id=placeholder_id, host=peer.host, service_uuid=peer.service_uuid,
         availability_zone=peer.availability_zone, provider_id=peer.host,
@@ -461,6 +463,7 @@ def begin_revert(session: orm.Session, volume: objects.Volume,
     if row is None or row.replication_driver_data or (
             row.host, row._name_id) != (volume.host, volume._name_id):
         raise _gone(volume.id, revert_id, _('the volume has just changed'))
+    _withdraw_deletion(session, row)
     new = placeholders.derived_id(revert_id, 'clone')
     fields = {field: getattr(row, field) for field in EXCHANGED}
     fields.update(_name_id=new, provider_id=row.host, provider_location=None,
@@ -705,6 +708,7 @@ def restore(session: orm.Session, seen: objects.Volume, name_id: str,
     elif not row.deleted and placeholders.state_of(row) not in (
             State.PREPARED, State.ABORTED):
         return False
+    _withdraw_deletion(session, volume)
     row.update(dict(
         _placeholder_fields(volume, placeholders.Record(
             State.SWITCHED, volume.id, initiator, node)),
@@ -1063,7 +1067,7 @@ def begin_deletion(session: orm.Session, volume: objects.Volume) -> str:
 
     A placeholder stands for it, which is released: the logical volume is
     deleted when neither the volume's row nor a snapshot needs it. Can be
-    repeated, also after :func:`withdraw_deletion`.
+    repeated, also after it was withdrawn.
 
     :param volume: freshly read; a clone that other volumes are cloned from
     :returns: id of the placeholder
@@ -1091,6 +1095,36 @@ def begin_deletion(session: orm.Session, volume: objects.Volume) -> str:
 def is_being_deleted(volume: objects.Volume) -> bool:
     """Whether Cinder, or a repeated request, still has to delete a row."""
     return volume.status in ('deleting', 'error_deleting')
+
+
+@transactions.transaction()
+def withdraw_deletion(session: orm.Session, seen: objects.Volume) -> None:
+    """Withdraw :func:`begin_deletion`, if a volume's has begun.
+
+    :param seen: the volume as it was read before
+    """
+    row, = transactions.lock(session, seen.id)
+    if row is not None:
+        _withdraw_deletion(session, row)
+
+
+def _withdraw_deletion(session: orm.Session, volume: models.Volume) -> None:
+    """Delete the placeholder of :func:`begin_deletion`, if there is one.
+
+    It may be there for some minutes after an operator has reset the state of
+    the volume. What gives the volume another logical volume withdraws it in
+    the same transaction: the former one may be needed, for instance as a
+    source, when the volume is deleted later.
+    """
+    # Not locked: an absent row would lock the gap for other new ones.
+    found = session.query(models.Volume).filter_by(
+        deleted=False, id=placeholders.derived_id(
+            volume._name_id or volume.id, 'deleted')).first()
+    if found is not None:
+        # As volume_destroy in cinder/db/sqlalchemy/api.py.
+        found.update(dict(status='deleted', deleted=True,
+                          deleted_at=timeutils.utcnow(),
+                          migration_status=None))
 
 
 @transactions.transaction()

@@ -235,9 +235,10 @@ class Source:
             self._snapshots.delete_later_ones(context)
             return True
         with self._backend.lock(placeholder.volume_id):
-            if placeholder.of_deleted and records.get(
-                    context, placeholder.volume_id) is not None:
-                return self._withdraw(context, placeholder)
+            done = (self._withdraw(context, placeholder)
+                    if placeholder.of_deleted else None)
+            if done is not None:
+                return done
             lv = self._backend.logical_volume(Names(placeholder.name_id))
             if lv is not None:
                 self._seal_if_reverted(placeholder, lv)
@@ -261,24 +262,31 @@ class Source:
 
     @staticmethod
     def _withdraw(context: cinder_context.RequestContext,
-                  placeholder: Placeholder) -> bool:
+                  seen: Placeholder) -> bool | None:
         """Withdraw a deletion if the volume has been kept in spite of it.
 
         Cinder deletes the row after the driver. If that fails an operator
         may have reset the volume's state, so that it is used again.
 
-        :returns: False if the row is still to be deleted
+        :param seen: the placeholder as it was read without the lock
+        :returns: whether that is done, or False if the row is still to be
+            deleted; None if the volume is gone
         """
-        volume = records.get(context, placeholder.volume_id)
-        if volume is not None and not records.is_being_deleted(volume):
-            records.destroy(context, placeholder.id)
-            LOG.warning('Volume %(volume)s is %(status)s, though its deletion '
-                        'has begun: logical volume %(name_id)s is not '
-                        'deleted.',
-                        {'volume': volume.id, 'status': volume.status,
-                         'name_id': placeholder.name_id})
+        placeholder = records.placeholder(context, seen.id)
+        if placeholder is None:
+            # The volume has another logical volume since.
             return True
-        return False
+        volume = records.get(context, placeholder.volume_id)
+        if volume is None:
+            return None
+        if records.is_being_deleted(volume):
+            return False
+        records.destroy(context, placeholder.id)
+        LOG.warning('Volume %(volume)s is %(status)s, though its deletion has '
+                    'begun: logical volume %(name_id)s is not deleted.',
+                    {'volume': volume.id, 'status': volume.status,
+                     'name_id': placeholder.name_id})
+        return True
 
     def _seal_if_reverted(self, placeholder: Placeholder,
                           lv: LogicalVolume) -> None:

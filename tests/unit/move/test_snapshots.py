@@ -1351,6 +1351,69 @@ class ReadAndDeletedTestCase(ReadAndDeletedBase):
         self.delete(self.volume)
         self.assertNothing()
 
+    def begin(self, *statuses):
+        """Delete the volume; Cinder fails then, and its state is reset.
+
+        :param statuses: which it has, one after the other
+        """
+        with self.cloud.on(self.b):
+            self.b.driver.delete_volume(self.row())
+        self.reset(*statuses)
+
+    def reset(self, *statuses):
+        for status in statuses:
+            row = self.row()
+            row.status = status
+            row.save()
+
+    def owners(self, names):
+        """Return the states of placeholders with a logical volume."""
+        return [placeholders.state_of(row)
+                for row in self.cloud.placeholders()
+                if row.name_id == names.name_id]
+
+    def test_moves_on_before_it_is_withdrawn(self):
+        """Else a source would be deleted when the volume is."""
+        copy, names = self.prepare(), Names(self.row().name_id)
+        self.begin('available')
+        self.cloud.attach(self.volume, self.a)
+        self.assertEqual([State.SWITCHED], self.owners(names))
+        self.cloud.detach(self.volume, self.a)
+        there = self.clone(self.row())
+        self.delete(copy)
+        self.delete(self.volume)
+        self.cloud.watch(8, hydrate=False)
+        self.assertIsNotNone(self.lv(self.b, names.volume))
+        self.minutes()
+        self.assertEqual({'handle': 'linear'}, self.roles(there, self.a))
+        self.delete(there)
+        self.assertNothing()
+
+    def test_reverted_before_it_is_withdrawn(self):
+        self.prepare()
+        names = Names(self.row().name_id)
+        self.begin('available')
+        taken = self.snapshot()
+        with self.cloud.on(self.b):
+            self.b.driver.revert_to_snapshot(self.context, self.row(),
+                                             self.read(taken))
+        self.assertEqual([State.RELEASED], self.owners(names))
+
+    def test_unmanaged_before_it_is_withdrawn(self):
+        copy, names = self.prepare(), Names(self.row().name_id)
+        self.begin('deleting')
+        self.minutes()
+        self.assertEqual([State.RELEASED], self.owners(names))
+        self.reset('available')
+        with self.cloud.on(self.b):
+            self.b.driver.unmanage(self.row())
+        self.row().destroy()
+        self.minutes()
+        self.assertIsNotNone(self.lv(self.b, names.volume))
+        self.assertFalse(self.lv(self.b, names.volume).kept)
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual({'handle': 'linear'}, self.roles(copy, self.b))
+
     def test_withdrawn_and_repeated(self):
         copy = self.prepare()
         for status in ('deleting', 'available', 'deleting'):
