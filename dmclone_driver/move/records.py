@@ -1093,8 +1093,12 @@ def begin_deletion(session: orm.Session, volume: objects.Volume) -> str:
 
 
 def is_being_deleted(volume: objects.Volume) -> bool:
-    """Whether Cinder, or a repeated request, still has to delete a row."""
-    return volume.status in ('deleting', 'error_deleting')
+    """Whether Cinder, or a repeated request, still has to delete a row.
+
+    Those of a group have the status "deleted" for some time (delete_group in
+    cinder/volume/manager.py).
+    """
+    return volume.status in ('deleting', 'error_deleting', 'deleted')
 
 
 @transactions.transaction()

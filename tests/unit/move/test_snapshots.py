@@ -1334,7 +1334,9 @@ class ReadAndDeletedTestCase(ReadAndDeletedBase):
         copy, names = self.prepare(), Names(self.row().name_id)
         with self.cloud.on(self.b):
             self.b.driver.delete_volume(self.row())
-        for status, left in (('deleting', True), ('available', False)):
+        # A group's rows have the status "deleted" before they are deleted.
+        for status, left in (('deleting', True), ('deleted', True),
+                             ('available', False)):
             row = self.row()
             row.status = status
             row.save()
