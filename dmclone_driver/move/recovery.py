@@ -196,6 +196,7 @@ class Recovery:
         """
         if lv is None:
             return
+        row = self._undeleted(context, row) or row
         names = Names(row.name_id)
         local = LocalVolume(names)
         if not lv.active:
@@ -230,6 +231,20 @@ class Recovery:
             self._source.close(names, row.id, flush=False)
         elif lv.sealed:
             local.seal(flush=False)
+
+    @staticmethod
+    def _undeleted(context: cinder_context.RequestContext,
+                   row: objects.Volume) -> objects.Volume | None:
+        """Return the volume of a placeholder whose deletion may not happen.
+
+        Its state may be reset, and then it has to take writes.
+        """
+        if not (placeholders.is_placeholder(row) and
+                Placeholder(row).of_deleted):
+            return None
+        volume = records.get(context, records.guarding_id(row))
+        return (volume if volume is not None and
+                volume.name_id == row.name_id else None)
 
     def _report_contradiction(self, row: objects.Volume,
                               lv: logical_volumes.LogicalVolume) -> None:

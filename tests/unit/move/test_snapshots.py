@@ -1416,6 +1416,17 @@ class ReadAndDeletedTestCase(ReadAndDeletedBase):
         self.assertEqual([], self.cloud.placeholders())
         self.assertEqual({'handle': 'linear'}, self.roles(copy, self.b))
 
+    def test_reset_after_a_power_cut(self):
+        self.prepare()
+        path = Names(self.row().name_id).path()
+        self.begin('deleting')
+        self.b.reboot()
+        self.b.start()
+        self.reset('available')
+        self.cloud.watch(2)
+        device = self.b.kernel.get(path)
+        self.assertFalse(device.sealed or device.read_only)
+
     def test_withdrawn_and_repeated(self):
         copy = self.prepare()
         for status in ('deleting', 'available', 'deleting'):
