@@ -63,6 +63,7 @@ from dmclone_driver.move import pace_settings
 from dmclone_driver.move import pacer
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move import peers
+from dmclone_driver.move import placeholders
 from dmclone_driver.move import preflight
 from dmclone_driver.move import records
 from dmclone_driver.move import recovery
@@ -549,8 +550,12 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             raise exception.DeletionRefused(volume=volume.id, reason=_(
                 'it has snapshots; delete them first'))
         if left and lv.in_parts:
-            self._source.to_release.add(
-                self._teardown.keep_later(context, volume))
+            try:
+                self._teardown.keep_later(context, volume)
+            finally:
+                # The database's answer may be lost.
+                self._source.waiting.add(placeholders.derived_id(
+                    volume.name_id, 'deleted'))
             LOG.info('Volume %(volume)s is deleted; its logical volume '
                      '%(lv)s is kept until the clones that read it are '
                      'complete.', {'volume': volume.id, 'lv': lv.full_name})

@@ -17,6 +17,7 @@ from dmclone_driver.move import gathering
 from dmclone_driver.move import plan
 from dmclone_driver.move.report import LeftBehind
 from dmclone_driver.move.report import Move
+from dmclone_driver.move.report import NEEDED
 from dmclone_driver.move.report import Remote
 from dmclone_driver.move.report import Report
 from dmclone_driver.move.report import Source
@@ -163,7 +164,10 @@ def _about_move(move: Move) -> collections.abc.Iterator[str]:
 
 
 def _source_sentence(host: str, source: Source) -> str:
-    if source.state == 'released':
+    if source.state == NEEDED:
+        form = _('%(host)s keeps logical volume %(lv)s of it, which clones '
+                 'still read.')
+    elif source.state == 'released':
         form = _('%(host)s deletes its source, logical volume %(lv)s, which '
                  'is no longer needed.')
     else:

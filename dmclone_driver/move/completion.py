@@ -170,6 +170,8 @@ class Completion:
                 logical_volumes.MARKABLE_TAG, logical_volumes.MARKED_TAG))))
         self.unfinished.discard(names)
         self._troubles.forget(names)
+        # Its volume may be deleted.
+        self._jobs.pauses.forget(jobs.WATCH_DELETED)
 
     def _tell(self, placeholder: Placeholder) -> None:
         """Tell that a copy has ended, unless that was done before a crash.

@@ -33,6 +33,8 @@ RETRY_WAITING = 10
 SETTLE_FOLLOWER = 'settle follower'
 #: The same for those that only have to hydrate.
 WATCH_FOLLOWER = 'watch follower'
+#: Of deleted volumes whose data clones still read.
+WATCH_DELETED = 'watch deleted volume'
 #: Those of :mod:`new_content`.
 GIVE_UP_REVERT = 'give up revert'
 

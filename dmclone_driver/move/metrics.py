@@ -17,6 +17,7 @@ from prometheus_client import core
 from dmclone_driver.move.placeholders import OF_SOURCES
 from dmclone_driver.move.report import Move
 from dmclone_driver.move.report import MoveState
+from dmclone_driver.move.report import NEEDED
 from dmclone_driver.move.report import Report
 from dmclone_driver.move.report import Role
 from dmclone_driver.move.report import Source
@@ -204,7 +205,7 @@ def _sources(sources: collections.abc.Sequence[Source] | None) -> Families:
     numbers: dict[str, float] = {}
     sizes: dict[str, float] = {}
     if sources is not None:
-        for state in OF_SOURCES:
+        for state in (*OF_SOURCES, NEEDED):
             mine = [each.size for each in sources if each.state == state]
             numbers[state], sizes[state] = len(mine), sum(mine)
     yield _by('dmclone_sources', 'Sources that are kept here, by the state of '

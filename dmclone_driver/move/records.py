@@ -1062,7 +1062,7 @@ def release(session: orm.Session, placeholder_id: str) -> bool:
 
 
 @transactions.transaction(Step.DEFERRED)
-def begin_deletion(session: orm.Session, volume: objects.Volume) -> str:
+def begin_deletion(session: orm.Session, volume: objects.Volume) -> None:
     """Record that a logical volume outlives its volume, which is deleted.
 
     A placeholder stands for it, which is released: the logical volume is
@@ -1070,7 +1070,6 @@ def begin_deletion(session: orm.Session, volume: objects.Volume) -> str:
     repeated, also after it was withdrawn.
 
     :param volume: freshly read; a clone that other volumes are cloned from
-    :returns: id of the placeholder
     :raises: MoveGone if the volume is not as it was read
     """
     row, = transactions.lock(session, volume.id)
@@ -1089,7 +1088,6 @@ def begin_deletion(session: orm.Session, volume: objects.Volume) -> str:
         _placeholder_fields(row, placeholders.Record(
             State.RELEASED, row.id, '', '')),
         deleted=False, deleted_at=None, **fields))
-    return row_id
 
 
 def is_being_deleted(volume: objects.Volume) -> bool:

@@ -110,6 +110,10 @@ class Move:
     rate: float | None = None
 
 
+#: The state of a released source that clones still read.
+NEEDED = 'needed'
+
+
 @dataclasses.dataclass(frozen=True)
 class Source:
     """A source that the reporting node keeps.
@@ -118,7 +122,8 @@ class Source:
     :ivar name_id: of its logical volume
     :ivar volume: id of the user's volume
     :ivar reader: backend that is the volume's home; empty if unknown
-    :ivar state: of its placeholder: switched, released or lost
+    :ivar state: of its placeholder: switched, released or lost; or "needed",
+        if it is released, but hydrates, as clones read it
     :ivar size: bytes
     :ivar snapshot: id of the snapshot that is the source, or empty
     """

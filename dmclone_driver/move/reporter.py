@@ -25,6 +25,7 @@ from dmclone_driver.move.remotes import Remotes
 from dmclone_driver.move.report import LeftBehind
 from dmclone_driver.move.report import Move
 from dmclone_driver.move.report import MoveState
+from dmclone_driver.move.report import NEEDED
 from dmclone_driver.move.report import Report
 from dmclone_driver.move.report import Role
 from dmclone_driver.move.report import Source
@@ -112,7 +113,7 @@ class Reporter:
             listed=None if self._listed is None else
             self._sightings.since(self._listed),
             moves=tuple(self._moves(rows or {}, clones)),
-            sources=tuple(self._sources(rows or {})),
+            sources=tuple(self._sources(rows or {}, clones)),
             left_behind=self._left_behind, jobs=self._backend.jobs.left(),
             remotes=self._remotes.found)
 
@@ -207,17 +208,22 @@ class Reporter:
             return Wait.PROGRESS
         return Wait.NOTHING
 
-    def _sources(self, rows: _Rows) -> collections.abc.Iterator[Source]:
+    def _sources(self, rows: _Rows,
+                 clones: collections.abc.Container[Names]
+                 ) -> collections.abc.Iterator[Source]:
         for row in rows.values():
             if row.record is None or row.backend != self._backend.host or (
                     row.record.state not in placeholders.OF_SOURCES):
                 continue
             reader = rows.get(row.record.volume)
+            # What is released is deleted soon, but not while it hydrates.
+            state = (NEEDED if row.record.state == State.RELEASED and
+                     Names(row.name_id) in clones else str(row.record.state))
             yield Source(
                 placeholder=row.id, name_id=row.name_id,
                 volume=row.record.volume,
                 reader=reader.backend if reader else '',
-                state=str(row.record.state), size=row.size,
+                state=state, size=row.size,
                 snapshot=row.snapshot or '')
 
 

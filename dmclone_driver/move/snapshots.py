@@ -444,6 +444,8 @@ class Snapshots:
         names = name and names_module.of_logical_volume(name)
         if names:
             self.origins.add(names)
+            # Its volume may be deleted.
+            self._backend.jobs.pauses.forget(jobs.WATCH_DELETED)
 
     def tidy_origins(self, context: cinder_context.RequestContext) -> None:
         """Delete kept origins without snapshots; simplify other handles."""

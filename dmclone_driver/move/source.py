@@ -13,6 +13,7 @@ from oslo_log import log as logging
 
 from dmclone_driver.i18n import _
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import jobs
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
@@ -32,6 +33,9 @@ from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
+# Seconds until it is looked again whether a deletion still has to wait.
+WAIT = 60
+
 
 class Source:
     """Sources on this node; a ``row`` is the one that points to a source."""
@@ -47,6 +51,10 @@ class Source:
         #: Placeholders of sources that could not be deleted yet.
         self.to_release = backend.jobs.kind('delete source',
                                             self.release_again)
+        #: Placeholders of released logical volumes that clones still read, or
+        #: whose volume's row Cinder has yet to delete. That may take hours.
+        self.waiting = backend.jobs.kind(jobs.WATCH_DELETED,
+                                         self.look_again, WAIT)
 
     def export(self, context: cinder_context.RequestContext,
                row: objects.Volume, initiator: str) -> None:
@@ -198,15 +206,17 @@ class Source:
                 placeholder_id: str) -> None:
         """Delete a released source and its row."""
         try:
-            if not self._release(context, placeholder_id):
-                self.to_release.add(placeholder_id)
-                return
+            done = self._release(context, placeholder_id)
         except Exception:
             self.to_release.add(placeholder_id)
             LOG.exception('Deleting the source of %s failed; it is tried '
                           'again.', names_module.text(placeholder_id))
+            return
+        self.to_release.discard(placeholder_id)
+        if done:
+            self.waiting.discard(placeholder_id)
         else:
-            self.to_release.discard(placeholder_id)
+            self.waiting.add(placeholder_id)
 
     def _release(self, context: cinder_context.RequestContext,
                  placeholder_id: str) -> bool:
@@ -315,4 +325,9 @@ class Source:
     def release_again(self, context: cinder_context.RequestContext) -> None:
         """Retry the deletion of sources."""
         for placeholder_id in list(self.to_release):
+            self.release(context, placeholder_id)
+
+    def look_again(self, context: cinder_context.RequestContext) -> None:
+        """Delete what had to wait, if it has not to wait any longer."""
+        for placeholder_id in list(self.waiting):
             self.release(context, placeholder_id)

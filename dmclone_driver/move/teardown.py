@@ -96,15 +96,14 @@ class Teardown:
             self._requests.release(context, placeholder)
 
     def keep_later(self, context: cinder_context.RequestContext,
-                   volume: objects.Volume) -> str:
+                   volume: objects.Volume) -> None:
         """Have a clone kept when it is complete, though its volume is deleted.
 
-        :returns: the id of the placeholder that stands for it from then on
         :raises: DeletionRefused
         """
         if LocalVolume(Names(volume.name_id)).is_open():
             raise self._still_open(volume)
-        return records.begin_deletion(context, volume)
+        records.begin_deletion(context, volume)
 
     @staticmethod
     def _still_open(row: objects.Volume | Placeholder

@@ -1427,6 +1427,34 @@ class ReadAndDeletedTestCase(ReadAndDeletedBase):
         device = self.b.kernel.get(path)
         self.assertFalse(device.sealed or device.read_only)
 
+    def test_answer_of_the_database_is_lost(self):
+        self.prepare()
+        names = Names(self.row().name_id)
+        begin = records.begin_deletion
+
+        def lost(*args):
+            begin(*args)
+            raise cinder_exception.VolumeDriverException('lost')
+        with mock.patch('dmclone_driver.move.records.begin_deletion', lost):
+            self.assertRaises(cinder_exception.VolumeDriverException,
+                              self.begin)
+        self.assertEqual([State.RELEASED], self.owners(names))
+        self.reset('available')
+        self.cloud.watch(1)
+        self.assertEqual([], self.owners(names))
+
+    def test_waits_as_no_failure_does(self):
+        """The copy may take hours."""
+        self.prepare()
+        self.delete(self.volume)
+        self.cloud.watch(5, hydrate=False)
+        self.assertEqual([], self.b.left('delete source'))
+        self.assertEqual(1, len(self.b.left('watch deleted volume')))
+        with self.cloud.on(self.b):
+            found = self.b.driver._reporter.report(self.context)
+        self.assertIn('needed', [each.state for each in found.sources])
+        self.assertNotIn('released', [each.state for each in found.sources])
+
     def test_withdrawn_and_repeated(self):
         copy = self.prepare()
         for status in ('deleting', 'available', 'deleting'):
