@@ -1118,10 +1118,13 @@ def _withdraw_deletion(session: orm.Session, volume: models.Volume) -> None:
     the same transaction: the former one may be needed, for instance as a
     source, when the volume is deleted later.
     """
+    if volume._name_id in (None, volume.id):
+        # A logical volume with its first name was never a clone.
+        return
     # Not locked: an absent row would lock the gap for other new ones.
     found = session.query(models.Volume).filter_by(
         deleted=False, id=placeholders.derived_id(
-            volume._name_id or volume.id, 'deleted')).first()
+            volume._name_id, 'deleted')).first()
     if found is not None:
         # As volume_destroy in cinder/db/sqlalchemy/api.py.
         found.update(dict(status='deleted', deleted=True,
