@@ -144,7 +144,7 @@ FLOWS = {'attach away': ATTACH_AWAY, 'live migration': MIGRATE,
          'snapshot that follows': FOLLOW, 'revert': REVERT,
          'deletion of a clone': DELETE_CLONE, 'deletion': DELETE,
          'extension': EXTEND, 'snapshot while it hydrates': FREEZE,
-         'deferred deletion': PURGE}
+         'deferred deletion': PURGE, 'deletion while it is read': OUTLIVE}
 
 
 def reached(step: Step, row_id: str) -> None:

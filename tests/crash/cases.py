@@ -92,8 +92,8 @@ class Case:
 
     @property
     def volume_ids(self):
-        """Return the ids of all volumes that have to converge."""
-        return [self.volume_id]
+        """Return the ids of all volumes that are there in the end."""
+        return [] if self.GOES else [self.volume_id]
 
     def leave(self):
         """Delete the volume after the checks."""
@@ -164,6 +164,12 @@ class Case:
     def _name_id(self):
         return self.user.as_admin('GET', '/volumes/' + self.volume_id)[
             'volume']['os-vol-mig-status-attr:name_id']
+
+    def placeholders(self):
+        """Return the placeholders of the volume, as the API shows them."""
+        return self.user.as_admin(
+            'GET', '/volumes?all_tenants=1&name=dmclone%%20move%%20of%%20%s'
+            % self.volume_id)['volumes']
 
     def become_clone(self):
         """Become a clone that does not hydrate, since its source is open.

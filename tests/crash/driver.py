@@ -15,6 +15,7 @@ from dmclone_driver import driver
 from dmclone_driver.move import deadline
 from dmclone_driver.move import destination
 from dmclone_driver.move import home
+from dmclone_driver.move import pacer
 from dmclone_driver.move import records
 from dmclone_driver import steps
 from tests.crash import stops
@@ -36,6 +37,27 @@ def volume_of(row_id):
     return row_id
 
 
+@functools.cache
+def _name_of(volume_id):
+    """Return the name of a volume, '' if there is none."""
+    row = records.get(cinder_context.get_admin_context(), volume_id)
+    return (row is not None and row.display_name) or ''
+
+
+def _waits(names):
+    """Return whether a clone has to wait for its turn."""
+    volume_id = volume_of(names.name_id)
+    return stops.waits(stops.ON_NODE, volume_id, _name_of(volume_id))
+
+
+def _take_turn(self, names, source, take=pacer.Pacer.take_turn):
+    return not _waits(names) and take(self, names, source)
+
+
+def _is_queued(self, names, ask=pacer.Pacer.is_queued):
+    return _waits(names) or ask(self, names)
+
+
 def _reached(step, row_id, say=steps.reached):
     say(step, row_id)
     folder = stops.ON_NODE
@@ -48,6 +70,8 @@ def _reached(step, row_id, say=steps.reached):
 
 
 steps.reached = _reached
+pacer.Pacer.take_turn = _take_turn
+pacer.Pacer.is_queued = _is_queued
 # A volume stops for longer than Cinder's API waits.
 deadline.MARGIN = -120
 # The volumes that have stopped would use up the turns of the others.

@@ -15,7 +15,8 @@ _CASES = (cases.AttachAway, cases.Completion, cases.LiveMigration,
           snapshot_cases.VolumeFromSnapshot, snapshot_cases.Revert,
           snapshot_cases.SnapshotThatFollows,
           snapshot_cases.SnapshotWhileItHydrates,
-          snapshot_cases.DeferredDeletion)
+          snapshot_cases.DeferredDeletion,
+          snapshot_cases.DeletionWhileItIsRead)
 
 #: Which flows a run has, as a regular expression.
 CHOSEN = os.environ.get('DMCLONE_CRASH_FLOWS', '')
@@ -25,7 +26,8 @@ CHOSEN = os.environ.get('DMCLONE_CRASH_FLOWS', '')
 COPIES = {**{case.FLOW: steps.FLOWS[case.FLOW] for case in (
     snapshot_cases.VolumeFromSnapshot, snapshot_cases.Revert,
     snapshot_cases.ReleaseWithSnapshots, snapshot_cases.SnapshotThatFollows,
-    snapshot_cases.SnapshotWhileItHydrates, snapshot_cases.DeferredDeletion)},
+    snapshot_cases.SnapshotWhileItHydrates, snapshot_cases.DeferredDeletion,
+    snapshot_cases.DeletionWhileItIsRead)},
     cases.MigrationAtRest.FLOW: steps.ATTACH_AWAY}
 #: {flow: its steps}, of all others. They have a run of their own: with the
 #: requests of all flows behind each other, Cinder's users would give up.

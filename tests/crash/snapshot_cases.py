@@ -55,15 +55,10 @@ class SnapshotCase(cases.Case):
     def move(self):
         """Move the volume to the peer, where it is detached in the end."""
         self.attach(self.peer)
-        wait.until(lambda: not self._placeholders(),
+        wait.until(lambda: not self.placeholders(),
                    'volume %s to be complete' % self.volume_id,
                    cases.PATIENCE)
         self.detach(self.peer)
-
-    def _placeholders(self):
-        return self.user.as_admin(
-            'GET', '/volumes?all_tenants=1&name=dmclone%%20move%%20of%%20%s'
-            % self.volume_id)['volumes']
 
     def parts_of_snapshot(self, test):
         """Return the checksums of the snapshot's parts.
@@ -326,3 +321,53 @@ class DeferredDeletion(SnapshotCase):
             self.user.as_admin(
                 'POST', '/snapshots/%s/action' % self.snapshot_id,
                 {'os-reset_status': {'status': 'error'}})
+
+
+@dataclasses.dataclass(eq=False)
+class DeletionWhileItIsRead(cases.Deletion):
+    """A volume is deleted on the peer while it hydrates, and a clone reads it.
+
+    The copies of both wait for their turns, so that the volume is complete
+    before the clone: its data is kept then.
+    """
+
+    FLOW = 'deletion while it is read'
+
+    copy_id: str = None
+
+    @property
+    def volume_ids(self):
+        return [self.copy_id]
+
+    def before(self):
+        for order in ('waits', 'clone_waits'):
+            self.peer.run('touch ' + self._order(order))
+        self.write(self.attach(self.peer))
+        wait.until(lambda: self.peer.try_run('test -e %s/%s.durable' % (
+            stops.ON_NODE, self.volume_id))[0] == 0, 'the write',
+            cases.PATIENCE)
+        self.detach(self.peer)
+        self.copy_id = self.user.request('POST', '/volumes', {'volume': {
+            'size': 1, 'source_volid': self.volume_id,
+            'name': stops.CLONE_OF + self.volume_id}})['volume']['id']
+        self.user.settled(self.copy_id, 'available', timeout=cases.PATIENCE)
+
+    def _order(self, order):
+        return '%s/%s.%s' % (stops.ON_NODE, self.volume_id, order)
+
+    def act(self):
+        """Delete the volume; let it hydrate if it stops later."""
+        super().act()
+        if self.by_hand:
+            return
+        wait.until(lambda: len(self.placeholders()) > 1, 'the deletion',
+                   cases.PATIENCE)
+        if self.step is not Step.DEFERRED:
+            self.peer.run('rm -f ' + self._order('waits'))
+
+    def check(self, test, original):
+        test.compare_parts(original, test.parts_of(self.copy_id),
+                           test.written(self.volume_id), True)
+
+    def leave(self):
+        self.user.delete_volume(self.copy_id)

@@ -8,6 +8,8 @@ have a meaning::
         VOLUME.stopped      the volume has stopped: no flow continues for it
         VOLUME.durable      the guest's write to the volume is on the disk
         VOLUME.dry          its source gives no data (tests/admin/driver.py)
+        VOLUME.waits        its copy waits for its turn
+        VOLUME.clone_waits  so does that of a clone of it
 """
 
 import os
@@ -18,6 +20,8 @@ MIB = 16
 #: Start of the name of a volume from a snapshot; the id of the volume that
 #: the snapshot was taken of follows, and tells at which step it stops.
 COPY_OF = 'copy of '
+#: Start of the name of a clone of a volume, whose id follows.
+CLONE_OF = 'clone of '
 #: The folder's path on the nodes.
 ON_NODE = pathlib.Path('/run/crash')
 
@@ -72,6 +76,16 @@ def hold_up(folder, volume_id):
 def dry(folder, volume_id):
     """Return whether a volume's hydration has to be stopped."""
     return (folder / (volume_id + '.dry')).exists()
+
+
+def waits(folder, volume_id, name=''):
+    """Return whether a volume's copy waits for its turn.
+
+    :param name: of the volume, which tells whether it is a clone
+    """
+    return (folder / (volume_id + '.waits')).exists() or (
+        name.startswith(CLONE_OF) and
+        (folder / (name.removeprefix(CLONE_OF) + '.clone_waits')).exists())
 
 
 def let_go(folder, volume_id):

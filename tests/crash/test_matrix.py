@@ -228,8 +228,8 @@ class MatrixTest(base.StoppingTest):
 
     @staticmethod
     def is_well(case, states):
-        if case.GOES:
-            return not states.get(case.volume_id)
+        if case.GOES and states.get(case.volume_id):
+            return False
         return all(
             [(row[1] in ('available', 'in-use'), row[3] or None)
              for row in states.get(volume_id, [])] == [(True, None)]
@@ -253,7 +253,7 @@ class MatrixTest(base.StoppingTest):
                                        now[case.volume_id],
                                        self.written(case.volume_id),
                                        case in acknowledged)
-                    case.check(self, originals[case.volume_id])
+                case.check(self, originals[case.volume_id])
                 case.proven = cut_off
 
     def write_down(self, kind, all_cases):

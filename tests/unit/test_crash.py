@@ -65,6 +65,18 @@ class StopsTestCase(base.PlainTestCase):
         stops.go_on(self.folder)
         self.assertFalse(self.comes_to(Step.SEALED, 'a'))
 
+    def test_copies_wait(self):
+        self.assertFalse(stops.waits(self.folder, 'x', 'clone of y'))
+        (self.folder / 'x.waits').touch()
+        self.assertTrue(stops.waits(self.folder, 'x'))
+        self.assertFalse(stops.waits(self.folder, 'y', 'clone of x'))
+        (self.folder / 'x.clone_waits').touch()
+        self.assertTrue(stops.waits(self.folder, 'y', 'clone of x'))
+        self.assertFalse(stops.waits(self.folder, 'y', 'x'))
+        stops.go_on(self.folder)
+        self.assertFalse(stops.waits(self.folder, 'x'))
+        self.assertFalse(stops.waits(self.folder, 'y', 'clone of x'))
+
     def test_what_was_written_is_remembered(self):
         (self.folder / 'x.durable').touch()
         stops.go_on(self.folder)
