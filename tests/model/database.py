@@ -38,6 +38,10 @@ class Stored:
     def name_id(self):
         return self._name_id or self.id
 
+    def update(self, fields):
+        """Set some fields, in a transaction."""
+        vars(self).update(fields)
+
 
 def changed(row, **fields):
     """Return a changed copy of a row."""
@@ -134,7 +138,8 @@ class Session:
         return self
 
     def filter_by(self, deleted=False, **wanted):
-        return Found(row for row in self._rows.values() if all(
+        # A transaction changes copies.
+        return Found(self.get(row.id) for row in self._rows.values() if all(
             getattr(row, name) == value for name, value in wanted.items()))
 
 
@@ -313,6 +318,9 @@ class Database:
             snapshot.provider_id = hosts[snapshot]
         before = dict(self.rows)
         self.rows.update(changed)
+        for row in changed.values():
+            if row.deleted:
+                del self.rows[row.id]
         self.stored(before)
 
     def destroy(self, context, row_id):

@@ -194,11 +194,16 @@ class History(history.History):
                 '%dg' % row.size, origin_id=row.id)
             copy.created({}, self._possible(each))
 
-    def delete_copy(self, copy, fault=None):
-        """Delete a volume that is not attached and has no snapshot."""
-        home, row = copy.home(), self.cloud.row(copy.volume_id)
+    def delete_copy(self, copy, fault=None, stays=False):
+        """Delete a volume that is not attached and has no snapshot.
+
+        :param stays: whether Cinder fails to delete the row
+        """
+        home = copy.home()
         if home.down:
             return
+        self.cloud.database.change(copy.volume_id, status='deleting')
+        row = self.cloud.row(copy.volume_id)
         used, copy.usable = copy.usable, False
         with self.fault(fault):
             try:
@@ -208,9 +213,27 @@ class History(history.History):
             except cinder_exception.VolumeIsBusy as busy:
                 # Cinder makes it available again.
                 self.refused, copy.usable = busy, used
+                self.cloud.database.change(copy.volume_id,
+                                           status='available')
             else:
-                self.lives.remove(copy)
-                self.cloud.database.remove(copy.volume_id)
+                if not stays:
+                    self.lives.remove(copy)
+                    self.cloud.database.remove(copy.volume_id)
+
+    def is_deferred(self, copy):
+        """Return whether a volume's deletion has begun, and must wait."""
+        row = self.cloud.row(copy.volume_id)
+        return not copy.usable and row.status == 'deleting' and (
+            placeholders.derived_id(row.name_id, 'deleted') in
+            self.cloud.database.rows)
+
+    def reset(self, copy):
+        """Make a volume available again, as operators do."""
+        self.cloud.database.change(copy.volume_id, status='available')
+        copy.usable = True
+        # The power may have been cut since.
+        copy.check_after_loss()
+        self.check()
 
     # Other requests for volumes that are not in use
 

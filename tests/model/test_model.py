@@ -372,6 +372,44 @@ class RevertRules(SnapshotRules):
         self.history.revert(self.history, fault, room)
 
 
+class DeletedRules(SnapshotRules):
+    """The same, but a clone of the volume is cloned, and then deleted."""
+
+    @stateful.initialize(
+        number=NODES, moves=strategies.booleans(), block=BLOCKS,
+        writes=strategies.booleans(), stays=strategies.booleans(),
+        fault=strategies.none() | FAULTS)
+    def has_snapshot(self, number, moves, block, writes, stays, fault):
+        """Begin with a clone of a clone; delete that while both hydrate."""
+        self.history.clone(self.history, 0)
+        first, = self.history.copies
+        if moves:
+            self.history.relocate(first, self.node(number))
+        if writes:
+            home = first.home()
+            first.attach(home)
+            first.begin_write(block)
+            first.detach(home)
+        self.history.clone(first, 0)
+        self.history.delete_copy(first, fault, stays)
+
+    @stateful.precondition(lambda self: self.deletable())
+    @stateful.rule(which=WHICH_ONE, fault=FAULTS)
+    def delete_in_vain(self, which, fault):
+        self.history.delete_copy(self.of(which, self.deletable()), fault,
+                                 stays=True)
+
+    @stateful.precondition(lambda self: self.deferred())
+    @stateful.rule(which=WHICH_ONE)
+    def reset(self, which):
+        self.history.reset(self.of(which, self.deferred()))
+
+    def deferred(self):
+        """Return the volumes whose data clones still read."""
+        return [each for each in self.history.copies
+                if self.history.is_deferred(each)]
+
+
 class SparseRules(Rules):
     """The same actions with thin volumes, which have gaps at first."""
 
@@ -594,6 +632,10 @@ class PacedTestCase(Histories, ModelTestCase):
 
 class RevertsTestCase(Histories, ModelTestCase):
     RULES, SEED, NUMBER = RevertRules, 8, 400
+
+
+class DeletedTestCase(Histories, ModelTestCase):
+    RULES, SEED, NUMBER = DeletedRules, 12, 300
 
 
 class HandsTestCase(Histories, ModelTestCase):

@@ -52,8 +52,19 @@ _settle = followers.Followers._settle
 _reconnect = destination.Destination.reconnect
 _unallocated = maps.Maps.unallocated
 _export = source.Source.export
+_release = source.Source._release
 _make = marks.Marks.make
 _copy = machine.Kernel.copy
+
+
+def _released_while_read(self, context, placeholder_id):
+    """Delete the data of a deleted volume although clones read it."""
+    placeholder = records.placeholder(context, placeholder_id)
+    if placeholder is not None and placeholder.of_deleted and (
+            records.get(context, placeholder.volume_id) is None):
+        with self._backend.lock(placeholder.volume_id):
+            self._teardown.cut_loose(context, placeholder)
+    return _release(self, context, placeholder_id)
 
 
 def _linear_after_a_failed_commit(volume, lv):
@@ -385,6 +396,19 @@ FAULTS_OF_REVERTS = {
 }
 
 
+#: Faults that are detected in histories with a clone that is deleted while
+#: it hydrates and is read.
+FAULTS_OF_DELETIONS = {
+    'deletion that does not wait for the row':
+        ('move.placeholders.Placeholder.of_deleted',
+         property(lambda placeholder: False),
+         'is not on|instead of|has no source|cannot be|after a power cut'),
+    'deleted volume cut loose under its clones':
+        ('move.source.Source._release', _released_while_read,
+         'instead of|a power cut would make|after a power cut'),
+}
+
+
 #: Faults that are detected in histories of a copy that moves on.
 FAULTS_OF_MOVING_ON = {
     'source taken for unwritten that was written':
@@ -518,6 +542,10 @@ class PlantedFaultsTestCase(test_model.ModelTestCase):
     @ddt.data(*FAULTS_OF_REVERTS)
     def test_is_found_by_a_revert(self, name):
         self._find(test_model.RevertRules, name, *FAULTS_OF_REVERTS[name])
+
+    @ddt.data(*FAULTS_OF_DELETIONS)
+    def test_is_found_by_a_deletion(self, name):
+        self._find(test_model.DeletedRules, name, *FAULTS_OF_DELETIONS[name])
 
     @ddt.data(*FAULTS_OF_MOVING_ON)
     def test_is_found_as_it_moves_on(self, name):
