@@ -97,6 +97,7 @@ class Account:
         succession
     :ivar rest: when the next one may be made
     :ivar held: whether its requests were ever held
+    :ivar beside: whether it has ever had copies begin beside them
     """
 
     at: float
@@ -107,6 +108,7 @@ class Account:
     missed: int = 0
     rest: float = 0
     held: bool = False
+    beside: bool = False
 
     def budget(self, rate: float | None) -> int | None:
         """Return the regions that may begin, see :class:`pokes.Request`."""
@@ -116,7 +118,10 @@ class Account:
         return max(0, -int(-self.credit // self.region)) if rate else 0
 
     def holds(self, now: float, window: int) -> int:
-        """Return how often its requests may be held in the next second."""
+        """Return how often a window may begin whatever its guest does.
+
+        That is in the next second.
+        """
         if now < self.rest:
             return 0
         return min(HOLDS, int(self.owed // (window * self.region)))
@@ -137,6 +142,7 @@ class Account:
             fresh, credit=self._credit(now, copied, pace),
             owed=max(0, min(floor * MEMORY, owed)),
             held=self.held or bool(outcome.held),
+            beside=self.beside or bool(outcome.beside),
             **self._rest(now, outcome))
 
     def _credit(self, now: float, copied: int, pace: Pace) -> float:
@@ -155,8 +161,8 @@ class Account:
         if outcome.missed:
             pause = min(REST, 2 ** min(self.missed, REST))
             return {'missed': self.missed + 1, 'rest': now + pause}
-        return {'missed': 0 if outcome.held else self.missed,
-                'rest': self.rest}
+        helped = outcome.held or outcome.beside
+        return {'missed': 0 if helped else self.missed, 'rest': self.rest}
 
 
 def opened(now: float, found: status.CloneStatus) -> Account:
@@ -233,6 +239,16 @@ class Pacemaker:
         last = self._accounts.get(pace.device)
         if last is None:
             return opened(now, found)
+        self._tell(pace, last, outcome)
+        return last.after(now, outcome, pace, self._floor / (
+            clones if pace.guests == Guests.OTHERS else 1))
+
+    @staticmethod
+    def _tell(pace: Pace, last: Account, outcome: pokes.Outcome) -> None:
+        """Log how a busy guest's clone gets its minimum rate."""
+        if outcome.beside and not last.beside:
+            LOG.info('The guest of volume %s leaves its copy no time. The '
+                     'kernel copies beside its requests.', pace.volume_id)
         if outcome.held and not last.held:
             LOG.info('The guest of volume %(volume)s leaves its copy no time. '
                      'Its requests are held for moments, %(seconds).3f '
@@ -243,8 +259,6 @@ class Pacemaker:
                       'help: %(why)s (%(seconds).3f seconds).',
                       {'volume': pace.volume_id, 'why': outcome.missed,
                        'seconds': outcome.seconds})
-        return last.after(now, outcome, pace, self._floor / (
-            clones if pace.guests == Guests.OTHERS else 1))
 
     def _request(self, pace: Pace, now: float) -> pokes.Request:
         account = self._accounts.get(pace.device)

@@ -12,6 +12,7 @@ from typing import Any
 import dmclone_driver
 from dmclone_driver.node.devicemapper import holds
 from dmclone_driver.node.devicemapper import pokes
+from dmclone_driver.node.devicemapper import quotas
 from dmclone_driver.node.devicemapper import swap
 from dmclone_driver import privsep
 
@@ -65,7 +66,15 @@ class Holder:
 
 
 class _Kernel(pokes.RealKernel):
-    hold = Holder().hold
+    """The kernel of this node, as long as this process runs."""
+
+    _holder = Holder()
+    _quotas = quotas.Quotas(quotas.RealKernel())
+
+    def hold(self, name: str, window: int) -> holds.Result:
+        """Have the copies of a window begin, without a hold if possible."""
+        return (self._quotas.begin(name, window) or
+                self._holder.hold(name, window))
 
 
 @privsep.dmclone_context.entrypoint

@@ -35,6 +35,7 @@ import signal
 import sys
 import threading
 import time
+from typing import Protocol
 
 from dmclone_driver.node.devicemapper import ioctl
 from dmclone_driver.node.devicemapper import status
@@ -73,9 +74,10 @@ IDLE = 60
 # processors, the next hold has to wait.
 MOST = 0.05
 
-#: Why there was no hold, or how it has ended.
-FULL, SLOW, LATE, NO_TAIL, REFUSED, BUSY, SUSPENDED, FAILED = (
-    'full', 'slow', 'late', 'no tail', 'refused', 'busy', 'suspended',
+#: Why there was no hold, or how it has ended. With BEGUN there was no need for
+#: one, see :mod:`quotas`.
+BEGUN, FULL, SLOW, LATE, NO_TAIL, REFUSED, BUSY, SUSPENDED, FAILED = (
+    'begun', 'full', 'slow', 'late', 'no tail', 'refused', 'busy', 'suspended',
     'failed')
 
 #: Runs :func:`main`. Its argument is the folder that this package is in.
@@ -131,6 +133,28 @@ class Kernel:
             os.close(descriptor)
 
 
+class Looks(Protocol):
+    """How the devices below a clone are looked at."""
+
+    def info(self, name: str) -> status.Device:
+        """Return the state of a device, see :func:`ioctl.info`."""
+
+    def answers(self, name: str) -> bool:
+        """Return whether the disks below answer, see :func:`sysfs.answers`."""
+
+
+def would_wait(kernel: Looks, names: Names) -> bool:
+    """Return whether requests below a clone cannot end soon.
+
+    A guest's write waits at a closed gate, its reads for a source whose
+    session is lost.
+
+    :raises: OSError if a device is gone
+    """
+    return any(kernel.info(names.of(role)).suspended for role in (
+        CLONE, GATE, SOURCE)) or not kernel.answers(names.of(SOURCE))
+
+
 class Holder:
     """Holds requests, of one clone at a time."""
 
@@ -163,7 +187,7 @@ class Holder:
         text = self._kernel.status(clone)
         found = status.clone(text)
         if not found.hydration or not found.healthy or found.complete or (
-                self._would_wait(names)):
+                would_wait(self._kernel, names)):
             return Result(REFUSED)
         if len(text.splitlines()) < 2:
             return Result(NO_TAIL)
@@ -176,16 +200,6 @@ class Holder:
             # The guest has paused meanwhile.
             return Result(FULL)
         return self._suspend(clone, window, found)
-
-    def _would_wait(self, names: Names) -> bool:
-        """Return whether requests below cannot end soon.
-
-        A guest's write waits at a closed gate, its reads for a source whose
-        session is lost.
-        """
-        return any(self._kernel.info(names.of(role)).suspended for role in (
-            CLONE, GATE, SOURCE)) or (
-                not self._kernel.answers(names.of(SOURCE)))
 
     def _read_tail(self, clone: str, found: status.CloneStatus) -> bool:
         """Have a read of the tail under way; return whether it is."""

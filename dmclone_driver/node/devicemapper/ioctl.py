@@ -32,6 +32,8 @@ _HEADER = struct.Struct('3I2I I i I I I Q 128s 129s 7s')
 _SPEC = struct.Struct('Q Q i I 16s')
 # struct dm_name_list: dev, next; then the name.
 _NAME = struct.Struct('Q I')
+# struct dm_target_versions: next, version (3 x u32); then the name.
+_VERSION = struct.Struct('I 3I')
 # struct dm_target_msg: sector; then the text.
 _MESSAGE = struct.Struct('Q')
 _ALIGNMENT = 8
@@ -66,6 +68,7 @@ _RESUME_DEVICE = _Command(6, 'resume')
 _INFO = _Command(7, 'info')
 _LOAD = _Command(9, 'reload')
 _STATUS = _Command(12, 'status', room=_ROOM)
+_VERSIONS = _Command(13, 'targets', (4, 1, 0), _ROOM)
 _SEND = _Command(14, 'message', (4, 2, 0), _ROOM)
 _ARM = _Command(16, 'armpoll', (4, 37, 0))
 
@@ -174,6 +177,22 @@ def names() -> list[str]:
             # There are none.
             return found
         found.append(_text(data, offset + _NAME.size))
+        if not following:
+            return found
+        offset += following
+
+
+def versions() -> dict[str, tuple[int, int, int]]:
+    """Return the versions of the targets whose modules are loaded.
+
+    :raises: OSError
+    """
+    data = _call(_VERSIONS).data
+    found: dict[str, tuple[int, int, int]] = {}
+    offset = 0
+    while True:
+        following, major, minor, patch = _VERSION.unpack_from(data, offset)
+        found[_text(data, offset + _VERSION.size)] = major, minor, patch
         if not following:
             return found
         offset += following

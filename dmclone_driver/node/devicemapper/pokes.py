@@ -9,6 +9,9 @@ make it look. The message hydration_threshold does, also if the threshold stays
 the same, and then as many regions as that begin at once: a poke. With 0 none
 begins.
 
+A clone that gets too little from that has copies begin beside the requests of
+its guest, or these are held, see :mod:`quotas` and :mod:`holds`.
+
 This module may only use the standard library, see :mod:`swap`.
 """
 
@@ -35,8 +38,9 @@ class Request:
     :ivar window: regions that are copied at a time
     :ivar budget: regions whose copies may begin, and those of the window that
         exceeds it; None for any number
-    :ivar holds: how often its requests may be held, see :mod:`holds`. If they
-        may it is behind its minimum rate, and has all of the time
+    :ivar holds: how often its requests may be held, or copies may begin
+        beside them. If they may it is behind its minimum rate, and has all of
+        the time
     :ivar part: as the window, while guests use this node and have the rest of
         the time for themselves; None for all of the time
     :ivar share: of the time in which clones with a part copy together at
@@ -59,12 +63,14 @@ class Outcome:
     :ivar held: how often its requests were held, and a window began then
     :ivar missed: why the last attempt to do so had another end
     :ivar seconds: how long they were held at most
+    :ivar beside: how often a window began beside its requests
     """
 
     text: str
     held: int = 0
     missed: str | None = None
     seconds: float = 0
+    beside: int = 0
 
 
 class Kernel(Protocol):
@@ -77,7 +83,10 @@ class Kernel(Protocol):
         """Send a message, see :func:`ioctl.message`."""
 
     def hold(self, name: str, window: int) -> holds.Result:
-        """Hold the requests of a clone, see :meth:`holds.Holder.hold`."""
+        """Have the copies of a window begin, with a hold if it needs one.
+
+        See :meth:`quotas.Quotas.begin` and :meth:`holds.Holder.hold`.
+        """
 
     def now(self) -> float:
         """Return the seconds of a clock."""
@@ -162,16 +171,21 @@ class _Clone:
             self._hold()
 
     def _hold(self) -> None:
-        """Hold the clone's requests, unless that has not helped before."""
+        """Have a window begin whatever the guest does.
+
+        If that has not helped it is not tried again in this run.
+        """
         assert self.outcome is not None and self._pause
         self._next += self._pause
         result = self._kernel.hold(self._request.name, self._request.window)
-        full = result.ended == holds.FULL
+        full, beside = (result.ended == end
+                        for end in (holds.FULL, holds.BEGUN))
         self.outcome = dataclasses.replace(
             self.outcome, held=self.outcome.held + full,
-            missed=None if full else result.ended,
+            beside=self.outcome.beside + beside,
+            missed=None if full or beside else result.ended,
             seconds=max(self.outcome.seconds, result.seconds))
-        if not full:
+        if self.outcome.missed:
             self._pause = None
 
     def _wanted(self, found: status.CloneStatus) -> int:

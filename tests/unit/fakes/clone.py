@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A simulated clone target, and the time in which it copies.
 
-Its worker has the rules of drivers/md/dm-clone-target.c. It copies only if a
-test gives it a speed; other tests complete a hydration at once.
+Its worker has the rules of drivers/md/dm-clone-target.c, and of the patch in
+contrib/linux where the kernel has its version. It copies only if a test gives
+it a speed; other tests complete a hydration at once.
 """
 
 import errno
 
 from dmclone_driver.node.devicemapper import holds
+from dmclone_driver.node.devicemapper import status
 
 
 class Clone:
@@ -25,6 +27,8 @@ class Clone:
         self.copying = 0
         self.hydration = False
         self.threshold = int(segment.words[-3])
+        #: The regions that are copied whatever is under way.
+        self.quota = 0
         self.batch = int(segment.words[-1])
         self.mode = 'rw'
         #: Returns the number of the guest's requests under way at a time.
@@ -47,11 +51,14 @@ class Clone:
     def wake(self):
         """Begin copies, as do_hydration does."""
         if self.hydration and self.mode == 'rw' and self.speed and (
-                not self.in_flight):
+                self.quota or not self.in_flight):
             left = (self.total - self.bitmap['hydrated'] - self.waiting -
                     self.copying)
             room = self.threshold - self.waiting - self.copying
-            self.copying += max(0, min(left, room))
+            begun = max(0, min(left, room, *(
+                [self.quota] if self.in_flight else [])))
+            self.copying += begun
+            self.quota -= min(begun, self.quota)
 
     def pass_time(self, begin, end):
         """Let the guest and the copies go on from one time to another."""
@@ -86,16 +93,19 @@ class Time:
 
     def message(self, name, text):
         self.messages.append((self._now, name, text))
+        clone = self._kernel.devices[name].own
+        if clone and text.startswith('hydrate '):
+            self._must_end(clone, '%s copies, and cannot end' % name)
         self._kernel._message(name, text)
 
     def hold(self, name, window):
         """Replace the process that holds, see devicemapper.holds."""
+        begun = self._kernel.quotas.begin(name, window)
+        if begun:
+            return begun
         self.holds.append((self._now, name))
         clone = self._kernel.devices[name].own
-        for below in map(self._kernel.get, clone.paths[1:]):
-            if below and below.suspended:
-                self._kernel.violations.append(
-                    '%s is held, and its requests cannot end' % name)
+        self._must_end(clone, '%s is held, and its requests cannot end' % name)
         self.sleep(0.002 if clone.drains else holds.LIMIT)
         if len(self._kernel.devices[name].table) < 2:
             return holds.Result(holds.NO_TAIL)
@@ -104,6 +114,26 @@ class Time:
         clone.in_flight = 0
         self.message(name, 'hydration_threshold %d' % window)
         return holds.Result(holds.FULL, 0.002)
+
+    def _must_end(self, clone, violation):
+        """Note a violation if requests below a clone wait."""
+        if any(below and below.suspended for below in map(
+                self._kernel.get, clone.paths[1:])):
+            self._kernel.violations.append(violation)
+
+    # For quotas
+
+    def versions(self):
+        return self._kernel.versions
+
+    def info(self, name):
+        if name not in self._kernel.devices:
+            raise OSError(errno.ENXIO, 'no device %s' % name)
+        return status.Device(**self._kernel._info(name))
+
+    def answers(self, name):
+        return not self._kernel.lost.intersection(
+            self._kernel._disks_below(name))
 
     def now(self):
         return self._now

@@ -16,6 +16,7 @@ from oslo_utils import units
 
 from dmclone_driver.node.devicemapper import marks
 from dmclone_driver.node.devicemapper import pokes
+from dmclone_driver.node.devicemapper import quotas
 from dmclone_driver.node.devicemapper import status
 from dmclone_driver.node.devicemapper import swap
 from dmclone_driver.node import names as names_module
@@ -85,6 +86,16 @@ class Device:
         """Return its segments' kinds as text; also "clone" for its handle."""
         return 'clone' if self.clone else ' '.join(
             segment.kind for segment in self.table)
+
+
+class _Now:
+    """The present time of a kernel."""
+
+    def __init__(self, kernel):
+        self._kernel = kernel
+
+    def __getattr__(self, name):
+        return getattr(self._kernel.time, name)
 
 
 class SwapProcess:
@@ -178,6 +189,10 @@ class Kernel:
         self.block_size = 512
         #: Whether the zero target takes discards: not that of Linux 6.1.
         self.zero_discards = True
+        #: Versions of targets; the clone target is that of a plain kernel.
+        self.versions = {'clone': (1, 0, 0)}
+        #: Verbs of messages that its clones do not know.
+        self.unknown = set()
         self.targets = {'linear', 'zero', 'delay', 'error', 'clone',
                         'snapshot', 'snapshot-origin'}
         self.flushed = []
@@ -194,6 +209,11 @@ class Kernel:
         self.held = []
         #: The time of the last call that paced clones.
         self.time = clone_module.Time(self, 0)
+        self.new_daemon()
+
+    def new_daemon(self):
+        """Start the privileged daemon, which remembers something."""
+        self.quotas = quotas.Quotas(_Now(self))
 
     # Replacements of functions that the driver calls
 
@@ -527,7 +547,9 @@ class Kernel:
                 clone.threshold, clone.batch), clone.mode)
 
     def _targets(self, arguments, table):
-        return ''.join('%-16s v1.0.0\n' % name for name in self.targets)
+        return ''.join('%-16s v%d.%d.%d\n' % (
+            name, *self.versions.get(name, (1, 0, 0)))
+            for name in self.targets)
 
     def _parse(self, text, device):
         segments = [Segment(line) for line in text.splitlines()]
@@ -668,11 +690,16 @@ class Kernel:
         clone = self._named(name).own
         if not clone:
             raise error('Invalid argument')
+        if verb in self.unknown or verb == 'hydrate' and (
+                self.versions['clone'] < quotas.VERSION):
+            raise OSError(errno.EINVAL, 'Unsupported message %s' % verb)
         if verb == 'hydration_batch_size':
             clone.batch = int(values[0])
             return
         if verb == 'hydration_threshold':
             clone.threshold = int(values[0])
+        elif verb == 'hydrate':
+            clone.quota = int(values[0])
         else:
             clone.hydration = {'enable_hydration': True,
                                'disable_hydration': False}[verb]

@@ -254,6 +254,105 @@ class FloorTestCase(PacingTestCase):
         self.assertEqual(devicemapper_holds.LATE, values['why'])
 
 
+class BesideTestCase(FloorTestCase):
+    """The same guest, and a kernel that can copy beside its requests."""
+
+    def setUp(self):
+        super().setUp()
+        self.b.kernel.versions['clone'] = (1, 1, 0)
+
+    def count(self, verb):
+        return sum(text.startswith(verb + ' ') for _now, _name, text in
+                   self.b.kernel.time.messages)
+
+    def beside(self, seconds=1, **options):
+        """Let some seconds pass; return the messages and the MiB copied."""
+        found, total = [], 0
+        for _ in range(seconds):
+            (holds,), copied = self.holds(**options)
+            self.assertEqual(0, holds)
+            found.append(self.count('hydrate'))
+            total += copied
+        return found, total
+
+    # What is asked of holds holds for the messages in their place.
+
+    def test_minimum_rate(self):
+        for floor in (4, 16, 32):
+            self.beside(5, floor=floor)
+            sent, copied = self.beside(40, floor=floor)
+            self.assertAlmostEqual(floor, copied / 40, delta=0.2 * floor)
+            self.assertLessEqual(max(sent), pacing.HOLDS)
+
+    def test_limit(self):
+        sent, _copied = self.beside(20, floor=500)
+        self.assertEqual({pacing.HOLDS}, set(sent[2:]))
+
+    def test_never(self):
+        self.assertEqual(([0] * 20, 0), self.beside(20, floor=0))
+
+    def test_pauses_are_enough(self):
+        """Guests with moments for the copy are left alone."""
+        self.clone.guest = lambda now: now % 0.2 > 0.05
+        sent, copied = self.beside(20)
+        self.assertEqual({0}, set(sent))
+        self.assertGreater(copied, 20 * 16)
+
+    def test_only_as_much_as_the_rate_allows(self):
+        _sent, copied = self.beside(40, floor=32, rate=8 * MIB)
+        self.assertAlmostEqual(8, copied / 40, delta=2)
+        # What is left of a quota begins nothing.
+        self.clone.quota = 1000
+        self.assertEqual(([0] * 9, 0), self.beside(9, rate=0))
+
+    def test_does_not_help(self):
+        """Requests that would not drain need not do so."""
+        self.clone.drains = False
+        _sent, copied = self.beside(40)
+        self.assertAlmostEqual(16, copied / 40, delta=4)
+
+    def test_clone_without_a_tail(self):
+        names = Names(self.row().name_id)
+        self.b.kernel.devices[names.of(CLONE)].table.pop()
+        _sent, copied = self.beside(40)
+        self.assertAlmostEqual(16, copied / 40, delta=4)
+
+    def test_told_once(self):
+        with mock.patch('dmclone_driver.node.pacing.LOG') as log:
+            self.beside(20)
+        (_line, volume_id), _ = log.info.call_args
+        self.assertEqual(1, log.info.call_count)
+        self.assertEqual(self.volume.id, volume_id)
+
+    def test_told_why_not(self):
+        """The session of the source is lost, which was not seen yet."""
+        self.b.kernel.lost.update(self.b.kernel.disks)
+        with mock.patch('dmclone_driver.node.pacing.LOG') as log:
+            for _ in range(20):
+                self.holds()
+                self.assertEqual(0, self.count('hydrate'))
+        (_line, values), _ = log.debug.call_args
+        self.assertEqual(devicemapper_holds.REFUSED, values['why'])
+        self.assertLess(log.debug.call_count, 6)
+
+    def test_end_of_the_service(self):
+        """A quota that is left ends by itself, within a window."""
+        self.beside(5)
+        before = self.clone.bitmap['hydrated'] + self.clone.copying
+        self.clone.quota = quota = 100
+        for _ in range(100):
+            self.b.kernel.time.sleep(0.1)
+        self.assertEqual(before + quota, self.clone.bitmap['hydrated'])
+
+    def test_message_is_not_known(self):
+        """Another change than that of contrib/linux has the version."""
+        self.b.kernel.unknown = {'hydrate'}
+        holds, copied = self.holds(40)
+        self.assertAlmostEqual(16, copied / 40, delta=4)
+        self.assertGreater(max(holds), 0)
+        self.assertEqual(0, self.count('hydrate'))
+
+
 class NoMinimumTestCase(PacingTestCase):
 
     def test_nobody_is_held(self):

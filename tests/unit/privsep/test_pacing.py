@@ -339,6 +339,34 @@ class EndTestCase(ProcessTestCase):
         self.assertEqual(holds.FAILED, self.hold().ended)
 
 
+class KernelTestCase(base.PlainTestCase):
+    """A process that holds is started only if there is no other way."""
+
+    def setUp(self):
+        super().setUp()
+        self.begin = self.patch(
+            'dmclone_driver.node.devicemapper.quotas.Quotas.begin')
+        self.hold = self.patch('dmclone_driver.privsep.pacing.Holder.hold')
+
+    def test_quota(self):
+        for end in holds.BEGUN, holds.REFUSED:
+            self.begin.return_value = holds.Result(end)
+            self.assertEqual(end, pacing._Kernel().hold('x', 128).ended)
+            self.begin.assert_called_with('x', 128)
+        self.hold.assert_not_called()
+
+    def test_hold(self):
+        self.begin.return_value = None
+        self.assertEqual(self.hold.return_value,
+                         pacing._Kernel().hold('x', 128))
+        self.hold.assert_called_once_with('x', 128)
+
+    def test_remembers(self):
+        """Each second has another call of the same daemon."""
+        self.assertIs(pacing._Kernel()._quotas, pacing._Kernel()._quotas)
+        self.assertIs(pacing._Kernel()._holder, pacing._Kernel()._holder)
+
+
 class RunTestCase(base.PlainTestCase):
 
     def setUp(self):
@@ -354,7 +382,7 @@ class RunTestCase(base.PlainTestCase):
             return_value=text)
         self.assertEqual(
             {'x-clone': {'text': text, 'held': 0, 'missed': None,
-                         'seconds': 0}},
+                         'seconds': 0, 'beside': 0}},
             pacing.run([{'name': 'x-clone', 'window': 128, 'budget': None,
                          'holds': 1}], 1))
         status.assert_called_once_with('x-clone')

@@ -131,6 +131,29 @@ class InfoTestCase(ControlTestCase):
         self.assertEqual(1, len(self.control.asked))
 
 
+def version(following, numbers, name):
+    """Return struct dm_target_versions and the name."""
+    return b''.join([u32(following), *map(u32, numbers), name + b'\0'])
+
+
+class VersionsTestCase(ControlTestCase):
+
+    def test_versions(self):
+        first = version(24, (1, 10, 3), b'clone')
+        self.assertEqual(22, len(first))
+        self.answer(header(0) + first.ljust(24, b'\xff') +
+                    version(0, (1, 7, 0), b'error'))
+        self.assertEqual({'clone': (1, 10, 3), 'error': (1, 7, 0)},
+                         ioctl.versions())
+        self.assertAsked(0xc138fd0d, header(SIZE + KIB_16, (4, 1, 0)))
+
+    def test_refused(self):
+        self.answer(errno.EPERM)
+        error = self.assertRaises(OSError, ioctl.versions)
+        self.assertEqual('device-mapper: targets ioctl on /dev/mapper/control '
+                         'failed: Operation not permitted', error.strerror)
+
+
 class NamesTestCase(ControlTestCase):
 
     def test_names(self):

@@ -241,6 +241,26 @@ class HoldTestCase(PokesTestCase):
     def test_budget_is_used(self):
         self.assertEqual(1, self.hold(5, budget=1).held)
 
+    def test_beside(self):
+        """Nobody is held, and the next one comes as a hold would."""
+        self.time.hold = lambda name, window: holds.Result(holds.BEGUN)
+        found = self.hold(4)
+        self.assertEqual((0, 4, None, 0), (
+            found.held, found.beside, found.missed, found.seconds))
+
+    def test_refused(self):
+        """A quota that the clone must not get is not tried again."""
+        calls = []
+
+        def hold(name, window):
+            calls.append(name)
+            return holds.Result(holds.REFUSED)
+        self.time.hold = hold
+        found = self.hold(4)
+        self.assertEqual((0, 0, holds.REFUSED),
+                         (found.held, found.beside, found.missed))
+        self.assertEqual(1, len(calls))
+
     def test_closed_gate(self):
         self.clone.hydration = False
         self.hold(5)
