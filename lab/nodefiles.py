@@ -4,6 +4,7 @@
 import shutil
 
 from lab import config_nova
+from lab import kernel
 from lab import network
 from lab import paths
 
@@ -33,6 +34,14 @@ def _driver_files(target):
             shutil.copy(source, target / name)
 
 
+def _modules(target, kind):
+    """Copy the modules that replace those of the node's kernel."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    for path in kernel.replacements(kind):
+        shutil.copy(path, target / path.name)
+
+
 def write(node):
     """Write all files of the shared folder except Cinder's settings."""
     share = node.machine.share
@@ -52,6 +61,7 @@ def write(node):
         shutil.copy(paths.TEMPLATES / name, share / name)
         (share / name).chmod(0o755)
     _driver_files(share / 'files')
+    _modules(share / 'modules', node.settings.kernel)
     if node.settings.nova:
         _libvirt_files(share / 'files', node.name)
 

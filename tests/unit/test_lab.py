@@ -9,6 +9,7 @@ import fixtures
 from lab import apt
 from lab import config
 from lab import errors
+from lab import kernel
 from lab import seed
 from lab import settings
 from lab import setup
@@ -64,6 +65,56 @@ class SourcesTest(unittest.TestCase):
             self.assertEqual(
                 'deb [arch=amd64 signed-by=/a/key.gpg] '
                 'http://example.org/debian two main', apt._line(fields, 'two'))
+
+
+class ModulesTest(base.PlainTestCase):
+    """Modules of a folder replace those of the nodes' kernel."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        cache = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        self.patch('lab.paths.CACHE', new=cache)
+        theirs = (cache / 'kernel-unstable/usr/lib/uml/modules/7.2.7/kernel/'
+                  'drivers/md')
+        theirs.mkdir(parents=True)
+        (theirs / 'dm-clone.ko').touch()
+        self.useFixture(fixtures.EnvironmentVariable(kernel.MODULES,
+                                                     str(self.folder)))
+        self.modinfo = self.patch(
+            'lab.command.run', return_value='7.2.7 mod_unload \n')
+
+    def add(self, name):
+        (self.folder / name).touch()
+        return self.folder / name
+
+    def assertRefused(self, text):
+        error = self.assertRaises(errors.LabError, kernel.replacements,
+                                  'unstable')
+        self.assertIn(text, str(error))
+
+    def test_none(self):
+        self.useFixture(fixtures.EnvironmentVariable(kernel.MODULES))
+        self.assertEqual([], kernel.replacements('unstable'))
+        self.modinfo.assert_not_called()
+
+    def test_module(self):
+        self.add('README')
+        self.assertEqual([self.add('dm-clone.ko')],
+                         kernel.replacements('unstable'))
+
+    def test_empty_folder(self):
+        """Nobody believes in a patch that is not there."""
+        self.assertRefused('no module')
+
+    def test_unknown_module(self):
+        self.add('dm-other.ko')
+        self.assertRefused('dm-other.ko')
+
+    def test_another_kernel(self):
+        self.add('dm-clone.ko')
+        self.modinfo.return_value = '7.2.13 mod_unload \n'
+        self.assertRefused('7.2.13')
 
 
 class ToolsTest(base.PlainTestCase):
