@@ -74,6 +74,14 @@ class IoctlTest(base.FunctionalTest):
 
 class LookTest(IoctlTest):
 
+    def test_versions(self):
+        listed = dict(line.split() for line in clones.run(
+            'dmsetup', 'targets').splitlines())
+        self.assertEqual(listed, {
+            name: 'v%d.%d.%d' % version
+            for name, version in ioctl.versions().items()})
+        self.assertIn('clone', listed)
+
     def test_linear(self):
         names, lv = self.linear_volume()
         self.assertSame(names.of(HANDLE))
