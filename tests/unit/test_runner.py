@@ -462,7 +462,8 @@ class NodeCommandTestCase(base.PlainTestCase):
         folder = _SCENARIOS.parent / 'functional'
         self.assertEqual(
             {path.stem for path in folder.glob('*.py')
-             if '(base.FunctionalTest)' in path.read_text()},
+             if re.search(r'^class \w+Test\((base\.FunctionalTest|test_)',
+                          path.read_text(), re.MULTILINE)},
             {each.rpartition('.')[2] for each in nodes.files('functional')})
 
 
