@@ -130,8 +130,8 @@ FOLLOW = ((PEER, Step.LINEAR), (PEER, Step.COMPLETE), *_DISMANTLE, *_FORGET,
 #: A snapshot is deleted that is on another node than its volume.
 PURGE = ((PEER, Step.DEFERRED), (HOME, Step.PURGED))
 #: A volume that hydrates is deleted while a clone of it is copied. It is
-#: completed as after a move before it is kept.
-OUTLIVE = ((PEER, Step.DEFERRED), (PEER, Step.KEPT), (PEER, Step.GONE))
+#: completed as after a move before it is kept. The end is that of KEEP.
+OUTLIVE = ((PEER, Step.DEFERRED), (PEER, Step.KEPT))
 #: A snapshot is taken of a volume that hydrates.
 FREEZE = ((HOME, Step.FROZEN),)
 DELETE = ((HOME, Step.CUT_LOOSE), (HOME, Step.DELETED))
