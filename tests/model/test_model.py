@@ -7,6 +7,7 @@ import os
 from unittest import mock
 
 import hypothesis
+from hypothesis.internal.conjecture import providers
 from hypothesis import stateful
 from hypothesis import strategies
 import testtools
@@ -574,6 +575,46 @@ class ModelTestCase(testtools.TestCase):
         self.addCleanup(logging.disable, logging.NOTSET)
 
 
+def run(rules, seed, **changes):
+    """Run histories that depend on nothing but their rules and a seed.
+
+    Hypothesis also draws numbers that it has found in the files of a project.
+    So each edit of any file would change all histories.
+
+    :param changes: to the settings
+    :raises Violation: of the first history that has one
+    """
+    seeded = hypothesis.seed(seed)(type('Seeded', (rules,), {}))
+    nothing = providers.Constants()
+    with mock.patch.object(providers, '_get_local_constants',
+                           new=lambda: nothing):
+        stateful.run_state_machine_as_test(
+            seeded, settings=hypothesis.settings(SETTINGS, **changes))
+
+
+class SeedTestCase(ModelTestCase):
+    """Histories that only their seed determines."""
+
+    def drawn(self, constants):
+        """Return what is drawn in a project with some constants."""
+        found = []
+
+        class Draws(stateful.RuleBasedStateMachine):
+            @stateful.rule(number=strategies.integers(0, 1000))
+            def draw(self, number):
+                found.append(number)
+        providers.CONSTANTS_CACHE.cache.clear()
+        with mock.patch.object(providers, '_get_local_constants',
+                               new=lambda: constants):
+            run(Draws, 1, max_examples=20)
+        return found
+
+    def test_files_of_the_project(self):
+        some = providers.Constants()
+        some.integers.add(789)
+        self.assertEqual(self.drawn(providers.Constants()), self.drawn(some))
+
+
 class Histories:
     """Run some random histories.
 
@@ -584,10 +625,7 @@ class Histories:
     RULES, SEED, NUMBER = Rules, None, SETTINGS.max_examples
 
     def test_histories(self):
-        seeded = hypothesis.seed(self.SEED)(type('Rules', (self.RULES,), {}))
-        stateful.run_state_machine_as_test(
-            seeded, settings=hypothesis.settings(
-                SETTINGS, max_examples=self.NUMBER * PERCENT // 100))
+        run(self.RULES, self.SEED, max_examples=self.NUMBER * PERCENT // 100)
 
 
 class FirstHalfTestCase(Histories, ModelTestCase):
