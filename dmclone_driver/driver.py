@@ -63,7 +63,6 @@ from dmclone_driver.move import pace_settings
 from dmclone_driver.move import pacer
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move import peers
-from dmclone_driver.move import placeholders
 from dmclone_driver.move import preflight
 from dmclone_driver.move import records
 from dmclone_driver.move import recovery
@@ -550,15 +549,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             raise exception.DeletionRefused(volume=volume.id, reason=_(
                 'it has snapshots; delete them first'))
         if left and lv.in_parts:
-            try:
-                self._teardown.keep_later(context, volume)
-            finally:
-                # The database's answer may be lost.
-                self._source.waiting.add(placeholders.derived_id(
-                    volume.name_id, 'deleted'))
-            LOG.info('Volume %(volume)s is deleted; its logical volume '
-                     '%(lv)s is kept until the clones that read it are '
-                     'complete.', {'volume': volume.id, 'lv': lv.full_name})
+            self._source.keep_later(context, volume, lv)
         elif left:
             self._teardown.keep(context, volume, lv)
         return bool(left)
@@ -597,8 +588,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """Extend a volume without a prepared move; it may be hydrating."""
         names = _names(volume)
         local = LocalVolume(names)
-        self._refuse_while_requests_wait(local)
-        self._remember_size_of_clone(names)
+        before = self._backend.logical_volume(names)
+        if before is not None:
+            self._refuse_while_requests_wait(local, before)
+            self._remember_size_of_clone(before)
         if self.vg.lv_has_snapshot(volume.name):
             # LVM has to deactivate the origin of a snapshot to extend it.
             self._refuse_while_read(volume, _('extend'))
@@ -620,15 +613,16 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         local.grow(lv)
         steps.reached(Step.SHOWN, names.name_id)
 
-    def _refuse_while_requests_wait(self, local: LocalVolume) -> None:
+    @staticmethod
+    def _refuse_while_requests_wait(local: LocalVolume,
+                                    lv: LogicalVolume) -> None:
         """Refuse to extend a clone before LVM does, if it can't be shown.
 
         Its handle gets the table that it has.
 
         :raises: RequestsWait
         """
-        lv = self._backend.logical_volume(local.names)
-        if lv is not None and local.is_clone() and local.exists():
+        if local.is_clone() and local.exists():
             local.grow(lv)
 
     def _refuse_while_read(self, volume: objects.Volume, action: str) -> None:
@@ -640,10 +634,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         if lv is not None and snapshot_devices.taken_of(lv):
             raise exception.ClonesRead(action=action, volume=volume.id)
 
-    def _remember_size_of_clone(self, names: Names) -> None:
-        lv = self._backend.logical_volume(names)
-        if lv is not None and lv.clone and (
-                lv.tagged(logical_volumes.CLONED_TAG) is None):
+    @staticmethod
+    def _remember_size_of_clone(lv: LogicalVolume) -> None:
+        if lv.clone and lv.tagged(logical_volumes.CLONED_TAG) is None:
             logical_volumes.tag(
                 lv, logical_volumes.CLONED_TAG + str(lv.size))
 

@@ -99,6 +99,11 @@ def derived_id(placeholder_id: str, what: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_OID, what + placeholder_id))
 
 
+def id_of_deleted(name_id: str) -> str:
+    """Return the id of the row of a logical volume whose volume is deleted."""
+    return derived_id(name_id, 'deleted')
+
+
 def is_copy(row: objects.Volume | models.Volume) -> bool:
     """Whether Cinder copies another volume to this one.
 
@@ -203,7 +208,7 @@ class Placeholder:
     @property
     def of_deleted(self) -> bool:
         """Whether it stands for the logical volume of a deleted volume."""
-        return self.id == derived_id(self.name_id, 'deleted')
+        return self.id == id_of_deleted(self.name_id)
 
     def refresh(self) -> None:
         """Read the row again."""

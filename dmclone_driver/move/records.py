@@ -1073,7 +1073,7 @@ def begin_deletion(session: orm.Session, volume: objects.Volume) -> None:
     :raises: MoveGone if the volume is not as it was read
     """
     row, = transactions.lock(session, volume.id)
-    row_id = placeholders.derived_id(volume.name_id, 'deleted')
+    row_id = placeholders.id_of_deleted(volume.name_id)
     if row is None or row.replication_driver_data or (
             row.host, row._name_id) != (volume.host, volume._name_id):
         raise _gone(volume.id, row_id, _('the volume has just changed'))
@@ -1123,8 +1123,8 @@ def _withdraw_deletion(session: orm.Session, volume: models.Volume) -> None:
         return
     # Not locked: an absent row would lock the gap for other new ones.
     found = session.query(models.Volume).filter_by(
-        deleted=False, id=placeholders.derived_id(
-            volume._name_id, 'deleted')).first()
+        deleted=False, id=placeholders.id_of_deleted(
+            volume._name_id)).first()
     if found is not None:
         # As volume_destroy in cinder/db/sqlalchemy/api.py.
         found.update(dict(status='deleted', deleted=True,

@@ -322,6 +322,22 @@ class Source:
         # That may just have happened.
         self._snapshots.origin_may_go(lv.name)
 
+    def keep_later(self, context: cinder_context.RequestContext,
+                   volume: objects.Volume, lv: LogicalVolume) -> None:
+        """Have a clone kept when it is complete, though its volume is deleted.
+
+        :raises: DeletionRefused
+        """
+        self._teardown.refuse_open(volume)
+        try:
+            records.begin_deletion(context, volume)
+        finally:
+            # The database's answer may be lost.
+            self.waiting.add(placeholders.id_of_deleted(volume.name_id))
+        LOG.info('Volume %(volume)s is deleted; its logical volume %(lv)s is '
+                 'kept until the clones that read it are complete.',
+                 {'volume': volume.id, 'lv': lv.full_name})
+
     def release_again(self, context: cinder_context.RequestContext) -> None:
         """Retry the deletion of sources."""
         for placeholder_id in list(self.to_release):

@@ -83,27 +83,23 @@ class Teardown:
         :raises: DeletionRefused
         """
         names = Names(row.name_id)
-        local = LocalVolume(names)
-        if local.is_open():
-            raise self._still_open(row)
+        self.refuse_open(row)
         self._backend.target.unexport(names.target)
         if not lv.kept:
             logical_volumes.tag(lv, logical_volumes.KEPT_TAG)
-        local.remove(EXPORT, HANDLE)
+        LocalVolume(names).remove(EXPORT, HANDLE)
         steps.reached(Step.KEPT, names.name_id)
         placeholder = records.placeholder(context, row.name_id)
         if placeholder is not None:
             self._requests.release(context, placeholder)
 
-    def keep_later(self, context: cinder_context.RequestContext,
-                   volume: objects.Volume) -> None:
-        """Have a clone kept when it is complete, though its volume is deleted.
+    def refuse_open(self, row: objects.Volume | Placeholder) -> None:
+        """Refuse to delete a volume that something uses.
 
         :raises: DeletionRefused
         """
-        if LocalVolume(Names(volume.name_id)).is_open():
-            raise self._still_open(volume)
-        records.begin_deletion(context, volume)
+        if LocalVolume(Names(row.name_id)).is_open():
+            raise self._still_open(row)
 
     @staticmethod
     def _still_open(row: objects.Volume | Placeholder

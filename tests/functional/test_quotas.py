@@ -73,7 +73,7 @@ class WindowsTest(QuotasTest):
         self.assertIntact()
 
     def test_minimum_rate(self):
-        """Nobody is held for it."""
+        """No request is held for it."""
         rate = 8 * clones.MIB
         pacemaker = node_pacing.Pacemaker(lambda: [node_pacing.Pace(
             'the volume', self.device, WINDOW)], rate)
