@@ -92,13 +92,16 @@ class Volumes:
                         'iflag=direct status=none | sha256sum' % (path, mib),
                         timeout=timeout).split()[0]
 
-    def checksum_with(self, node, path, at, seed, mib=DATA):
-        """Return the checksum that a device would have after a write()."""
+    def checksum_with(self, node, path, at, seed, mib=DATA, first=0):
+        """Return the checksum that a device would have after a write().
+
+        :param first: the first MiB that counts
+        """
         return node.run(
-            '( dd if={0} bs=1M count={1} iflag=direct status=none; '
-            'yes {2} | head -c 1M; dd if={0} bs=1M skip={3} count={4} '
-            'iflag=direct status=none ) | sha256sum'.format(
-                path, at, seed, at + 1, mib - at - 1),
+            '( dd if={0} bs=1M skip={first} count={1} iflag=direct '
+            'status=none; yes {2} | head -c 1M; dd if={0} bs=1M skip={3} '
+            'count={4} iflag=direct status=none ) | sha256sum'.format(
+                path, at - first, seed, at + 1, mib - at - 1, first=first),
             timeout=120).split()[0]
 
     def filled_volume(self, mib=DATA, **attributes):

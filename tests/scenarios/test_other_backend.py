@@ -18,7 +18,10 @@ TO_COPY = 420
 
 @slow
 class InUseTest(operations.Operations, live.LiveTest):
-    """A guest writes to three volumes, which leave the driver one by one."""
+    """A guest writes to three volumes, which leave the driver one by one.
+
+    One of them comes back.
+    """
 
     TO_END = 180
 
@@ -46,10 +49,12 @@ class InUseTest(operations.Operations, live.LiveTest):
         self.hydrated(at_rest)
         self._begin(at_rest)
         self._done(at_rest, console, new)
+        self._returns(at_rest, console, new)
         for volume_id in volume_ids:
             self.assertEqual([], console.complaints(volume_id))
         self.servers.delete(server_id)
-        for volume_id in volume_ids:
+        self.check_records(at_rest, console)
+        for volume_id in without_source, hydrating:
             wait.until(lambda volume_id=volume_id: self.user.volume(
                 volume_id)['status'] == 'available',
                 'volume %s to be detached' % volume_id, 60)
@@ -90,4 +95,14 @@ class InUseTest(operations.Operations, live.LiveTest):
         self.assertIs(node, self.home(volume_id))
         console.wait_writing(volume_id, node.name)
         # What the volume was on this driver is deleted, with its source.
+        self.hydrated(volume_id)
+
+    def _returns(self, volume_id, console, node):
+        """Retype a volume of the other backend to this driver, in use."""
+        self.retype(volume_id, 'dmclone', 'on-demand')
+        self.retyped(volume_id, 'dmclone', status='in-use',
+                     migration='success', timeout=TO_COPY)
+        # Cinder may have created it on any node.
+        self.assertIs(node, self.home(volume_id))
+        console.wait_writing(volume_id, node.name)
         self.hydrated(volume_id)

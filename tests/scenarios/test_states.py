@@ -187,7 +187,8 @@ class ImagesTest(operations.Operations, images.ImageTest):
         """
         volume_id, self.before, moved = self.make(self.far)
         with self.attached(volume_id, self.far) as path:
-            rest = self.rest(self.far, path)
+            rest = self.checksum_with(self.far, path, 20, 'one',
+                                      first=images.MIB)
         return volume_id, self.take_snapshot(volume_id), moved, rest
 
     @staticmethod
@@ -195,7 +196,8 @@ class ImagesTest(operations.Operations, images.ImageTest):
         """Return the checksum of what is behind an image."""
         return node.run('dd if=%s bs=1M skip=%d count=%d iflag=direct '
                         'status=none | sha256sum' % (
-                            path, images.MIB, volumes.DATA - images.MIB))
+                            path, images.MIB,
+                            volumes.DATA - images.MIB)).split()[0]
 
     def reimage(self, volume_id):
         self.user.request('POST', '/volumes/%s/action' % volume_id,
