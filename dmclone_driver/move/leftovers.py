@@ -20,6 +20,8 @@ from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
+from dmclone_driver.move import snapshot_rows
+from dmclone_driver.move import snapshots
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
@@ -82,7 +84,30 @@ class Leftovers:
                 found += tags
                 if owner is None:
                     found += self._leftovers(names, lv, remove, bool(tags))
-        return found
+        return found + list(self._snapshots(context))
+
+    def _snapshots(self, context: cinder_context.RequestContext
+                   ) -> collections.abc.Iterator[Leftover]:
+        """Report the snapshots that the database does not know at all.
+
+        That of one that was deleted, or unmanaged, has a deleted row until
+        ``cinder-manage db purge`` removes it.
+        """
+        # Their rows, which are created before them, are read afterwards.
+        found = {snapshots.id_of(lv): lv for lv in logical_volumes.find_all(
+            self._backend.group.vg_name) if not (
+                names_module.of_logical_volume(lv.name) or lv.hidden or
+                lv.deleted or lv.not_taken)}
+        for snapshot_id in sorted(snapshot_rows.without_row(
+                context, filter(None, found))):
+            lv = found[snapshot_id]
+            yield Leftover(
+                _('snapshot %s') % lv.full_name,
+                _('the database does not know it, but may have been restored, '
+                  'or it was unmanaged; if nobody needs it, run "lvchange '
+                  '--addtag %(tag)s %(lv)s" and restart cinder-volume here, '
+                  'which deletes it') % {
+                      'tag': logical_volumes.HIDDEN_TAG, 'lv': lv.full_name})
 
     def _on_this_node(self) -> list[Names]:
         """Return all names on this node that have this driver's form."""

@@ -140,7 +140,7 @@ def is_on(session: orm.Session, snapshot_id: str, host: str) -> bool:
     """
     row = _lock(session, snapshot_id)
     return row is not None and not row.deleted and (
-        _recorded(row.provider_id) == host)
+        _recorded(row.provider_id or row.volume.host) == host)
 
 
 def recorded_backend(context: cinder_context.RequestContext,
@@ -252,6 +252,15 @@ def existing(context: cinder_context.RequestContext,
         return {row_id for row_id, in context.session.query(
             models.Snapshot.id).filter_by(deleted=False).filter(
                 models.Snapshot.id.in_(list(ids)))}
+
+
+def without_row(context: cinder_context.RequestContext,
+                ids: collections.abc.Iterable[str]) -> set[str]:
+    """Return those of the ids of which not even a deleted row is left."""
+    wanted = set(ids)
+    with db_api.main_context_manager.reader.using(context):
+        return wanted - {row_id for row_id, in context.session.query(
+            models.Snapshot.id).filter(models.Snapshot.id.in_(wanted))}
 
 
 @transactions.transaction()

@@ -62,7 +62,7 @@ CONF = cfg.CONF
 _HEADER = Bytes(4096)
 
 
-def _id_of(lv: LogicalVolume) -> str | None:
+def id_of(lv: LogicalVolume) -> str | None:
     """Return the id of the snapshot that a logical volume is, or None."""
     taken = lv.not_taken or lv.taken
     return taken.snapshot_id if taken else (
@@ -208,7 +208,8 @@ class Snapshots:
         """Delete a snapshot if no user and no copy needs it any longer.
 
         It is taken back if the node to which it has followed was declared
-        lost. That needs the row of a source that reads it here, so nothing is
+        lost, or if the database was restored to a time before its deletion.
+        The former needs the row of a source that reads it here, so nothing is
         deleted before all of these rows are.
 
         :param seen: its logical volume as it was read before
@@ -242,7 +243,7 @@ class Snapshots:
             may be minutes ago
         """
         for lv in volumes:
-            snapshot_id = _id_of(lv)
+            snapshot_id = id_of(lv)
             if snapshot_id:
                 try:
                     self._end_unfinished(context, lv, snapshot_id)
@@ -401,6 +402,8 @@ class Snapshots:
             try:
                 if self._delete(snapshot_id):
                     snapshot_rows.deleted(context, snapshot_id)
+                else:
+                    self._hide(snapshot_id)
             except Exception:
                 LOG.exception('Deleting snapshot %s failed; it is tried '
                               'again.', snapshot_id)
@@ -424,6 +427,17 @@ class Snapshots:
         if origin:
             steps.reached(Step.PURGED, origin.name_id)
         return True
+
+    def _hide(self, snapshot_id: str) -> None:
+        """Tag a deleted snapshot that is read: no user has it any longer.
+
+        Its row may be gone before its last reader is complete
+        (``cinder-manage db purge``). Then :meth:`end_hidden` deletes it.
+        """
+        with self._backend.lock(snapshot_id):
+            lv = self.find(snapshot_id)
+            if lv is not None and not lv.hidden:
+                logical_volumes.tag(lv, logical_volumes.HIDDEN_TAG)
 
     def _remove(self, lv: LogicalVolume, snapshot_id: str) -> None:
         """Delete a snapshot's logical volume; callers hold its lock."""

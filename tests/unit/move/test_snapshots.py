@@ -28,6 +28,7 @@ from dmclone_driver.node.names import ORIGIN
 from dmclone_driver.node.names import SNAPSHOT
 from dmclone_driver.privsep import block
 from dmclone_driver.releases import db_api
+from dmclone_driver.releases import models
 from tests.unit import base
 from tests.unit.fakes import steps
 from tests.unit.fakes import storage
@@ -65,6 +66,13 @@ class SnapshotsTestCase(base.CloudTestCase):
         with self.cloud.on(home):
             home.driver.delete_snapshot(snapshot)
         snapshot.destroy()
+
+    def purge(self, snapshot):
+        """Remove the deleted row of a snapshot, as ``cinder-manage`` does."""
+        with db_api.main_context_manager.writer.using(self.context):
+            self.assertEqual(1, self.context.session.query(
+                models.Snapshot).filter_by(
+                    id=snapshot.id, deleted=True).delete())
 
     def minute(self):
         """Let a minute pass on each node."""
@@ -212,6 +220,34 @@ class MoveTestCase(SnapshotsTestCase):
         self.minute()
         self.a.start()
         self.minute()
+        self.assertIdle(self.b)
+
+    def reconcile(self):
+        """Return the lines of dmclone-reconcile on the snapshot's node."""
+        with self.cloud.on(self.a):
+            return [each.line(True) for each in leftovers.Leftovers(
+                self.a.backend).run(self.context, remove=True)]
+
+    def test_row_is_purged_while_the_node_is_down(self):
+        """The row may as well be missing since the database was restored."""
+        self.move()
+        self.a.stop()
+        self.delete_snapshot(self.taken)
+        self.assertEqual([], self.reconcile())
+        self.purge(self.taken)
+        self.a.start()
+        self.minute()
+        lv = self.snapshot_lv(self.taken)
+        line, = self.reconcile()
+        self.assertIn('snapshot %s: kept, ' % lv.full_name, line)
+        self.assertIn('run "lvchange --addtag dmclone.hidden %s" and restart'
+                      % lv.full_name, line)
+        with self.cloud.on(self.a):
+            logical_volumes.tag(lv, 'dmclone.hidden')
+        self.a.stop()
+        self.a.start()
+        self.minute()
+        self.assertEqual([], self.reconcile())
         self.assertIdle(self.b)
 
     def test_start_of_the_old_home(self):
@@ -430,6 +466,45 @@ class CopyTestCase(SnapshotsTestCase):
         self.assertComplete(volume, self.cloud.nodes[name])
         self.delete(volume)
         self.assertIdle(self.a)
+
+    def deleted_while_it_is_read(self, node):
+        """Return a volume that reads the snapshot, which is deleted."""
+        volume = self.copy(self.taken, node)
+        self.delete_snapshot(self.taken)
+        with self.cloud.on(self.a):
+            self.a.driver.get_volume_stats(refresh=True)
+        return volume
+
+    @ddt.data(('node1', False), ('node2', False), ('node2', True))
+    @ddt.unpack
+    def test_row_is_purged_while_it_is_read(self, name, rebooted):
+        """The node itself knows that the user has deleted the snapshot."""
+        node = self.cloud.nodes[name]
+        volume = self.deleted_while_it_is_read(node)
+        self.purge(self.taken)
+        if rebooted:
+            self.a.reboot()
+            self.a.start()
+        self.cloud.watch(4)
+        self.assertIsNone(self.snapshot_lv(self.taken))
+        self.assertComplete(volume, node)
+        self.delete(volume)
+        self.assertIdle(self.a)
+
+    @ddt.data('node1', None)
+    def test_restored_database_has_it_again(self, name):
+        """Also the row of one that an older version has taken."""
+        volume = self.deleted_while_it_is_read(self.b)
+        with db_api.main_context_manager.writer.using(self.context):
+            self.context.session.query(models.Snapshot).filter_by(
+                id=self.taken.id).update({
+                    'deleted': False, 'deleted_at': None,
+                    'status': 'available',
+                    'provider_id': name and self.a.pool})
+        self.cloud.watch(4)
+        self.assertEqual(set(), self.snapshot_lv(self.taken).tags)
+        self.assertComplete(volume, self.b)
+        self.assertRemoved(volume)
 
     @ddt.data('node1', 'node2')
     def test_origin_is_deleted_meanwhile(self, name):
