@@ -235,6 +235,24 @@ class SnapshotNotServed(exception.VolumeDriverException):
                 "node.")
 
 
+class RevertNotServed(SnapshotNotServed):
+    """The node of a snapshot does not serve it for a revert."""
+
+    message = _("Can't revert volume %(volume)s to snapshot %(snapshot)s, "
+                "which is on %(host)s: %(reason)s. The volume was not "
+                "changed. Delete the snapshot that Cinder took before the "
+                "revert, reset the volume's state, and try again when "
+                "cinder-volume runs on that node.")
+
+
+class FollowerNotServed(SnapshotNotServed):
+    """The node of a snapshot does not serve it to the node it follows to."""
+
+    message = _("Snapshot %(snapshot)s can't be copied from %(host)s: "
+                "%(reason)s. Nothing was changed. Try again when "
+                "cinder-volume runs on that node.")
+
+
 class DataLost(exception.InvalidVolume):
     """An operation that needs data of a lost source."""
 

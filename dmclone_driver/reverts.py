@@ -57,7 +57,7 @@ class Reverts:
         :returns: what :meth:`start` has to be called with, empty if nothing
             is left to do; None if Cinder has to copy a snapshot of another
             node
-        :raises: SnapshotUnavailable, SnapshotNotServed, SnapshotWouldOverflow
+        :raises: SnapshotUnavailable, RevertNotServed, SnapshotWouldOverflow
         """
         lv = self._snapshots.find(snapshot.id)
         if lv is not None and lv.hidden:

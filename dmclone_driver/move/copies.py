@@ -71,16 +71,20 @@ class Copies:
 
     def build(self, context: cinder_context.RequestContext,
               volume: objects.Volume, names: Names, size: str | None = None,
-              origin_id: str | None = None) -> None:
+              origin_id: str | None = None,
+              not_served: type[exception.SnapshotNotServed] = (
+                  exception.SnapshotNotServed)) -> None:
         """Build the clone of a volume that has begun; undo that if it fails.
 
         Callers hold the volume's lock.
 
         :param size: of the volume; None if it is the snapshot's
         :param origin_id: as in :meth:`create`
+        :param not_served: what is raised if the snapshot's node does not
+            serve it; it says what its reader has to do
         """
         try:
-            self._build(context, volume, names, size, origin_id)
+            self._build(context, volume, names, size, origin_id, not_served)
         except Exception as error:
             with excutils.save_and_reraise_exception():
                 LOG.error('%(names)s is not created from a snapshot: '
@@ -131,7 +135,8 @@ class Copies:
 
     def _build(self, context: cinder_context.RequestContext,
                volume: objects.Volume, names: Names, size: str | None,
-               origin_id: str | None) -> None:
+               origin_id: str | None,
+               not_served: type[exception.SnapshotNotServed]) -> None:
         placeholder = records.placeholder(context, names.name_id)
         if placeholder is None:
             raise exception.ReadLagsBehind(volume=volume.id)
@@ -142,7 +147,7 @@ class Copies:
                 self._backend.client.export_clone(
                     context, placeholder.backend, placeholder.id, origin_id)
         except exception.PeerError as error:
-            raise exception.SnapshotNotServed(
+            raise not_served(
                 snapshot=placeholder.snapshot_id, volume=volume.id,
                 host=placeholder.backend, reason=error.msg)
         placeholder.refresh()

@@ -84,7 +84,7 @@ class Followers:
 
         Does nothing if it is here, or follows already.
 
-        :raises: SnapshotNotFound, SnapshotStays, SnapshotNotServed
+        :raises: SnapshotNotFound, SnapshotStays, FollowerNotServed
         """
         snapshot = snapshot_rows.get(context, snapshot_id)
         if snapshot is None:
@@ -187,7 +187,8 @@ class Followers:
         if row is None:
             raise exception.ReadLagsBehind(volume=follower_id)
         try:
-            self._copies.build(context, row, names)
+            self._copies.build(context, row, names,
+                               not_served=exception.FollowerNotServed)
         except Exception:
             with excutils.save_and_reraise_exception():
                 self._give_up_at_once(context, row, names)

@@ -74,7 +74,7 @@ class NewContent:
 
         :param mine: the volume's logical volume, which is not open
         :returns: the id of the revert
-        :raises: SnapshotUnavailable, SnapshotNotServed, MoveGone: then the
+        :raises: SnapshotUnavailable, RevertNotServed, MoveGone: then the
             volume is as it was
         """
         revert_id = str(uuid.uuid4())
@@ -113,7 +113,8 @@ class NewContent:
                volume: objects.Volume, snapshot_id: str, names: Names,
                mine: LogicalVolume) -> None:
         """Build the clone, as large as what it replaces."""
-        self._copies.build(context, volume, names, '%db' % mine.size)
+        self._copies.build(context, volume, names, '%db' % mine.size,
+                           not_served=exception.RevertNotServed)
         logical_volumes.tag_by_name(
             mine.group, names.volume,
             logical_volumes.REVERTED_TAG + snapshot_id)

@@ -219,6 +219,8 @@ ROWS = (
 
     ('revert', 'prepared', exception.NotWhileMoving,
      'from node1 to node2', 'Wait until the move'),
+    ('revert', 'snapshot_node_down', exception.RevertNotServed,
+     'did not answer', 'Delete the snapshot that Cinder took'),
     ('revert', 'snapshot_of_cinder_read', exception.SnapshotWouldOverflow,
      'has no room', 'Delete that snapshot'),
     ('revert_with_copy', 'source_lost', exception.DataLost,
@@ -280,12 +282,16 @@ ROWS = (
      'deletion has begun', 'Delete it again'),
     ('reimage', 'prepared_unused', exception.NotWhileMoving,
      'from node1 to node2', 'Wait until the move'),
+    ('reimage', 'source_lost', exception.DataLost,
+     'which is lost', 'Copy what can be read'),
     ('reimage', 'placeholder', exception.IsPlaceholder,
      'it stands for data', 'use volume'),
     ('backup', 'source_waits', exception.RequestsWait,
      'requests wait', 'Try again'),
     ('backup', 'gate_closed', exception.RequestsWait,
      'requests wait', 'Try again'),
+    ('backup', 'source_lost', exception.DataLost,
+     'which is lost', 'Copy what can be read'),
     ('backup', 'forgotten', exception.MovedAway,
      'the database does not know', 'Ask the operator'),
 )
@@ -294,6 +300,7 @@ ROWS = (
 OTHERS = {
     'BadConfiguration': 'of the start of a service',
     'DatabaseBehind': 'of a job, for the operator: nothing was requested',
+    'FollowerNotServed': "of an operator's command: see test_followers",
     'GroupRefused': 'of a request about a group: see test_groups',
     'MemberElsewhere': 'the reason in GroupRefused',
     'MetadataUnusable': 'a fault of a clone, found at a start of a service',

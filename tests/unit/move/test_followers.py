@@ -469,7 +469,9 @@ class RefusalsTestCase(FollowersTestCase):
     def test_its_node_is_down(self):
         self.a.die()
         error = self.assertRaises(exception.PeerFailed, self.take_along)
-        self.assertIn('did not answer', error.msg)
+        for part in (self.taken.id, 'did not answer', 'Nothing was changed'):
+            self.assertIn(part, error.msg)
+        self.assertNotIn('Delete', error.msg)
         self.assertEqual(self.a.pool, self.read(self.taken).provider_id)
         self.a.start()
         self.cloud.watch(3)

@@ -226,8 +226,10 @@ class RevertTestCase(NewContentTestCase):
         taken = self.bring_to('away', self.volume)
         before = self.row().name_id
         self.a.die()
-        self.assertRaises(exception.SnapshotNotServed, self.revert,
-                          self.volume)
+        error = self.assertRaises(exception.RevertNotServed, self.revert,
+                                  self.volume)
+        self.assertIn("Can't revert volume %s" % self.volume.id, error.msg)
+        self.assertNotIn('Delete the volume', error.msg)
         self.assertEqual(before, self.row().name_id)
         self.a.start()
         self.assertConverged(self.volume, taken)
