@@ -230,6 +230,17 @@ class PeerTestCase(ImageCacheTestCase):
         self.assertEqual(2, len(self.a.lvm.names()))
         self.assertClean(self.first, volume)
 
+    def test_image_of_this_node_is_deleted_while_it_hydrates(self):
+        """Its first volume reads it, and it reads that of the peer."""
+        volume = self.create(self.b)
+        self.evict(self.b)
+        self.assertEqual([], self.entries(self.b))
+        self.assertUsable(volume, self.b)
+        again = self.create(self.b)
+        self.download.assert_not_called()
+        self.assertUsable(again, self.b)
+        self.assertClean(self.first, volume, again)
+
     def test_cached_image_has_moved(self):
         """Each node finds it where it is now."""
         self.cloud.migrate(self.there, self.b)

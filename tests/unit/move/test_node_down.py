@@ -13,6 +13,7 @@ from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
 from tests.unit.fakes import storage
 from tests.unit.move import test_new_content
+from tests.unit.move import test_snapshots
 
 
 class NodeDownTestCase(test_new_content.NewContentTestCase):
@@ -164,6 +165,57 @@ class ImagesTestCase(NodeDownTestCase):
                 self.context, self.volume.id)])
 
 
+@ddt.ddt
+class CopiesTestCase(NodeDownTestCase, test_snapshots.ClonesTestCase):
+    """A volume hydrates on the second node, and the first one is down."""
+
+    def setUp(self):
+        super().setUp()
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.detach(self.volume, self.b)
+        self.a.die()
+        self.cloud.watch(2, hydrate=False)
+
+    def assertSettled(self, *copies):
+        """Check that all is complete, and nothing but the volumes is left."""
+        self.settle_down()
+        for volume in (self.volume, *copies):
+            self.assertEqual({'handle': 'linear'},
+                             self.roles(volume, self.b))
+        self.assertEqual([], self.a.lvm.names())
+        self.assertEqual(1 + len(copies), len(self.b.lvm.names()))
+
+    @ddt.data(1, 2)
+    def test_volume_from_a_snapshot(self, size):
+        taken = self.snapshot()
+        copy = self.copy(taken, self.b, size)
+        self.assertTrue(self.b.kernel.write(Names(copy.name_id).path()))
+        self.delete_snapshot(taken)
+        self.cloud.watch(2, hydrate=False)
+        self.assertSettled(copy)
+
+    @ddt.data(1, 2)
+    def test_clone(self, size):
+        copy = self.clone(size=size)
+        self.assertTrue(self.b.kernel.write(Names(copy.name_id).path()))
+        self.cloud.watch(2, hydrate=False)
+        self.assertSettled(copy)
+
+    def test_deleted_while_it_is_read(self):
+        copy = self.clone()
+        volume, self.volume = self.volume, copy
+        self.delete(volume)
+        self.assertIsNone(self.cloud.row(volume.id))
+        self.cloud.watch(2, hydrate=False)
+        self.assertSettled()
+
+    def test_deleted(self):
+        self.delete(self.volume)
+        self.assertEqual([], self.b.lvm.names())
+        self.settle_down()
+        self.assertEqual([], self.a.lvm.names())
+
+
 class ThirdNodeTestCase(NodeDownTestCase):
     """A volume that hydrates on the second node moves to a third one."""
 
@@ -192,6 +244,18 @@ class ThirdNodeTestCase(NodeDownTestCase):
         self.assertTrue(self.c.kernel.write(path))
         self.cloud.watch(2, hydrate=False)
         self.cloud.detach(self.volume, self.c)
+        self.a.start()
+        self.cloud.watch(6)
+        self.assertIdle(self.c)
+
+    def test_migrated_while_the_first_is_down(self):
+        self.cloud.attach(self.volume, self.b)
+        self.cloud.detach(self.volume, self.b)
+        self.a.die()
+        self.cloud.watch(2, hydrate=False)
+        moved, update = self.cloud.migrate(self.volume, self.c)
+        self.assertEqual((True, self.c.pool), (moved, update['host']))
+        self.cloud.watch(2, hydrate=False)
         self.a.start()
         self.cloud.watch(6)
         self.assertIdle(self.c)
