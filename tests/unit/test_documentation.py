@@ -71,6 +71,29 @@ class SupportMatrixTestCase(base.PlainTestCase):
                 cells[self.ROWS.get(operation, operation)].lower().replace(
                     'refused by cinder', ''), operation)
 
+    def test_node_is_down(self):
+        """Each operation has an answer if another node is down."""
+        page = TOP / 'doc/source/user/support-matrix.rst'
+        rows = re.findall(r'^   \* - (.+)\n((?:     .+\n)+)', page.read_text()
+                          .partition('\nUser messages\n')[0], re.MULTILINE)
+        for operation, text in rows:
+            cells = re.findall(r'^     - (.+)', text, re.MULTILINE)
+            self.assertEqual(5, len(cells), operation)
+            if operation != 'manage':
+                self.assertNotEqual('\\-', cells[-1], operation)
+
+
+class LimitationsTestCase(base.PlainTestCase):
+
+    def test_each_has_its_place(self):
+        """Each says where Cinder, Nova, the kernel or others decide it."""
+        text = (TOP / 'doc/source/admin/limitations.rst').read_text()
+        bullets = re.findall(r'^\* .+\n(?:  .*\n|\n(?=  ))*', text,
+                             re.MULTILINE)
+        self.assertLess(30, len(bullets))
+        self.assertEqual([], [bullet for bullet in bullets if not re.search(
+            r'``[\w./-]+\.(c|py)``|, there\)|``VolumeManager\.', bullet)])
+
 
 class PagesTestCase(base.PlainTestCase):
     """The form of all pages."""
