@@ -231,8 +231,8 @@ class SnapshotNotServed(exception.VolumeDriverException):
 
     message = _("Volume %(volume)s can't be created from snapshot "
                 "%(snapshot)s, which is on %(host)s: %(reason)s. Delete the "
-                "volume, and create it again when cinder-volume runs on that "
-                "node.")
+                "new volume, and create it again when cinder-volume runs on "
+                "that node.")
 
 
 class RevertNotServed(SnapshotNotServed):
