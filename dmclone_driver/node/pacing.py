@@ -138,9 +138,11 @@ class Account:
         copied = max(0, fresh.filled - self.filled)
         floor = min(floor, math.inf if pace.rate is None else pace.rate)
         owed = self.owed + floor * (now - self.at) - copied
+        # What is paid is whole windows, however low the rate is.
+        most = floor and max(floor * MEMORY, 2 * pace.window * self.region)
         return dataclasses.replace(
             fresh, credit=self._credit(now, copied, pace),
-            owed=max(0, min(floor * MEMORY, owed)),
+            owed=max(0, min(most, owed)),
             held=self.held or bool(outcome.held),
             beside=self.beside or bool(outcome.beside),
             **self._rest(now, outcome))

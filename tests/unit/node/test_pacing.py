@@ -192,6 +192,17 @@ class FloorTestCase(PacingTestCase):
             self.assertAlmostEqual(16 / number, copied / 40,
                                    delta=0.3 * 16 / number)
 
+    def test_less_than_a_window_in_five_seconds(self):
+        """A low minimum, or rate, or a share of many, is kept, too."""
+        for floor, rate in ((1, None), (16, 1 * MIB)):
+            self.holds(10, floor, rate)
+            _holds, copied = self.holds(80, floor, rate)
+            self.assertAlmostEqual(1, copied / 80, delta=0.3)
+        with self.used(pacing.Guests.OTHERS, 16):
+            self.holds(10)
+            _holds, copied = self.holds(80)
+        self.assertAlmostEqual(1, copied / 80, delta=0.3)
+
     def test_default(self):
         option, = [each for each in opts.MOVE_OPTS if
                    each.name == 'dmclone_hydration_min_rate']
