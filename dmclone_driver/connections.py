@@ -4,6 +4,7 @@
 # Cinder's objects do not exist before they are registered.
 from __future__ import annotations
 
+import collections.abc
 from typing import Any
 
 from cinder import context as cinder_context
@@ -143,34 +144,52 @@ class Connections:
             self._end_export(context, volume)
 
     def restore(self, context: cinder_context.RequestContext,
-                volume: objects.Volume) -> None:
+                volume: objects.Volume, built: bool) -> None:
         """Export a volume again for its remote guests, as before a boot.
 
         Their nodes log in again by themselves, with the same password. If
         that fails Cinder would set the volume to error, in which it cannot be
         detached. So it is logged.
+
+        :param built: whether this start of the service has made its handle
         """
         try:
             with self._backend.lock(volume.id):
                 row = records.get(context, volume.id)
                 if row is not None and self._backend.holds(row) and (
                         self._is_exported(row)):
-                    self._restore(context, row)
+                    self._restore(context, row, built)
         except Exception:
             LOG.exception('Volume %(volume)s is not exported again for its '
                           'remote connections. Detach it and attach it '
                           'again.', {'volume': volume.id})
 
     def _restore(self, context: cinder_context.RequestContext,
-                 volume: objects.Volume) -> None:
+                 volume: objects.Volume, built: bool) -> None:
+        names = Names(volume.name_id)
         users = attachments.elsewhere(volume, self._backend.node)
         if not users:
             return
-        # What is left of it has no device.
-        self._target_driver.remove_export(context, volume)
-        self._export(context, volume)
+        # The database may have been restored.
+        self._preflight.refuse_by_tags(
+            volume, _('attach'), self._backend.logical_volume(names))
+        # A target holds its device open. The start before this one may have
+        # made the handle, and have been killed.
+        missing = built or not LocalVolume(names).is_open()
+        if missing:
+            # What is left of it has no device.
+            self._target_driver.remove_export(context, volume)
+            self._export(context, volume)
         for each in users:
             self._target_driver.initialize_connection(volume, each.connector)
+        if missing:
+            self._tell_restored(volume, users)
+
+    @staticmethod
+    def _tell_restored(
+            volume: objects.Volume,
+            users: collections.abc.Iterable[objects.VolumeAttachment]
+    ) -> None:
         LOG.info('Volume %(volume)s is exported again for %(users)s.', {
             'volume': volume.id, 'users': ', '.join(
                 each.connector['host'] for each in users)})

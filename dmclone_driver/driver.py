@@ -1158,8 +1158,9 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         :mod:`recovery` has rebuilt all handles. If it had to, the target of
         before has no device.
         """
-        if volume.id in self._built and volume.provider_location:
-            self._connections.restore(context, volume)
+        if volume.provider_location:
+            self._connections.restore(context, volume,
+                                      volume.id in self._built)
 
     def remove_export(self, context: cinder_context.RequestContext,
                       volume: objects.Volume) -> None:

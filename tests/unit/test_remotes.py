@@ -13,6 +13,7 @@ from dmclone_driver import exception
 from dmclone_driver.move import records
 from dmclone_driver.move import remotes
 from dmclone_driver.move.report import Remote
+from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import Names
 from dmclone_driver.releases import db_api
 from tests.unit import base
@@ -32,6 +33,8 @@ class Target(test_driver.Remote):
         self._node = node
         #: {volume's name: path}
         self.exports = {}
+        #: Names of the nodes that may log in.
+        self.allowed = set()
         #: Where the service is killed.
         self.moment = None
 
@@ -56,6 +59,7 @@ class Target(test_driver.Remote):
         if volume.name not in self.exports:
             raise AssertionError('not exported')
         self.reach('connected')
+        self.allowed.add(connector['host'])
         return {'driver_volume_type': 'iscsi', 'data': {}}
 
     def remove_export(self, context, volume):
@@ -212,6 +216,7 @@ class ConnectTestCase(RemotesTestCase):
         """Boot the first node: what its target had is gone."""
         self.a.reboot()
         self.targets[self.a].exports.clear()
+        self.targets[self.a].allowed.clear()
         self.restart(self.a)
 
     def test_node_is_booted(self):
@@ -220,10 +225,13 @@ class ConnectTestCase(RemotesTestCase):
         before, auth = self.row().provider_location, self.row().provider_auth
         target = self.targets[self.a]
         with mock.patch.object(target, 'initialize_connection') as connected:
-            self.ensure(self.a)
+            # The service may have been killed before it was connected.
             self.restart(self.a)
-            self.ensure(self.a)
-            connected.assert_not_called()
+            with mock.patch.object(target, 'create_export') as create:
+                self.ensure(self.a)
+            create.assert_not_called()
+            connected.assert_called_once()
+            connected.reset_mock()
             self.boot()
             self.ensure(self.a)
             self.assertEqual([self.b.connector], [
@@ -248,6 +256,37 @@ class ConnectTestCase(RemotesTestCase):
                       logs.output[0])
         self.disconnect(self.b)
         self.assertNothingLeft(self.a)
+
+    def test_killed_after_a_boot(self):
+        """The next start finds no missing device."""
+        for moment in (None, *MOMENTS):
+            self.connect(self.b)
+            self.boot()
+            self.targets[self.a].moment = moment
+            if moment:
+                self.assertRaises(steps.Killed, self.ensure, self.a)
+            self.restart(self.a)
+            self.ensure(self.a)
+            path = Names(self.row().name_id).path()
+            self.assertEqual({self.volume.name: path},
+                             self.targets[self.a].exports, moment)
+            self.assertEqual({self.b.connector['host']},
+                             self.targets[self.a].allowed, moment)
+            self.disconnect(self.b)
+            self.assertNothingLeft(self.a)
+
+    def test_restored_database(self):
+        """It was attached elsewhere since, and its data is there."""
+        self.connect(self.b)
+        auth = self.row().provider_auth
+        with self.cloud.on(self.a):
+            logical_volumes.tag(
+                self.a.backend.logical_volume(Names(self.volume.id)),
+                logical_volumes.SEALED_TAG + 'x')
+        self.boot()
+        self.ensure(self.a)
+        self.assertEqual({}, self.targets[self.a].exports)
+        self.assertEqual(auth, self.row().provider_auth)
 
     def test_nobody_uses_the_export(self):
         self.connect(self.b, complete=False)
