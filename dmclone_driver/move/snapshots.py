@@ -468,17 +468,21 @@ class Snapshots:
                 row = records.owner_row(context, names.name_id)
                 with self._backend.lock(names.name_id if row is None else
                                         records.guarding_id(row)):
-                    self._tidy_origin(context, names)
-                self.origins.discard(names)
+                    if self._tidy_origin(context, names):
+                        self.origins.discard(names)
             except Exception:
                 LOG.exception('Removing what snapshots of %s needed failed; '
                               'it is tried again.', names)
 
     def _tidy_origin(self, context: cinder_context.RequestContext,
-                     names: Names) -> None:
+                     names: Names) -> bool:
+        """Do what :meth:`tidy_origins` does with one origin.
+
+        :returns: False if Cinder has yet to delete the row of its volume
+        """
         lv = self._backend.logical_volume(names)
         if lv is None:
-            return
+            return True
         left = self.of(lv, deleted=True)
         obsolete = lv.left_marks
         if (lv.has_taken or obsolete) and not any(
@@ -488,11 +492,13 @@ class Snapshots:
         if obsolete:
             logical_volumes.untag(lv, *obsolete)
         if not lv.kept or left:
-            return
+            return True
         owner = records.owner_row(context, names.name_id)
-        # Otherwise the database was restored.
         if owner is None or self._backend.is_foreign(owner):
             self._delete_origin(names, lv)
+            return True
+        # Otherwise the database was restored.
+        return not records.is_being_deleted(owner)
 
     def _delete_origin(self, names: Names, lv: LogicalVolume) -> None:
         logical_volumes.activate(lv)

@@ -1582,6 +1582,74 @@ class ReadAndDeletedTestCase(ReadAndDeletedBase):
                              self.roles(copy, self.b), step)
             self.delete(copy)
 
+    def test_row_of_a_complete_volume_is_deleted_later(self):
+        """As Cinder deletes those of a group: after all are deleted here."""
+        for hydrates in (False, True):
+            volume = self.a.create()
+            copy = (self.prepare if hydrates else self.clone)(volume)
+            for each in (volume, copy):
+                row = self.cloud.row(each.id)
+                home = self.cloud.by_host[row.host.partition('#')[0]]
+                with self.cloud.on(home):
+                    home.driver.delete_volume(row)
+                row.status = 'deleted'
+                row.save()
+                self.cloud.watch(2, hydrate=False)
+            for each in (volume, copy):
+                self.cloud.row(each.id).destroy()
+            self.minutes()
+            self.assertEqual([], self.cloud.placeholders())
+            self.assertEqual([self.volume.name], self.a.lvm.names())
+            self.assertEqual([], self.b.lvm.names())
+
+    def test_reset_and_completed(self):
+        """The volume is used again before its placeholder is looked at."""
+        self.prepare()
+        names = Names(self.row().name_id)
+        self.begin('deleting')
+        self.minutes()
+        self.assertFalse(self.lv(self.b, names.volume).in_parts)
+        self.reset('available')
+        for _number in range(2):
+            self.b.stop()
+            self.b.start()
+            self.assertEqual('linear', self.b.kernel.get(names.path()).kinds)
+        self.assertFalse(self.lv(self.b, names.volume).kept)
+        self.minutes()
+        self.cloud.attach(self.volume, self.b)
+        self.assertTrue(self.b.kernel.write(names.path()))
+
+    def test_reset_and_power_cut_when_it_is_complete(self):
+        """The handle of a volume takes writes, whatever row is found."""
+        self.prepare()
+        names = Names(self.row().name_id)
+        self.begin('deleting')
+        self.cloud.watch(3)
+        self.b.reboot()
+        self.b.start()
+        self.reset('available')
+        self.cloud.watch(2)
+        device = self.b.kernel.get(names.path())
+        self.assertFalse(device.sealed or device.read_only)
+
+    def test_other_node_is_down(self):
+        """The source is deleted when its node is back."""
+        copy = self.prepare()
+        self.delete(self.volume)
+        self.b.look()
+        self.b.hydrate()
+        self.a.stop()
+        self.cloud.watch(4)
+        self.minute()
+        self.b.stop()
+        self.b.start()
+        self.cloud.watch(4)
+        self.a.start()
+        self.minutes()
+        self.assertConverged(copy)
+        self.delete(copy)
+        self.assertNothing()
+
 
 class LostNodeTestCase(SnapshotsTestCase, test_lost_node.LostNodeTestCase):
     """The node of a snapshot is lost."""
