@@ -308,6 +308,14 @@ class LostNode:
     def _released(self, context: cinder_context.RequestContext,
                   placeholder: Placeholder, do_it: bool
                   ) -> collections.abc.Iterator[plan.Action]:
+        if placeholder.of_deleted and (
+                records.get(context, placeholder.volume_id) is not None):
+            # The source of the volume goes when that is deleted.
+            yield self._action(
+                do_it, self._what(placeholder),
+                _('remove the row: the volume is not deleted'),
+                lambda: records.destroy(context, placeholder.id))
+            return
         yield self._action(
             do_it, self._what(placeholder),
             _('remove the row: nothing needs the source on %s') % self.host,

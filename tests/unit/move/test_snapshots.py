@@ -1710,3 +1710,20 @@ class ReadAndDeletedLostNodeTestCase(test_lost_node.LostNodeTestCase,
         self.minutes()
         self.assertEqual([], self.cloud.placeholders())
         self.assertEqual([], self.a.lvm.names())
+
+    def test_home_of_a_volume_whose_state_was_reset(self):
+        """Its old home keeps the last data that there is of it."""
+        self.prepare()
+        with self.cloud.on(self.b):
+            self.b.driver.delete_volume(self.row())
+        row = self.row()
+        row.status = 'available'
+        row.save()
+        self.b.die()
+        self.assertIn('keeps, as', self.forgotten(self.b, self.a))
+        self.cloud.settle()
+        self.assertIsNotNone(self.lv(self.a, self.volume.name))
+        self.assertEqual('error', self.row().status)
+        self.delete(self.volume)
+        self.cloud.watch(3)
+        self.assertIsNone(self.lv(self.a, self.volume.name))
