@@ -443,6 +443,9 @@ class Recovery:
                 self.failed.pop(row.id, None)
             except Exception:
                 self.failed[row.id] = row
+                if placeholders.state_of(row) == State.RELEASED:
+                    # It can be deleted, if nothing reads it.
+                    self._source.waiting.add(row.id)
                 LOG.exception('Recovering volume %s, or its move, failed; it '
                               'is tried again.', records.guarding_id(row))
 

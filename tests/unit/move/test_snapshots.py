@@ -1727,3 +1727,17 @@ class ReadAndDeletedLostNodeTestCase(test_lost_node.LostNodeTestCase,
         self.delete(self.volume)
         self.cloud.watch(3)
         self.assertIsNone(self.lv(self.a, self.volume.name))
+
+    def test_metadata_is_lost(self):
+        """What reads it can be deleted, and then nothing is left."""
+        copy = self.prepare()
+        metadata = '/dev/volumes/' + Names(self.row().name_id).metadata
+        self.delete(self.volume)
+        self.b.reboot()
+        del self.b.lvm.volumes[metadata]
+        self.b.start()
+        self.cloud.watch(3, hydrate=False)
+        self.delete(copy)
+        self.minutes()
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual([], self.b.lvm.names())
