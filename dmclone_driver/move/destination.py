@@ -33,6 +33,7 @@ from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import lvm
 from dmclone_driver.node.metadata import sizing
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import CLONE
@@ -146,10 +147,10 @@ class Destination:
 
     def _build(self, names: Names, size: Bytes, location: str,
                auth: str) -> None:
-        lv = self._create_logical_volume(names, '%db' % size)
+        lv, before = self._create_logical_volume(names, size)
         if lv.size != size:
             raise self._other_size(lv, size)
-        lv, path, region = self._create_metadata(names, lv)
+        lv, path, region = self._create_metadata(names, lv, before)
         disk = self._backend.initiator.connect(location, auth)
         steps.reached(Step.CONNECTED, names.name_id)
         self._compare(names, lv, disk)
@@ -167,14 +168,12 @@ class Destination:
         disk = self._backend.initiator.connect(location, auth)
         steps.reached(Step.CONNECTED, names.name_id)
         source = Bytes(block.size(disk) - _MARGINS)
-        lv = self._create_logical_volume(names, size or '%db' % source)
+        lv, before = self._create_logical_volume(names, size or source)
         if lv.size < source:
             raise self._other_size(lv, source)
-        if lv.size != source:
-            logical_volumes.tag(lv, logical_volumes.CLONED_TAG + str(source))
-            lv = dataclasses.replace(lv, tags=lv.tags | {
-                logical_volumes.CLONED_TAG + str(source)})
-        lv, path, region = self._create_metadata(names, lv)
+        lv, path, region = self._create_metadata(
+            names, lv, before, *([] if lv.size == source else [
+                logical_volumes.CLONED_TAG + str(source)]))
         self._compare(names, lv, disk)
         self._build_passive(names, lv, path, region, disk)
 
@@ -192,30 +191,35 @@ class Destination:
         return location, auth
 
     def _create_metadata(self, names: Names,
-                         lv: logical_volumes.LogicalVolume
-                         ) -> tuple[logical_volumes.LogicalVolume, str,
-                                    Sectors]:
-        """Create a clone's metadata, and tag the clone.
+                         lv: logical_volumes.LogicalVolume,
+                         before: logical_volumes.LogicalVolume | None,
+                         *tags: str) -> tuple[logical_volumes.LogicalVolume,
+                                              str, Sectors]:
+        """Create a clone's metadata, and tag the clone in one command.
 
         What a thin volume has not allocated reads zeros. So regions of which
         the source has nothing, either, need not be copied: see :mod:`marks`.
 
+        :param before: the logical volume as it was found, None if it is new
+        :param tags: which the clone needs, too
         :returns: the logical volume with its tags, the path of the metadata,
             and the size of a region
         """
         steps.reached(Step.ALLOCATED, names.name_id)
+        lv = dataclasses.replace(lv, tags=lv.tags.union(tags))
         metadata, size = self._backend.metadata, lv.cloned
         region = sizing.region(
             size, self._backend.configuration.dmclone_region_size,
             metadata.smallest_region)
-        path, region = metadata.create(names, size, region)
-        tags = [logical_volumes.METADATA_TAG + path.removeprefix('/dev/'),
-                *([logical_volumes.MARKABLE_TAG] if lv.thin else [])]
-        logical_volumes.tag(lv, *tags)
+        path, region = metadata.create(names, size, region, before)
+        # Only now: the tag says that the metadata is formatted.
+        added = [logical_volumes.METADATA_TAG + path.removeprefix('/dev/'),
+                 *([logical_volumes.MARKABLE_TAG] if lv.thin else []), *tags]
+        logical_volumes.tag(lv, *added)
         if lv.thin:
             room.refuse_overfull(self._backend, names)
         steps.reached(Step.FORMATTED, names.name_id)
-        return dataclasses.replace(lv, tags=lv.tags.union(tags)), path, region
+        return dataclasses.replace(lv, tags=lv.tags.union(added)), path, region
 
     def _build_passive(self, names: Names, lv: logical_volumes.LogicalVolume,
                        path: str, region: Sectors, disk: str) -> None:
@@ -223,20 +227,28 @@ class Destination:
                                        disk=disk, passive=True)
         steps.reached(Step.PASSIVE, names.name_id)
 
-    def _create_logical_volume(self, names: Names,
-                               size: str) -> logical_volumes.LogicalVolume:
-        lv = self._backend.logical_volume(names)
-        if lv is None:
-            configuration = self._backend.configuration
-            name, group = names.volume, self._backend.group
-            group.create_volume(name, size, configuration.lvm_type,
-                                configuration.lvm_mirrors)
-            path = '/dev/%s/%s' % (group.vg_name, name)
-            lv = logical_volumes.LogicalVolume(
-                group.vg_name, name, block.size(path), active=True,
-                pool=thin_pools.name_of(group.vg_name)
-                if self._backend.thin else '')
-        return lv
+    def _create_logical_volume(
+            self, names: Names, size: Bytes | str) -> tuple[
+                logical_volumes.LogicalVolume,
+                logical_volumes.LogicalVolume | None]:
+        """Create a clone's logical volume, or find that of an earlier attempt.
+
+        :param size: is rounded up to whole extents
+        :returns: it, and it again if it was there before, or else None
+        """
+        group, name = self._backend.group.vg_name, names.volume
+        pool = thin_pools.name_of(group) if self._backend.thin else ''
+        try:
+            logical_volumes.create(group, name, size, pool=pool)
+        except lvm.Exists:
+            # It is looked for only then, since that is one more process.
+            found = self._backend.logical_volume(names)
+            if found is None:
+                raise
+            return found, found
+        lv = logical_volumes.LogicalVolume(group, name, Bytes(0), active=True,
+                                           pool=pool)
+        return dataclasses.replace(lv, size=block.size(lv.path)), None
 
     @staticmethod
     def _other_size(lv: logical_volumes.LogicalVolume, there: Bytes

@@ -203,8 +203,8 @@ class Recovery:
             logical_volumes.activate(lv)
         self._report_contradiction(row, lv)
         if _prepared_here(row) and not lv.opened:
-            if (not local.exists() and
-                    self._backend.metadata.find(names) is None):
+            if not local.exists() and not (
+                    lv.clone and self._backend.metadata.find(names)):
                 self._without_metadata.add(row.id)
         elif lv.deleted or _is_unfinished_follower(row, lv) or (
                 placeholders.state_of(row) == State.REVERTING):

@@ -13,7 +13,8 @@ from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.quantities import Bytes
 
-#: On a formatted metadata device: the region size in sectors.
+#: On a metadata device: the region size in sectors. It is formatted once a
+#: data volume is tagged as the clone that uses it.
 REGION_TAG = 'dmclone.region='
 #: On a data volume that is a clone: where its metadata is.
 METADATA_TAG = 'dmclone.metadata='
@@ -335,19 +336,23 @@ def find_anywhere(name: str) -> LogicalVolume | None:
     return parse(rows[0]) if rows else None
 
 
-def create(group: str, name: str, size: Bytes, *tags: str,
+def create(group: str, name: str, size: Bytes | str, *tags: str,
            pool: str = '') -> None:
     """Create a logical volume, whatever its blocks had before.
 
     If there is a signature, such as a filesystem's, LVM asks whether to wipe
     it. With Cinder's LVM class, which does not answer, the creation fails.
 
-    :param size: is rounded up to whole extents
+    :param size: in bytes, or as LVM's commands take it, such as ``3g``; is
+        rounded up to whole extents
+    :param tags: which it has from its first moment on
     :param pool: name of the pool of a thin one
-    :raises: LVMError
+    :raises: LVMError; Exists if the group has one of that name: then nothing
+        is changed
     """
-    kind = ('--size', '%db' % size) if not pool else (
-        '--type', 'thin', '--virtualsize', '%db' % size, '--thinpool', pool)
+    text = size if isinstance(size, str) else '%db' % size
+    kind = ('--size', text) if not pool else (
+        '--type', 'thin', '--virtualsize', text, '--thinpool', pool)
     lvm.run('lvcreate', '--yes', '--name', name, *kind, *_adding(tags), group)
 
 

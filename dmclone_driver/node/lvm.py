@@ -33,6 +33,15 @@ class NotFound(LVMError):
     PATTERN = re.compile('Failed to find (?:logical|physical) volume ')
 
 
+class Exists(LVMError):
+    """There is a logical volume of that name in the group.
+
+    See _lv_create_an_lv in lib/metadata/lv_manip.c.
+    """
+
+    PATTERN = re.compile('Logical Volume ".*" already exists in volume group ')
+
+
 class GroupNotFound(LVMError):
     """There is no such volume group, or its disks are missing."""
 
@@ -63,7 +72,7 @@ def run(*arguments: str) -> str:
 def _typed(error: processutils.ProcessExecutionError) -> type[LVMError]:
     if error.exit_code == command.TIMED_OUT:
         return TimedOut
-    for kind in (GroupNotFound, NotFound):
+    for kind in (Exists, GroupNotFound, NotFound):
         if error.exit_code == _FAILED and kind.PATTERN.search(
                 error.stderr):
             return kind

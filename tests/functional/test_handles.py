@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The devices of a move, on a real kernel."""
 
+import dataclasses
 import errno
 import os
 import subprocess
@@ -10,6 +11,7 @@ from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
@@ -140,7 +142,9 @@ class HydrationTest(base.FunctionalTest):
         LocalVolume(names).open_gate()
         clones.write(names.path(), 0, WRITTEN)
         LocalVolume(names).remove(HANDLE, CLONE, GATE, SOURCE)
-        self.metadata.create(names, lv.size, 128)
+        before = dataclasses.replace(lv, tags=frozenset(
+            [logical_volumes.METADATA_TAG + 'its/name']))
+        self.metadata.create(names, lv.size, 128, before)
         self.build(names, lv, path, passive=False)
         self.assertEqual(1, dmsetup.clone(names.of(CLONE)).hydrated)
         self.assertEqual(WRITTEN + data[4096:],

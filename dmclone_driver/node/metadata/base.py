@@ -7,6 +7,7 @@ from typing import NoReturn
 from cinder.volume import configuration as cinder_configuration
 
 from dmclone_driver import exception
+from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node.quantities import KiB
@@ -61,15 +62,18 @@ class MetadataStore(abc.ABC):
         """
 
     @abc.abstractmethod
-    def create(self, names: Names, size: Bytes,
-               region: Sectors) -> tuple[str, Sectors]:
+    def create(self, names: Names, size: Bytes, region: Sectors,
+               before: LogicalVolume | None = None) -> tuple[str, Sectors]:
         """Create the metadata device of a new clone, formatted as empty.
 
-        Can be repeated until the clone is created; never zeroes metadata
-        that a clone may have used.
+        Can be repeated; never zeroes metadata that a clone may have used. The
+        caller tags the clone's logical volume afterwards, which says that the
+        metadata is formatted, and then creates the clone.
 
         :param size: of the volume
         :param region: recorded with the device
+        :param before: the clone's logical volume, as an earlier attempt has
+            left it; without one there is no metadata
         :returns: as :meth:`find`
         :raises: NoRoomForMetadata
         """

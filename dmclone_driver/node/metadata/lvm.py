@@ -60,32 +60,38 @@ class LogicalVolumeMetadata(base.MetadataStore):
             lvm_conf=None if path.lower() == 'none' else path,
             suppress_fd_warn=self.configuration.lvm_suppress_fd_warnings)
 
-    def create(self, names: Names, size: Bytes,
-               region: Sectors) -> tuple[str, Sectors]:
-        found = logical_volumes.find_anywhere(names.metadata)
-        recorded = found.tagged(logical_volumes.REGION_TAG) if found else None
-        if found and recorded:
-            return found.path, Sectors(int(recorded))
-        if not found:
-            needed = sizing.metadata_size(sizing.regions(size, region))
-            self._refuse_without_memory(names, needed)
-            try:
-                logical_volumes.create(
-                    self.group_name, names.metadata,
-                    Bytes(-(-needed // units.Mi) * units.Mi))
-            except lvm_commands.TimedOut:
-                raise
-            except lvm_commands.LVMError:
-                # Only then, since it is one more process.
-                self._refuse_without_room(names, needed)
-                raise
-            found = logical_volumes.LogicalVolume(
-                self.group_name, names.metadata, needed, active=True)
-        block.zero_start(found.path, SUPERBLOCK)
-        # The tag says that the start is zeroed: it is never zeroed again.
-        logical_volumes.tag(found, '%s%d' % (
-            logical_volumes.REGION_TAG, region))
-        return found.path, region
+    def create(self, names: Names, size: Bytes, region: Sectors,
+               before: logical_volumes.LogicalVolume | None = None
+               ) -> tuple[str, Sectors]:
+        found = self.find(names) if before else None
+        if found is None:
+            found = self._create(names, size, region), region
+        elif before and before.clone:
+            # It is formatted, and never zeroed again.
+            return found
+        block.zero_start(found[0], SUPERBLOCK)
+        return found
+
+    def _create(self, names: Names, size: Bytes, region: Sectors) -> str:
+        """Create a logical volume for metadata; return its path.
+
+        The tag does not say that it is formatted: that of the clone's logical
+        volume does, which is added afterwards.
+        """
+        needed = sizing.metadata_size(sizing.regions(size, region))
+        self._refuse_without_memory(names, needed)
+        try:
+            logical_volumes.create(
+                self.group_name, names.metadata,
+                Bytes(-(-needed // units.Mi) * units.Mi),
+                '%s%d' % (logical_volumes.REGION_TAG, region))
+        except (lvm_commands.TimedOut, lvm_commands.Exists):
+            raise
+        except lvm_commands.LVMError:
+            # Only then, since it is one more process.
+            self._refuse_without_room(names, needed)
+            raise
+        return '/dev/%s/%s' % (self.group_name, names.metadata)
 
     def _refuse_without_memory(self, names: Names, needed: Bytes) -> None:
         """Refuse metadata for which the node has no memory.

@@ -70,7 +70,8 @@ class Lvm:
         """
         path = '/dev/%s/%s' % (group, name)
         if path in self.volumes:
-            raise kernel.error('%s already exists' % name)
+            raise kernel.error('Logical Volume "%s" already exists in volume '
+                               'group "%s"' % (name, group), code=5)
         if pool and pool not in self.volumes:
             raise kernel.error('Thin pool %s not found' % pool)
         if not pool and size > self.free(group):
@@ -300,8 +301,9 @@ class Lvm:
             return
         given = dict(zip(options[1::2], options[2::2]))
         thin = given.get('--type') == 'thin'
-        self.add(group, given['--name'], int(given[
-            '--virtualsize' if thin else '--size'][:-1]),
+        size = given['--virtualsize' if thin else '--size']
+        self.add(
+            group, given['--name'], int(size[:-1]) * UNITS[size[-1]],
             pool='/dev/%s/%s' % (group, given['--thinpool']) if thin else None)
         self.volumes['/dev/%s/%s' % (group, given['--name'])]['tags'] = {
             value for option, value in zip(options[1::2], options[2::2])

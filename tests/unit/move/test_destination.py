@@ -124,6 +124,15 @@ class PrepareTestCase(DestinationTestCase):
         self.assertIs(before, self.device())
         self.assertEqual(2, len(self.b.lvm.names()))
 
+    def test_again_after_the_metadata_was_left_unzeroed(self):
+        """Its tag says nothing; that of the clone's logical volume does."""
+        self.b.lvm.add('volumes', self.names.volume, storage.GIB)
+        logical_volumes.create('volumes', self.names.metadata, 2 ** 22,
+                               logical_volumes.REGION_TAG + '128')
+        self.prepare()
+        self.assertIsNotNone(self.b.lvm.bitmap('/dev/volumes/' +
+                                               self.names.metadata))
+
     def assertRefused(self, error, *parts, **kwargs):
         caught = self.assertRaises(error, self.prepare, **kwargs)
         for part in parts:

@@ -45,6 +45,8 @@ class LVMTestCase(base.PlainTestCase):
         (5, '  Failed to find physical volume "/dev/x".\n', lvm.NotFound),
         (5, ('  Volume group "a" not found\n'
              '  Cannot process volume group a\n'), lvm.GroupNotFound),
+        (5, ('  Logical Volume "b" already exists in volume group "a"\n'),
+         lvm.Exists),
         (5, '  Cannot use /dev/x: device not found\n', lvm.LVMError),
         (3, '  Error during parsing of command line.\n', lvm.LVMError),
         (command.TIMED_OUT, 'it has not ended', lvm.TimedOut))

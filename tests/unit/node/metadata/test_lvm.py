@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metadata on logical volumes: zeroed once, and found in any group."""
 
+import dataclasses
 import os
 from unittest import mock
 
@@ -9,6 +10,7 @@ import fixtures
 from oslo_concurrency import processutils
 
 from dmclone_driver import exception
+from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import lvm as node_lvm
 from dmclone_driver.node.metadata import lvm
 from dmclone_driver import privsep
@@ -31,8 +33,13 @@ class LvmTestCase(base.MachineTestCase):
         store.check()
         return store
 
-    def create(self, region=128):
-        return self.store.create(self.names, self.lv.size, region)
+    def create(self, region=128, before=None):
+        return self.store.create(self.names, self.lv.size, region, before)
+
+    def clone(self):
+        """Return the logical volume of a clone that may use the metadata."""
+        return dataclasses.replace(self.lv, tags=frozenset(
+            [logical_volumes.METADATA_TAG + 'volumes/x']))
 
     def path(self, group='volumes'):
         return '/dev/%s/%s' % (group, self.names.metadata)
@@ -62,22 +69,39 @@ class LvmTestCase(base.MachineTestCase):
         self.create()
         self.lvm.bitmap(self.path())['hydrated'] = 7
         for region in (128, 8):
-            self.create(region)
+            self.create(region, self.clone())
         self.assertEqual(1, self.zeroings())
         self.assertEqual({'hydrated': 7}, self.lvm.bitmap(self.path()))
         self.assertEqual((self.path(), 128), self.store.find(self.names))
 
     def test_cut_off_anywhere_and_repeated(self):
-        for number in range(4):
-            self.steps.start(number)
-            try:
-                self.create()
-            except (processutils.ProcessExecutionError, OSError):
-                self.assertIsNone(self.store.find(self.names))
-                self.create()
+        """Until the clone's logical volume is tagged it is zeroed again."""
+        for number, after in ((0, False), (0, True), (1, False), (1, True)):
+            self.steps.start(number, after=after)
+            self.assertRaises((processutils.ProcessExecutionError, OSError),
+                              self.create)
+            self.steps.start()
+            self.assertEqual((self.path(), 128), self.create(8 if number else
+                                                             128, self.lv))
+            self.assertEqual(1, self.zeroings())
             self.assertEqual((self.path(), 128), self.store.find(self.names))
             self.assertIsNotNone(self.lvm.bitmap(self.path()))
             self.store.remove(self.names)
+
+    def test_two_commands(self):
+        """One creates it with its tag; the first time none looks for it."""
+        self.steps.start()
+        self.create()
+        create, zero = self.steps.log
+        self.assertIn('--addtag dmclone.region=128', create)
+        self.assertIn('zero_start', zero)
+
+    def test_another_one_is_not_taken(self):
+        """Without an earlier attempt there cannot be any."""
+        self.create()
+        self.lvm.bitmap(self.path())['hydrated'] = 7
+        self.assertRaises(node_lvm.Exists, self.create)
+        self.assertEqual({'hydrated': 7}, self.lvm.bitmap(self.path()))
 
     def test_without_the_tag_it_is_not_found(self):
         self.lvm.add('volumes', self.names.metadata, 2 ** 22)
@@ -100,7 +124,7 @@ class LvmTestCase(base.MachineTestCase):
         self.lvm.bitmap(self.path())['hydrated'] = 7
         self.store = self.make('fast')
         self.assertEqual((self.path(), 128), self.store.find(self.names))
-        self.create()
+        self.create(before=self.clone())
         self.assertEqual(1, self.zeroings())
         self.store.remove(self.names)
         self.assertEqual([self.lv.name], self.lvm.names())

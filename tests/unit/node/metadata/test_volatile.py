@@ -124,7 +124,8 @@ class VolatileTestCase(base.MachineTestCase):
         store = self.start()
         found = self.create(store)
         self.memory.return_value = 0
-        self.assertEqual(found, self.create(store))
+        self.assertEqual(found, store.create(self.names, self.lv.size, 128,
+                                             self.lv))
 
     def test_disk_can_not_be_made(self):
         self.patch(SimulatedDisk.__module__ + '.SimulatedDisk.make_disk',
