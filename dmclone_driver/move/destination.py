@@ -4,6 +4,7 @@
 import collections.abc
 import contextlib
 import dataclasses
+import functools
 import threading
 import time
 from typing import Any
@@ -326,10 +327,10 @@ class Destination:
             raise exception.MoveGone(
                 volume=volume_id, placeholder=placeholder_id, reason=state)
         names = Names(placeholder_id)
+        lost = state == State.LOST
         with self.mark_busy(names):
-            lost = state == State.LOST
-            answers = not lost and (
-                sealed or self._ask_to_seal(context, placeholder))
+            seal = (None if lost or sealed else
+                    self._ask_to_seal(context, placeholder))
             with self._backend.lock(volume_id):
                 if placeholder.snapshot_id and placeholders.state_of(
                         records.owner_row(context, placeholder_id)) == (
@@ -344,13 +345,38 @@ class Destination:
                     owner = records.owner_row(context, placeholder_id)
                     self.open(names, volume_id, writable=(
                         owner is not None and
-                        not placeholders.is_placeholder(owner)))
-            # What is to be marked first would take too long for a request;
-            # the watcher has it done.
-            if answers and clone and not self._marks.are_due(names):
-                self.hydrate(context, names, placeholder)
-            elif lost and clone:
+                        not placeholders.is_placeholder(owner)), wait=seal)
+            answers = not lost and (sealed or seal is None or seal())
+        if clone:
+            self._in_background(names, self._after_opening, context, names,
+                                placeholder, lost, answers)
+
+    def _in_background(self, names: Names,
+                       function: collections.abc.Callable[..., None],
+                       *args: Any) -> None:
+        """Do what no request waits for, as the only job of a clone.
+
+        A job of the watcher that has led here goes on with it.
+        """
+        if self._backend.jobs.at_work(names):
+            function(*args)
+        else:
+            self._backend.jobs.start(names, function, *args)
+
+    def _after_opening(self, context: cinder_context.RequestContext,
+                       names: Names, placeholder: Placeholder, lost: bool,
+                       answers: bool) -> None:
+        """Start the hydration; if this is killed, the watcher does it.
+
+        :param answers: whether the old home has sealed the source
+        """
+        with self.mark_busy(names):
+            if lost:
                 self.end_source(context, names, placeholder)
+            # What is to be marked first would take too long; the watcher has
+            # it done.
+            elif answers and not self._marks.are_due(names):
+                self.hydrate(context, names, placeholder)
 
     @staticmethod
     def _unknown(
@@ -360,7 +386,8 @@ class Destination:
             % placeholder_id)
 
     def open(self, names: Names, volume_id: str, writable: bool = True,
-             tagged: bool = False) -> None:
+             tagged: bool = False,
+             wait: collections.abc.Callable[[], bool] | None = None) -> None:
         """Tag the logical volume as opened, then open its gate.
 
         The tag survives a loss of the database. It keeps the driver from
@@ -368,12 +395,16 @@ class Destination:
 
         :param writable: False if the volume has moved to another node since
         :param tagged: whether the tag is known to be there
+        :param wait: waits, between the two, for the old home, which seals its
+            copy meanwhile: a guest may wait, and both need a command of LVM
         """
         if not tagged:
             # LVM has each tag once, so it need not be asked before.
             logical_volumes.tag_by_name(
                 self._backend.group.vg_name, names.volume,
                 logical_volumes.OPENED_TAG + volume_id)
+        if wait is not None:
+            wait()
         steps.reached(Step.OPENING, names.name_id)
         LocalVolume(names).open_gate(writable)
         steps.reached(Step.OPENED, names.name_id)
@@ -382,16 +413,18 @@ class Destination:
                   'how': '' if writable else ' for reading'})
 
     def _ask_to_seal(self, context: cinder_context.RequestContext,
-                     placeholder: Placeholder) -> bool:
+                     placeholder: Placeholder
+                     ) -> collections.abc.Callable[[], bool]:
         """Ask the old home to refuse writes before the gate opens here.
 
         Best effort: its node may be dead, and a guest waits at the gate. Use
         a thread, because a call to a message bus that is down exceeds its
         timeout.
 
-        :returns: whether the old home has answered
+        :returns: a function that waits for the answer, at most until
+            :data:`SEAL_TIMEOUT` is over, and returns whether there was one
         """
-        host = placeholder.backend
+        host, until = placeholder.backend, time.monotonic() + SEAL_TIMEOUT
         answers: list[str | None] = []
 
         def ask() -> None:
@@ -404,15 +437,24 @@ class Destination:
 
         thread = threading.Thread(target=ask, daemon=True)
         thread.start()
-        thread.join(SEAL_TIMEOUT)
-        error, = answers or ['no answer']
-        if error:
-            LOG.warning('Opening volume %(volume)s although its old home '
-                        '%(host)s has not confirmed that it refuses writes: '
-                        '%(error)s. By the database this node is the home.',
-                        {'volume': placeholder.volume_id, 'host': host,
-                         'error': error})
-        return not error
+
+        @functools.cache
+        def answered() -> bool:
+            thread.join(max(0, until - time.monotonic()))
+            error, = answers or ['no answer']
+            if error:
+                self._warn_unsealed(placeholder, error)
+            return not error
+
+        return answered
+
+    @staticmethod
+    def _warn_unsealed(placeholder: Placeholder, error: str) -> None:
+        LOG.warning('Opening volume %(volume)s although its old home %(host)s '
+                    'has not confirmed that it refuses writes: %(error)s. By '
+                    'the database this node is the home.',
+                    {'volume': placeholder.volume_id,
+                     'host': placeholder.backend, 'error': error})
 
     @contextlib.contextmanager
     def mark_busy(self, names: Names) -> collections.abc.Iterator[None]:

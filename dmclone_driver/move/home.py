@@ -79,7 +79,8 @@ class Answer(enum.Enum):
 class Home:
     """Moves of volumes from this node, their home, to a peer.
 
-    Callers hold the volume's lock and have just read its row.
+    Callers hold the volume's lock and have just read its row. Those that move
+    it have also read its logical volume, which is not sealed.
     """
 
     def __init__(self, backend: Backend, source: Source,
@@ -153,6 +154,7 @@ class Home:
         self.prepared[volume.id] = placeholder_id
         records.begin(context, volume, placeholder_id, peer,
                       description['initiator'], node)
+        self._source.begins(Names(volume.name_id), placeholder_id)
         LOG.info('Moving volume %(volume)s from %(old)s to %(new)s, to '
                  'logical volume %(id)s.',
                  {'volume': volume.id, 'old': volume.host, 'new': peer.host,

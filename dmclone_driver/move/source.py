@@ -45,6 +45,9 @@ class Source:
         self._backend = backend
         self._teardown = teardown
         self._snapshots = snapshots
+        #: Logical volumes that had no seal when a move of theirs began, each
+        #: with the placeholder's id. It only saves a look.
+        self._unsealed: dict[Names, str] = {}
         #: Exports that are still to be removed.
         self.to_unexport = backend.jobs.kind('end export',
                                              self.unexport_again)
@@ -171,6 +174,14 @@ class Source:
                 not lv.has_taken and not self._snapshots.of(lv) and
                 LocalVolume(names).has_nothing_own())
 
+    def begins(self, names: Names, placeholder_id: str) -> None:
+        """Note that a move has begun, of a logical volume that is not sealed.
+
+        The caller has just read that from LVM. As long as this move exists no
+        other one can seal it: the database refuses that.
+        """
+        self._unsealed[names] = placeholder_id
+
     def close(self, names: Names, placeholder_id: str,
               flush: bool = True) -> bool:
         """Refuse writes to a source, now and after a reboot.
@@ -180,12 +191,19 @@ class Source:
         :returns: whether it is not open, so that no write can be in flight
         """
         closed = LocalVolume(names).seal(flush)
-        lv = self._backend.logical_volume(names)
-        if lv is not None and not lv.sealed:
-            logical_volumes.tag(
-                lv, logical_volumes.SEALED_TAG + placeholder_id)
+        # A guest may wait for it. Once: then LVM is asked again.
+        if self._unsealed.pop(names, None) == placeholder_id or (
+                self._may_be_sealed(names)):
+            logical_volumes.tag_by_name(
+                self._backend.group.vg_name, names.volume,
+                logical_volumes.SEALED_TAG + placeholder_id)
         steps.reached(Step.SEALED, names.name_id)
         return closed
+
+    def _may_be_sealed(self, names: Names) -> bool:
+        """Return whether there is a logical volume that is not sealed yet."""
+        lv = self._backend.logical_volume(names)
+        return lv is not None and not lv.sealed
 
     def seal_of(self, name_id: str) -> str | None:
         """Return for which placeholder a logical volume is sealed.

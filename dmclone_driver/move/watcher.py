@@ -6,6 +6,7 @@ Without clones a check costs one process and no database query.
 """
 
 import collections.abc
+import contextlib
 import threading
 import time
 
@@ -32,6 +33,7 @@ from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node import devices
 from dmclone_driver.node import names as names_module
+from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import events
@@ -40,6 +42,10 @@ LOG = logging.getLogger(__name__)
 
 # Seconds between two checks while a write may be waiting at a gate.
 GATE_INTERVAL = 0.25
+
+# Seconds after which it is looked whether a write has come to a gate. That is
+# a file of the kernel for each closed gate.
+GLANCE = 0.025
 
 
 class Watcher:
@@ -71,21 +77,55 @@ class Watcher:
     def _run(self) -> None:
         while True:
             interval = self._interval
+            # What comes while the check is made is seen after it.
+            before = self._writes()
             try:
                 interval = self.look()
             except Exception:
                 LOG.exception('Checking the clones failed; the next try is '
                               'in %d seconds.', interval)
             try:
-                # Building a clone raises several events; one check is
-                # enough for all of them.
-                time.sleep(min(interval, jobs.RETRY_FIRST))
-                events.wait(interval)
+                self._wait(interval, before)
             except Exception:
                 LOG.exception('Waiting for device-mapper events failed; the '
                               'clones are checked again in %d seconds.',
                               interval)
                 time.sleep(interval)
+
+    def _wait(self, interval: float,
+              before: collections.abc.Mapping[Names, int]) -> None:
+        """Wait until the next check is due.
+
+        While gates are closed, that is when a write has come to one of them:
+        until the check a guest waits.
+
+        :param interval: seconds, as :meth:`look` returns them
+        :param before: the writes that the last check may have seen
+        """
+        if interval != GATE_INTERVAL:
+            # Building a clone raises several events; one check is enough for
+            # all of them.
+            time.sleep(min(interval, jobs.RETRY_FIRST))
+            events.wait(interval)
+            return
+        for _ in range(round(GATE_INTERVAL / GLANCE)):
+            time.sleep(GLANCE)
+            if any(number > before.get(names, 0) for names, number in
+                   self._writes().items()):
+                return
+
+    def _writes(self) -> dict[Names, int]:
+        """Return how many writes wait at the closed gates of the last check.
+
+        They have passed the clone, and not ended.
+        """
+        found = {}
+        for names, sighting in list(self.sightings.clones.items()):
+            if sighting.state == CloneState.PASSIVE:
+                # The clone may just have been removed.
+                with contextlib.suppress(OSError):
+                    found[names] = sysfs.writes_in_flight(names.of(CLONE))
+        return found
 
     def look(self) -> float:
         """Check all clones once and start the work that is due.

@@ -6,6 +6,7 @@ queries have some room: each release of Cinder makes its own of one call.
 """
 
 import re
+from unittest import mock
 
 from tests.unit import base
 
@@ -48,9 +49,22 @@ class CostsTestCase(base.QueriesTestCase):
             'node2: dmsetup', 'node2: dmsetup', 'node2: dmsetup',
             'node2: dmsetup',
             # The seal, the opening, and the question whether it is sealed.
-            'node1: lvs', 'node1: lvchange', 'node2: lvchange', 'node1: lvs',
+            'node1: lvchange', 'node2: lvchange', 'node1: lvs',
         ], [' '.join(step.split()[:2]) for step in self.processes()])
-        self.assertCost(14, 80)
+        self.assertCost(13, 80)
+
+    def test_first_write_of_a_guest(self):
+        """Until its gate is open, and beside what it does not wait for."""
+        self.cloud.attach(self.volume, self.a)
+        path = self.cloud.attach(self.volume, self.b)
+        self.b.kernel.write(path)
+        with mock.patch.object(self.b.destination, 'hydrate'):
+            self.cost(self.b.look)
+        self.assertFalse(self.b.kernel.get(path + '-gate').suspended)
+        # At the same time, on two nodes.
+        self.assertEqual(['node1: lvchange', 'node2: lvchange'], [
+            ' '.join(step.split()[:2]) for step in self.processes()])
+        self.assertCost(2, 35)
 
     def test_attach_at_home(self):
         self.cost(self.cloud.attach, self.volume, self.a)

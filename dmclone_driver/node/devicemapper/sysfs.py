@@ -132,4 +132,20 @@ def in_flight(name: str) -> int:
 
     :raises: OSError if there is no such device
     """
-    return sum(map(int, _read(_attribute_path(name, 'inflight')).split()))
+    return sum(_in_flight(name))
+
+
+def writes_in_flight(name: str) -> int:
+    """Return the number of writes that have passed a device, not ended.
+
+    :raises: OSError if there is no such device
+    """
+    _reads, writes = _in_flight(name)
+    return writes
+
+
+def _in_flight(name: str) -> list[int]:
+    # Reads, and writes, which flushes and discards are, too
+    # (Documentation/ABI/stable/sysfs-block).
+    return [int(text) for text in _read(
+        _attribute_path(name, 'inflight')).split()]

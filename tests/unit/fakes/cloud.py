@@ -55,7 +55,8 @@ SYSFS = {'all_requests': 'all_requests', 'devices': 'names',
          'disks_below': 'disks_below', 'in_flight': 'in_flight',
          'is_suspended': 'is_suspended',
          'requests': 'requests', 'suspended': 'suspended_names',
-         'takes_discards': 'takes_discards'}
+         'takes_discards': 'takes_discards',
+         'writes_in_flight': 'writes_in_flight'}
 
 
 #: The jobs that do not run at once, but in settle(), like in a thread.

@@ -345,6 +345,10 @@ class Kernel:
         self._need(name)
         return self.stuck.get(name, 0)
 
+    def _writes_in_flight(self, name):
+        self._need(name)
+        return self.devices[name].own.waiting
+
     def _is_suspended(self, name):
         self._need(name)
         return self.devices[name].suspended

@@ -2,6 +2,7 @@
 """The new home's side: creating, activating and deleting destinations."""
 
 import contextlib
+import types
 from unittest import mock
 import uuid
 
@@ -305,6 +306,55 @@ class ActivateTestCase(DestinationTestCase):
         self.activate()
         self.assertFalse(self.device('gate').suspended)
         self.assertFalse(self.device().clone.hydration)
+
+    def steps_with_a_thread(self, answers=True):
+        """Activate; what a thread does happens when it is waited for."""
+        def thread(target, **kwargs):
+            return types.SimpleNamespace(
+                start=lambda: None,
+                join=lambda timeout: target() if answers else None)
+
+        self.prepare()
+        self.switch_over()
+        self.patch('dmclone_driver.move.destination.threading.Thread',
+                   new=thread)
+        self.cloud.steps.start()
+        self.activate()
+        return self.cloud.steps.log
+
+    @staticmethod
+    def index(log, *words):
+        return next(number for number, step in enumerate(log)
+                    if all(word in step for word in words))
+
+    def test_tagged_while_the_old_home_seals(self):
+        """The gate opens after both, so that there is one writer."""
+        log = self.steps_with_a_thread()
+        self.assertLess(self.index(log, self.b.name, 'dmclone.opened='),
+                        self.index(log, self.a.name, 'dmclone.sealed='))
+        self.assertLess(self.index(log, self.a.name, 'dmclone.sealed='),
+                        self.index(log, 'resume', self.names.of('gate')))
+
+    def test_old_home_takes_too_long(self):
+        """The gate opens, and hydration does not begin."""
+        log = self.steps_with_a_thread(answers=False)
+        self.assertEqual([], [step for step in log
+                              if 'dmclone.sealed=' in step])
+        self.assertFalse(self.device('gate').suspended)
+        self.assertFalse(self.device().clone.hydration)
+
+    def test_hydration_is_not_waited_for(self):
+        """If the service is killed before it, the watcher starts it."""
+        self.prepare()
+        self.switch_over()
+        with mock.patch.object(self.b.jobs, 'start') as start:
+            self.activate()
+        self.assertFalse(self.device('gate').suspended)
+        self.assertFalse(self.device().clone.hydration)
+        self.assertEqual(self.names, start.call_args[0][0])
+        self.assertEqual([], self.b.destination.busy)
+        self.cloud.watch(hydrate=False)
+        self.assertTrue(self.device().clone.hydration)
 
 
 class DeleteTestCase(DestinationTestCase):

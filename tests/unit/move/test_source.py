@@ -221,6 +221,29 @@ class SealTestCase(SourceTestCase):
         self.assertTrue(self.source.seal(self.context, placeholder.id))
         self.assertRaises(OSError, self.a.kernel.write, self.names.path())
 
+    def seal_again(self, tags):
+        """Seal the source with these tags; return the processes for that."""
+        placeholder = self.move()
+        self.a.lvm.volumes['/dev/volumes/' + self.volume.name]['tags'] = tags
+        self.cloud.steps.start()
+        self.source.seal(self.context, placeholder.id)
+        return [step.split()[1] for step in self.cloud.steps.log
+                if ' lv' in step]
+
+    def test_only_what_a_move_has_read_is_not_read_again(self):
+        """It has read that of its own, and that serves once."""
+        self.assertEqual(['lvs', 'lvchange'], self.seal_again(set()))
+
+    def test_sealed_for_another(self):
+        tags = {'dmclone.sealed=another'}
+        self.assertEqual(['lvs'], self.seal_again(tags))
+        self.assertEqual({'dmclone.sealed=another'}, tags)
+
+    def test_sealed_for_another_before_a_move(self):
+        """What was read when one move began says nothing about another."""
+        self.source.begins(self.names, 'another')
+        self.assertEqual(['lvs'], self.seal_again({'dmclone.sealed=x'}))
+
     def test_open(self):
         placeholder = self.move()
         self.a.kernel.get(self.names.path()).opened += 1

@@ -86,6 +86,72 @@ class CostTestCase(WatcherTestCase):
         self.assertEqual([], queries)
 
 
+class WaitTestCase(WatcherTestCase):
+    """The pause between two checks; a guest may wait for the next one."""
+
+    def setUp(self):
+        super().setUp()
+        self.slept = []
+        self.arrives = None
+        self.patch('dmclone_driver.move.watcher.time', new=mock.Mock(
+            sleep=self.sleep))
+        self.events = self.patch('dmclone_driver.move.watcher.events')
+        self.names, self.handle, gate = self.migrate()
+        self.look()
+
+    def sleep(self, seconds):
+        self.slept.append(seconds)
+        if len(self.slept) == self.arrives:
+            self.b.kernel.write(self.names.path())
+
+    def wait(self):
+        watch = self.b.watcher
+        with self.cloud.on(self.b):
+            before = watch._writes()
+            watch._wait(watch.look(), before)
+
+    def test_no_write(self):
+        self.wait()
+        self.assertEqual([watcher.GLANCE] * 10, self.slept)
+        self.assertAlmostEqual(watcher.GATE_INTERVAL, sum(self.slept))
+        self.events.wait.assert_not_called()
+
+    def test_write(self):
+        self.arrives = 3
+        self.wait()
+        self.assertEqual(3, len(self.slept))
+
+    def test_write_during_the_check(self):
+        look = self.b.watcher.look
+
+        def late():
+            interval = look()
+            self.b.kernel.write(self.names.path())
+            return interval
+
+        with mock.patch.object(self.b.watcher, 'look', new=late):
+            self.wait()
+        self.assertEqual(1, len(self.slept))
+
+    def test_write_that_waits_on(self):
+        """It is looked at as often as the rest then."""
+        with mock.patch.object(self.b.destination, 'activate'):
+            self.b.kernel.write(self.names.path())
+            self.wait()
+        self.assertEqual(10, len(self.slept))
+
+    def test_clone_is_removed(self):
+        self.b.kernel.devices.clear()
+        with self.cloud.on(self.b):
+            self.assertEqual({}, self.b.watcher._writes())
+
+    def test_without_closed_gates(self):
+        with self.cloud.on(self.a):
+            self.a.watcher._wait(INTERVAL, {})
+        self.assertEqual([1], self.slept)
+        self.events.wait.assert_called_once_with(INTERVAL)
+
+
 class MemoryTestCase(WatcherTestCase):
     """The state about a clone is removed with the clone."""
 

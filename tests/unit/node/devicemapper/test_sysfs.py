@@ -76,6 +76,7 @@ class SysfsTestCase(base.PlainTestCase):
     def test_in_flight(self):
         (self.block / 'dm-7/inflight').write_text('       3        4\n')
         self.assertEqual(7, sysfs.in_flight('a'))
+        self.assertEqual(4, sysfs.writes_in_flight('a'))
 
     def test_is_suspended(self):
         (self.block / 'dm-7/dm').mkdir()
@@ -110,5 +111,5 @@ class SysfsTestCase(base.PlainTestCase):
 
     def test_no_device(self):
         for read in (sysfs.disks_below, sysfs.in_flight, sysfs.requests,
-                     sysfs.is_suspended):
+                     sysfs.is_suspended, sysfs.writes_in_flight):
             self.assertRaises(FileNotFoundError, read, 'b')
