@@ -49,6 +49,25 @@ class DestinationTestCase(base.CloudTestCase):
             self.context, row.id, self.placeholder_id, size,
             row.provider_location, row.provider_auth)
 
+    def start_threads_late(self, ends=True):
+        """Have threads begin when they are waited for.
+
+        :param ends: whether they have ended in time then
+        """
+        def thread(target, **kwargs):
+            to_do = [target] if ends else []
+            return types.SimpleNamespace(
+                start=lambda: None,
+                join=lambda timeout: [to_do.pop()() for _ in to_do[:]])
+
+        self.patch('dmclone_driver.move.destination.threading.Thread',
+                   new=thread)
+
+    @staticmethod
+    def index(log, *words):
+        return next(number for number, step in enumerate(log)
+                    if all(word in step for word in words))
+
     def switch_over(self):
         records.switch_over(self.context, self.volume.id, self.placeholder_id)
 
@@ -124,6 +143,49 @@ class PrepareTestCase(DestinationTestCase):
         self.prepare()
         self.assertIs(before, self.device())
         self.assertEqual(2, len(self.b.lvm.names()))
+
+    def test_connects_beside_the_creation(self):
+        """Neither waits for the other to begin, and the clone for both."""
+        self.cloud.steps.start()
+        self.prepare()
+        log = self.cloud.steps.log
+        self.assertLess(self.index(log, 'log in'), self.index(log, 'lvcreate'))
+        self.delete()
+        self.begin_again()
+        self.start_threads_late()
+        self.cloud.steps.start()
+        self.prepare()
+        log = self.cloud.steps.log
+        self.assertLess(self.index(log, 'lvchange'), self.index(log, 'log in'))
+        self.assertLess(self.index(log, 'log in'),
+                        self.index(log, 'create', '-source'))
+
+    def test_connection_fails_at_any_time(self):
+        """The creation has ended before all is removed."""
+        for begin in (lambda: None, self.start_threads_late):
+            begin()
+            with mock.patch.object(self.b.backend.initiator, 'connect',
+                                   side_effect=OSError('no route')):
+                self.assertRaises(OSError, self.prepare)
+            self.assertNothing()
+            self.begin_again()
+
+    def test_creation_fails_while_it_connects(self):
+        """The session is waited for, and ended."""
+        for begin in (lambda: None, self.start_threads_late):
+            begin()
+            with mock.patch.object(self.b.backend.metadata, 'create',
+                                   side_effect=OSError('no room')):
+                error = self.assertRaises(OSError, self.prepare)
+            self.assertEqual('no room', str(error))
+            self.assertNothing()
+            self.begin_again()
+
+    def begin_again(self):
+        """Begin another move after an aborted one."""
+        records.abort(self.context, self.volume.id, self.placeholder_id)
+        records.destroy(self.context, self.placeholder_id)
+        self.begin()
 
     def test_again_after_the_metadata_was_left_unzeroed(self):
         """Its tag says nothing; that of the clone's logical volume does."""
@@ -309,23 +371,12 @@ class ActivateTestCase(DestinationTestCase):
 
     def steps_with_a_thread(self, answers=True):
         """Activate; what a thread does happens when it is waited for."""
-        def thread(target, **kwargs):
-            return types.SimpleNamespace(
-                start=lambda: None,
-                join=lambda timeout: target() if answers else None)
-
         self.prepare()
         self.switch_over()
-        self.patch('dmclone_driver.move.destination.threading.Thread',
-                   new=thread)
+        self.start_threads_late(answers)
         self.cloud.steps.start()
         self.activate()
         return self.cloud.steps.log
-
-    @staticmethod
-    def index(log, *words):
-        return next(number for number, step in enumerate(log)
-                    if all(word in step for word in words))
 
     def test_tagged_while_the_old_home_seals(self):
         """The gate opens after both, so that there is one writer."""
