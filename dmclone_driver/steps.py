@@ -38,6 +38,11 @@ class Step(enum.Enum):
     OPENING = 'opening'
     #: The new home lets writes through.
     OPENED = 'opened'
+    #: A tag of LVM on the new home says how much is marked at most: what the
+    #: source has not allocated.
+    MAPPED = 'mapped'
+    #: ... and that is marked in the clone, and not copied.
+    MARKED = 'marked'
     #: The new home copies the regions that it does not have yet.
     HYDRATING = 'hydrating'
     #: The new home has all regions, and the handle is linear.
@@ -82,6 +87,9 @@ class Step(enum.Enum):
 
 # The side on which a step is done.
 HOME, PEER = 'home', 'peer'
+
+#: Steps in their order, each with its side.
+Points = tuple[tuple[str, Step], ...]
 
 #: Up to the switchover, for every kind of attachment.
 PREPARE = (
@@ -145,6 +153,18 @@ FLOWS = {'attach away': ATTACH_AWAY, 'live migration': MIGRATE,
          'deletion of a clone': DELETE_CLONE, 'deletion': DELETE,
          'extension': EXTEND, 'snapshot while it hydrates': FREEZE,
          'deferred deletion': PURGE, 'deletion while it is read': OUTLIVE}
+
+#: Before the hydration, if both the source and the clone are thin.
+MARKS = ((PEER, Step.MAPPED), (PEER, Step.MARKED))
+
+
+def of_thin(points: Points) -> Points:
+    """Return the steps of a flow for thin volumes."""
+    before = (PEER, Step.HYDRATING)
+    if before not in points:
+        return points
+    at = points.index(before)
+    return (*points[:at], *MARKS, *points[at:])
 
 
 def reached(step: Step, row_id: str) -> None:

@@ -39,6 +39,8 @@ from dmclone_driver.node import thin_maps
 from dmclone_driver.node.thin_maps import Range
 from dmclone_driver.node import thin_pools
 from dmclone_driver.privsep import marks as privileged
+from dmclone_driver import steps
+from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
@@ -148,6 +150,7 @@ class Marks:
         # Before the first discard, for those who look. It is too much if some
         # are written by a guest, or if this is interrupted.
         self._tag(names, source, size)
+        steps.reached(Step.MAPPED, names.name_id)
         try:
             marked = self._mark(names, source, ranges)
         except processutils.ProcessExecutionError:
@@ -160,6 +163,7 @@ class Marks:
             self._decided.add(names)
         if not again:
             self._tag(names, source, Bytes(marked * _bytes(status)))
+        steps.reached(Step.MARKED, names.name_id)
         LOG.info('Of %(names)s %(marked)d of %(total)d regions are not '
                  'copied: its source has nothing there.',
                  {'names': names, 'marked': marked, 'total': status.total})

@@ -21,9 +21,14 @@ class FlowsTestCase(base.CloudTestCase):
         side = steps.HOME if self.cloud.here is self.a else steps.PEER
         self.seen.setdefault((side, step))
 
+    @staticmethod
+    def of(points):
+        """Return the steps of a flow for the kind of volumes here."""
+        return points
+
     def assertSteps(self, *expected):
         self.cloud.watch(3)
-        self.assertEqual(sum(expected, ()), tuple(self.seen))
+        self.assertEqual(sum(map(self.of, expected), ()), tuple(self.seen))
 
     def migrate(self):
         """Attach the volume on both nodes; forget the steps."""
@@ -34,7 +39,8 @@ class FlowsTestCase(base.CloudTestCase):
 
     def test_each_step_is_in_a_flow(self):
         self.assertEqual(set(steps.Step), {
-            step for flow in steps.FLOWS.values() for side, step in flow})
+            step for flow in steps.FLOWS.values()
+            for side, step in steps.of_thin(flow)})
 
     def test_each_step_is_documented(self):
         page = (pathlib.Path(__file__).parents[2] /
@@ -71,8 +77,7 @@ class FlowsTestCase(base.CloudTestCase):
         self.assertSteps(steps.DELETE_CLONE)
 
     def test_volume_with_a_snapshot(self):
-        with self.cloud.on(self.a):
-            self.a.driver.create_snapshot(self.snapshot())
+        self.take_snapshot()
         self.cloud.attach(self.volume, self.b)
         self.assertSteps(steps.ATTACH_AWAY, steps.COMPLETE[
             :steps.COMPLETE.index(steps.KEEP[0])], steps.KEEP)
@@ -82,21 +87,26 @@ class FlowsTestCase(base.CloudTestCase):
             self.cloud.context, self.volume.id, status='available',
             volume_size=1, volume_type_id=self.volume.volume_type_id)
 
-    def test_volume_from_a_snapshot(self):
-        snapshot = self.snapshot()
+    def take_snapshot(self):
+        """Take a snapshot on the first node; forget the steps."""
+        taken = self.snapshot()
         with self.cloud.on(self.a):
-            snapshot.update(self.a.driver.create_snapshot(snapshot))
+            taken.update(self.a.driver.create_snapshot(taken))
+        self.seen.clear()
+        return taken
+
+    def test_volume_from_a_snapshot(self):
+        snapshot = self.take_snapshot()
         volume = utils.create_volume(
             self.cloud.context, host=self.b.pool, size=1,
             volume_type_id=self.volume.volume_type_id)
         with self.cloud.on(self.b):
             self.b.driver.create_volume_from_snapshot(volume, snapshot)
-        self.assertEqual(steps.COPY, tuple(self.seen))
+        self.cloud.watch(hydrate=False)
+        self.assertEqual(self.of(steps.COPY), tuple(self.seen))
 
     def test_revert(self):
-        taken = self.snapshot()
-        with self.cloud.on(self.a):
-            taken.update(self.a.driver.create_snapshot(taken))
+        taken = self.take_snapshot()
         self.cloud.attach(self.volume, self.b)
         self.cloud.watch(3)
         self.cloud.detach(self.volume, self.b)
@@ -106,12 +116,11 @@ class FlowsTestCase(base.CloudTestCase):
             self.b.driver.revert_to_snapshot(self.cloud.context, self.row(),
                                              taken)
         self.cloud.settle()
-        self.assertEqual(steps.REVERT, tuple(self.seen))
+        self.cloud.watch(hydrate=False)
+        self.assertEqual(self.of(steps.REVERT), tuple(self.seen))
 
     def test_snapshot_that_follows(self):
-        snapshot = self.snapshot()
-        with self.cloud.on(self.a):
-            snapshot.update(self.a.driver.create_snapshot(snapshot))
+        snapshot = self.take_snapshot()
         snapshot.save()
         with self.cloud.on(self.b):
             rpcapi.PeerClient().take_along(self.cloud.context, self.b.host,
@@ -119,9 +128,7 @@ class FlowsTestCase(base.CloudTestCase):
         self.assertSteps(steps.COPY, steps.FOLLOW)
 
     def test_deferred_deletion(self):
-        snapshot = self.snapshot()
-        with self.cloud.on(self.a):
-            snapshot.update(self.a.driver.create_snapshot(snapshot))
+        snapshot = self.take_snapshot()
         snapshot.save()
         self.cloud.attach(self.volume, self.b)
         self.cloud.watch(3)
@@ -160,3 +167,18 @@ class FlowsTestCase(base.CloudTestCase):
         with self.cloud.on(self.a):
             self.a.driver.extend_volume(self.row(), 2)
         self.assertSteps(steps.EXTEND)
+
+
+class ThinFlowsTestCase(FlowsTestCase):
+    """The same with thin volumes, of which only a part is copied."""
+
+    KINDS = ('thin', 'thin')
+
+    @staticmethod
+    def of(points):
+        if points is not steps.REVERT:
+            return steps.of_thin(points)
+        # The request for it does not wait for the marks.
+        last = (steps.PEER, steps.Step.HYDRATING)
+        return (*(point for point in points if point != last), *steps.MARKS,
+                last)
