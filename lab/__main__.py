@@ -108,6 +108,8 @@ def _add_up(verbs):
                       help='nodes only, no OpenStack')
     verb.add_argument('--nova', action='store_true',
                       help='with instances: Nova, Placement, libvirt, QEMU')
+    verb.add_argument('--thin', action='store_true',
+                      help='with thin volumes: lvm_type = thin')
     verb.add_argument('--nodes', type=int, choices=(1, 2, 3),
                       default=defaults.nodes)
     verb.add_argument('--kernel', choices=list(kernel.KINDS),

@@ -22,6 +22,8 @@ class Settings:
     mode: str = 'eventlet'
     bare: bool = False
     nova: bool = False
+    #: Whether the backend dmclone makes thin volumes.
+    thin: bool = False
     #: The store of the locks: 'file' or 'etcd'.
     coordination: str = 'file'
     #: MiB per node; 0 for the default.

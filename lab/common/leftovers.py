@@ -3,6 +3,8 @@
 
 import re
 
+from lab.common import pools
+
 #: Prints the devices of volumes. Those below the tails of clones stay until
 #: the node goes down.
 DEVICES = 'dmsetup ls | grep -v -e ^dmclone-anchor -e ^dmclone-zeros || true'
@@ -22,6 +24,11 @@ find /var/lib/cinder/volumes -type f 2>/dev/null | sed 's/^/target file /'
 losetup --noheadings -O NAME 2>/dev/null | sed 's/^/loop /'
 true
 """
+
+#: The lines about a thin pool, which stays in a laboratory with thin volumes.
+_OF_POOL = re.compile(r'mapping %s|volume %s' % (
+    pools.POOL.replace('-', '--').replace('/', '-'),
+    pools.POOL.replace('/', r'\s+') + r'\b'))
 
 _ROWS = {
     'volume row': "SELECT id, host, status, migration_status, "
@@ -60,7 +67,8 @@ def find(lab):
     found = []
     for node in lab.nodes.values():
         lines = node.run(_NODE).splitlines()
-        found += ['%s: %s' % (node.name, line) for line in lines if line]
+        found += ['%s: %s' % (node.name, line) for line in lines if line and
+                  not (lab.settings.thin and _OF_POOL.match(line))]
     for kind, statement in _ROWS.items():
         found += ['%s: %s' % (kind, row) for row in lab.sql(statement)]
     return found

@@ -35,10 +35,16 @@ MOVES = {flow: points for flow, points in steps.FLOWS.items()
          if flow not in COPIES}
 
 
+def of_kind(of_flows, thin):
+    """Return {flow: its steps} for thick, or for thin volumes."""
+    return ({flow: steps.of_thin(points) for flow, points in of_flows.items()}
+            if thin else of_flows)
+
+
 def all_of(of_flows, user, home, peer):
     """Return a case for each step of each flow, without volumes.
 
-    :param of_flows: MOVES or COPIES
+    :param of_flows: MOVES or COPIES, see of_kind()
     """
     of = {case.FLOW: case for case in _CASES}
     return [of[flow](user, home, peer, side, step)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fill volumes, or print checksums of their parts, in one process.
 
-usage: on_node.py fill|parts SIZE AT < lines of "NAME PATH"
+usage: on_node.py fill|fill-ends|parts SIZE AT < lines of "NAME PATH"
 
 On a node starting a process takes longer than reading a volume.
 """
@@ -15,13 +15,18 @@ import sys
 _BLOCK = 4096
 
 
-def fill(name, path, size):
-    """Write random data that depends on the name."""
+def fill(name, path, size, *offsets):
+    """Write random data that depends on the name.
+
+    :param size: bytes that are written at each offset
+    """
     buffer = mmap.mmap(-1, size)
-    buffer.write(random.Random(name).randbytes(size))
+    numbers = random.Random(name)
     fd = os.open(path, os.O_WRONLY | os.O_DIRECT)
     try:
-        assert os.write(fd, buffer) == size
+        for offset in offsets:
+            buffer[:] = numbers.randbytes(size)
+            assert os.pwrite(fd, buffer, offset) == size
         os.fsync(fd)
     finally:
         os.close(fd)
@@ -50,7 +55,9 @@ def main():
     for line in sys.stdin:
         name, path = line.split()
         if action == 'fill':
-            fill(name, path, size)
+            fill(name, path, size, 0)
+        elif action == 'fill-ends':
+            fill(name, path, size // 4, 0, size - size // 4)
         else:
             print(name, *parts(path, size, at))
 

@@ -85,7 +85,8 @@ class MatrixTest(base.StoppingTest):
     def cut(self, kind):
         """Inject a fault with one volume at each step; check all volumes."""
         all_cases = flows.all_of(
-            self.FLOWS, self.user, self.home, self.peer)
+            flows.of_kind(self.FLOWS, self.lab.settings.thin), self.user,
+            self.home, self.peer)
         if not all_cases:
             self.skipTest('no flow of this test is chosen')
         self.create(all_cases)

@@ -65,7 +65,8 @@ class Laboratory:
     @staticmethod
     def _check(wanted):
         there = settings.Settings.load()
-        for name, what in (('nova', 'instances'), ('coordination', 'etcd')):
+        for name, what in (('nova', 'instances'), ('coordination', 'etcd'),
+                           ('thin', 'thin volumes')):
             if wanted.get(name, getattr(there, name)) != getattr(there, name):
                 raise errors.LabError(
                     "the one that is up has no %s: take it down with "

@@ -155,6 +155,12 @@ def _etcd(run, chosen):
     _soak(run, dataclasses.replace(NAMED['soak'], lab=chosen.lab), 120)
 
 
+def _thin(run, chosen):
+    """Run scenarios with thin volumes, then random histories."""
+    _scenarios(run, chosen)
+    _soak(run, dataclasses.replace(NAMED['soak'], lab=chosen.lab), 120)
+
+
 def _tempest(run, chosen):
     """Run a selection of Tempest's tests of volumes."""
     run.in_lab(chosen.name, chosen.lab, ['tools/tempest', '--short',
@@ -224,7 +230,7 @@ SETS = (
     Set('style', 'checks of style; each counts as one test', _style,
         usual=True),
     Set('unit', "the driver's code without any device", _in_tox, usual=True),
-    Set('model', 'eight thousand random histories of a volume on simulated\n'
+    Set('model', 'nine thousand random histories of a volume on simulated\n'
         'nodes, with random faults; two fifths if no set is named', _in_tox,
         usual=True),
     Set('functional', "the driver's device code on real kernels, in the nodes "
@@ -254,6 +260,10 @@ SETS = (
     Set('long', 'tests that take minutes each, mostly to wait or to boot',
         _scenarios, lab={'nova': True}, seconds=10800, where='scenarios',
         choice=(r'\[.*slow',)),
+    Set('thin', 'the scenarios of e2e and live, and two minutes of soak, on '
+        'nodes\nwith thin volumes: an hour and a half', _thin,
+        lab={'nova': True, 'thin': True}, seconds=9000, where='scenarios',
+        choice=('--exclude-regex', r'\[.*(slow|thick)')),
     Set('admin', "Cinder's own commands on volumes that are moving, and a\n"
         'restored database; ends with a table of the former',
         _with_table, lab={}, seconds=5400,

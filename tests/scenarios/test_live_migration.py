@@ -3,6 +3,7 @@
 
 from lab.common import leftovers
 from tests.scenarios.lib import live
+from tests.scenarios.lib.marks import needs
 from tests.scenarios.lib.marks import slow
 from tests.scenarios.lib import operations
 
@@ -82,6 +83,7 @@ class SnapshotsTest(operations.Operations, live.LiveTest):
 class FailedMigrationTest(live.FailedMigrationTest):
     """The guest continues on its old node, and there is no leftover."""
 
+    @needs('thick')
     def test_preparation_fails(self):
         self.new.run('lvcreate -qq -y -n filler -l 100%FREE cinder-volumes')
         self.addCleanup(self.new.run, 'lvremove -qq -y '

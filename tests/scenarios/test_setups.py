@@ -7,6 +7,7 @@ from lab.bench import remote_disk
 from lab.common import user as user_module
 from lab import wait
 from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import needs
 from tests.scenarios.lib.marks import slow
 
 REFUSALS = (
@@ -252,6 +253,7 @@ class SetupTest(base.SetupTest):
             line for line in home.log('cinder-volume')[seen:].splitlines()
             if 'Running cmd' in line and 'dmsetup' in line])
 
+    @needs('thick')
     def test_capabilities(self):
         admin = user_module.User(self.lab, 'admin')
         pools = admin.request(

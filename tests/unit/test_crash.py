@@ -9,6 +9,7 @@ import fixtures
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
 from tests.crash import flows
+from tests.crash import on_node
 from tests.crash import snapshot_cases
 from tests.crash import stops
 from tests.crash import table
@@ -27,6 +28,20 @@ class CasesTestCase(base.PlainTestCase):
                 [(case.FLOW, case.side, case.step)
                  for case in flows.all_of(of_flows, None, 'a', 'b')])
 
+    def test_thin_volumes(self):
+        """They have the same steps, and those of the marks."""
+        for of_flows in (flows.MOVES, flows.COPIES):
+            thin = flows.of_kind(of_flows, True)
+            self.assertEqual(set(of_flows), set(thin))
+            self.assertIs(of_flows, flows.of_kind(of_flows, False))
+            for flow, points in thin.items():
+                more = set(points) - set(of_flows[flow])
+                copied = (steps.PEER, Step.HYDRATING) in points
+                self.assertEqual(set(steps.MARKS) if copied else set(), more)
+            self.assertIn(steps.MARKS[0], {
+                (case.side, case.step)
+                for case in flows.all_of(thin, None, 'a', 'b')})
+
     def test_node(self):
         for case in [*flows.all_of(flows.MOVES, None, 'a', 'b'),
                      *flows.all_of(flows.COPIES, None, 'a', 'b')]:
@@ -35,6 +50,37 @@ class CasesTestCase(base.PlainTestCase):
                 # The volume is a clone on the peer, so that is its home.
                 expected = 'b'
             self.assertEqual(expected, case.node)
+
+
+class FillTestCase(base.PlainTestCase):
+    """What is written to the volumes, to a file here."""
+
+    SIZE = 64 << 10
+
+    def fill(self, action):
+        path = pathlib.Path(
+            self.useFixture(fixtures.TempDir()).path, 'volume')
+        path.write_bytes(bytes(self.SIZE))
+        # Not every file system of a temporary folder has direct I/O.
+        self.patch('os.O_DIRECT', new=0)
+        self.patch('sys.argv', new=['', action, str(self.SIZE), '0'])
+        self.patch('sys.stdin', new=['x %s\n' % path])
+        on_node.main()
+        return path.read_bytes()
+
+    def test_all(self):
+        found = self.fill('fill')
+        self.assertEqual(self.SIZE, len(found))
+        for place in range(0, self.SIZE, 4096):
+            self.assertNotEqual(bytes(4096), found[place:place + 4096])
+
+    def test_ends(self):
+        found, part = self.fill('fill-ends'), self.SIZE // 4
+        self.assertEqual((self.SIZE, bytes(2 * part)),
+                         (len(found), found[part:-part]))
+        for end in found[:part], found[-part:]:
+            self.assertNotEqual(bytes(part), end)
+        self.assertNotEqual(found[:part], found[-part:])
 
 
 class StopsTestCase(base.PlainTestCase):

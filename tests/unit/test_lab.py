@@ -3,10 +3,12 @@
 
 import pathlib
 import unittest
+from unittest import mock
 
 import fixtures
 
 from lab import apt
+from lab.common import leftovers
 from lab import config
 from lab import errors
 from lab import kernel
@@ -196,6 +198,41 @@ class SettingsTest(unittest.TestCase):
             for made in (config.cinder_control(kind),
                          config.cinder_node('node1', '10.77.0.11', choices)):
                 self.assertEqual(expected, made.get('coordination'))
+
+    def test_kind_of_volumes(self):
+        for thin, expected in ((False, 'default'), (True, 'thin')):
+            for driver in ('dmclone', 'both'):
+                made = config.cinder_node(
+                    'node1', '10.77.0.11',
+                    settings.Settings(thin=thin, driver=driver))
+                self.assertEqual(expected, made['dmclone']['lvm_type'])
+
+
+class LeftoversTest(unittest.TestCase):
+    """What a node prints is left over, but for the pool of thin volumes."""
+
+    POOL = ('mapping cinder--volumes-cinder--volumes--pool-tpool\t(253:2)',
+            'mapping cinder--volumes-cinder--volumes--pool_tdata\t(253:1)',
+            'volume cinder-volumes cinder-volumes-pool')
+    OTHER = ('mapping cinder--volumes-volume--1\t(253:3)',
+             'volume cinder-volumes volume-1 ',
+             'volume cinder-metadata cinder-volumes-pool')
+
+    def find(self, thin):
+        node = mock.Mock()
+        node.name = 'node1'
+        node.run.return_value = '\n'.join((*self.POOL, *self.OTHER))
+        return leftovers.find(mock.Mock(
+            nodes={'node1': node}, settings=settings.Settings(thin=thin),
+            sql=lambda statement: []))
+
+    def test_thick(self):
+        self.assertEqual(['node1: ' + line for line in (
+            *self.POOL, *self.OTHER)], self.find(False))
+
+    def test_thin(self):
+        self.assertEqual(['node1: ' + line for line in self.OTHER],
+                         self.find(True))
 
 
 if __name__ == '__main__':

@@ -48,7 +48,7 @@ class ChoiceTestCase(base.PlainTestCase):
     def test_all(self):
         self.assertEqual(['style', 'unit', 'model', 'functional', 'e2e',
                           'soak', 'releases', 'oldest', 'docs', 'scheduler',
-                          'live', 'long', 'admin', 'etcd', 'packages',
+                          'live', 'long', 'thin', 'admin', 'etcd', 'packages',
                           'maintenance', 'day', 'tempest', 'crash'],
                          self.names('--all'))
 
@@ -81,11 +81,25 @@ class ChoiceTestCase(base.PlainTestCase):
     def test_each_scenario_is_in_one_set(self):
         of_scenarios = [each for each in sets.SETS
                         if each.folder == 'scenarios' and
-                        each.name != 'oldest']      # runs some once more
+                        # They run some once more.
+                        each.name not in ('oldest', 'thin')]
         self.assertEqual(3, len(of_scenarios))
         for test in self.scenarios():
             self.assertEqual(1, sum(self.is_chosen(each.choice, test.id())
                                     for each in of_scenarios), test.id())
+
+    def test_thin_volumes(self):
+        """All that e2e and live run, but what needs thick volumes."""
+        chosen, left = set(), set()
+        for test in self.scenarios():
+            usual = any(self.is_chosen(sets.NAMED[name].choice, test.id())
+                        for name in ('e2e', 'live'))
+            thin = self.is_chosen(sets.NAMED['thin'].choice, test.id())
+            self.assertLessEqual(thin, usual)
+            if usual:
+                (chosen if thin else left).add(test.id())
+        self.assertTrue(left)
+        self.assertLess(10 * len(left), len(chosen))
 
     @staticmethod
     def is_chosen(choice, test_id):
@@ -349,6 +363,14 @@ class CommandsTestCase(base.PlainTestCase):
                          (second[0], *second[2:]))
         self.assertIn(' tests/soak ', second[1])
 
+    def test_thin_ends_with_a_short_soak(self):
+        first, second = self.asked('thin')
+        wanted = {'nova': True, 'thin': True}
+        self.assertEqual((wanted, 9000, {}), (first[0], *first[2:]))
+        self.assertIn(' tests/scenarios ', first[1])
+        self.assertEqual((wanted, 1920, {'DMCLONE_SOAK_SECONDS': '120'}),
+                         (second[0], *second[2:]))
+
     def test_on_this_machine(self):
         this = run.Run()
         this.stream = mock.Mock()
@@ -475,7 +497,8 @@ class LaboratoryTestCase(base.PlainTestCase):
         self.up = self.patch('lab.network.exists', return_value=False)
         self.settings = self.patch(
             'lab.settings.Settings.load').return_value
-        self.settings.configure_mock(nova=False, coordination='file')
+        self.settings.configure_mock(nova=False, thin=False,
+                                     coordination='file')
         self.well = self.patch(
             'tests.runner.laboratory.Laboratory._is_well', return_value=True)
         self.alive = self.patch('lab.proc.alive', return_value=True)
@@ -518,6 +541,7 @@ class LaboratoryTestCase(base.PlainTestCase):
     def test_one_that_was_up_lacks_something(self):
         self.up.return_value = True
         for wanted, what in (({'nova': True}, 'instances'),
+                             ({'thin': True}, 'thin volumes'),
                              ({'nodes': 3, 'coordination': 'etcd'}, 'etcd')):
             self.assertRaisesRegex(errors.LabError, 'has no ' + what,
                                    self.laboratory.need, wanted)

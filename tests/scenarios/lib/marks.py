@@ -28,7 +28,8 @@ slow = _mark(SLOW)
 def needs(what):
     """Decorate a test, or a class of tests, which needs more than Cinder.
 
-    :param what: 'nova', for a laboratory with instances
+    :param what: 'nova', for a laboratory with instances; 'thick', for nodes
+        without a thin pool
     """
     return _mark(what)
 
