@@ -9,7 +9,7 @@ from tests.scenarios.lib import live
 
 BACKEND = 'dmclone'
 GROUP = 'cinder-volumes'
-LVM = {'volume_driver': config.DRIVERS['lvm'], 'lvm_type': 'default'}
+LVM = {'volume_driver': config.DRIVERS['lvm']}
 
 
 class AdoptionTest(recipes.Recipes, live.LiveTest, base.SetupTest):
@@ -21,7 +21,8 @@ class AdoptionTest(recipes.Recipes, live.LiveTest, base.SetupTest):
     def setUp(self):
         super().setUp()
         self.nodes = list(self.lab.nodes.values())
-        lvm = self.configured(LVM, *self.nodes)
+        self.kind = 'thin' if self.lab.settings.thin else 'default'
+        lvm = self.configured(dict(LVM, lvm_type=self.kind), *self.nodes)
         lvm.__enter__()
         self.addCleanup(lvm.__exit__, None, None, None)
         # While the services use Cinder's LVM driver, as at the test's end.
@@ -30,7 +31,7 @@ class AdoptionTest(recipes.Recipes, live.LiveTest, base.SetupTest):
 
     def adopt(self, section, *parts, **values):
         return self.follow(section, *parts, BACKEND=BACKEND, GROUP=GROUP,
-                           **values)
+                           KIND=self.kind, **values)
 
     def disk(self, volume_id):
         """Return (node, path of the logical volume) of a volume."""
