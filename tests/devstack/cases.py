@@ -151,13 +151,14 @@ class PluginCases:
 
     def test_options(self):
         machine = self.stacked(
-            'DMCLONE_OPTIONS="dmclone_region_size=8 target_port=3261"\n'
+            'DMCLONE_OPTIONS="dmclone_region_size=8 target_port=3261 '
+            'lvm_type=thin"\n'
             'DMCLONE_METADATA_VOLUME_GROUP=fast')
         options = machine.options('etc/cinder/cinder.conf', 'dmclone')
         self.assertEqual(
-            ('8', '3261', 'fast'),
+            ('8', '3261', 'thin', 'fast'),
             (options['dmclone_region_size'], options['target_port'],
-             options['dmclone_metadata_volume_group']))
+             options['lvm_type'], options['dmclone_metadata_volume_group']))
         self.assertTrue((machine.folder / 'groups/fast').exists())
 
     def test_other_backends(self):
