@@ -30,7 +30,8 @@ MODULES: dict[str, dict[str, tuple[str, ...]]] = {
         'lioadm': ('target_core_mod', 'target_core_iblock',
                    'iscsi_target_mod')},
     'dmclone_metadata_backend': {'brd': ('brd',), 'zram': ('zram',),
-                                 'tmpfs': ('loop',)}}
+                                 'tmpfs': ('loop',)},
+    'lvm_type': {'thin': ('dm_thin_pool',)}}
 
 
 def _setting(configuration: cinder_configuration.Configuration) -> Setting:
@@ -79,7 +80,7 @@ def check_targets(configuration: cinder_configuration.Configuration,
 
 def check_modules(configuration: cinder_configuration.Configuration,
                   host: Host) -> Result:
-    """Check that the kernel has the modules for iSCSI and for metadata."""
+    """Check that the kernel has the modules that the options need."""
     wanted = ['iscsi_tcp']
     for option, modules in MODULES.items():
         wanted += modules.get(configuration.safe_get(option), ())
@@ -92,7 +93,7 @@ def check_modules(configuration: cinder_configuration.Configuration,
             'kernel modules', _('this kernel has no %s') % ', '.join(missing),
             _('install the package with the rest of its modules '
               '(linux-modules-extra on Ubuntu), or choose another '
-              'target_helper or dmclone_metadata_backend, or '
+              'target_helper, dmclone_metadata_backend or lvm_type, or '
               'dmclone_hydration_min_rate = 0'), section)
     return result.ok('kernel modules', ', '.join(wanted), section)
 

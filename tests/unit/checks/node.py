@@ -58,7 +58,7 @@ class Node(host.Host):
         self.own_address = address
         self.loaded = {'linear', 'clone', 'zero', 'snapshot',
                        'snapshot-origin'}
-        self.modules = {'iscsi_tcp', 'loop', 'dm_delay'}
+        self.modules = {'iscsi_tcp', 'loop', 'dm_delay', 'dm_thin_pool'}
         self.system = '6.1.0-50-amd64'
         self.user = 0
         self.offset = 0
