@@ -20,6 +20,7 @@ from dmclone_driver.move import attachments
 from dmclone_driver.move import backend as backend_module
 from dmclone_driver.move import deadline as deadline_module
 from dmclone_driver.move.home import Home
+from dmclone_driver.move import lookups
 from dmclone_driver.move import messages
 from dmclone_driver.move.peers import Peer
 from dmclone_driver.move.peers import Peers
@@ -107,7 +108,7 @@ class Connections:
                 LOG.info('Volume %(volume)s has moved to %(host)s.',
                          {'volume': volume.id, 'host': volume.host})
                 return True
-            if records.prepared_move(volume):
+            if lookups.prepared_move(volume):
                 return self._home.end_attachment(context, volume,
                                                  connector)
             if self._remote(volume) and connector:
@@ -122,7 +123,7 @@ class Connections:
         """
         # A copy: initialize_connection checks whether its caller's row, read
         # when the request was made, had an attachment.
-        row = records.get(context, volume.id)
+        row = lookups.get(context, volume.id)
         if row is not None and not attachments.is_internal(row):
             try:
                 self._find_peer(context, row, connector)
@@ -137,7 +138,7 @@ class Connections:
         Cinder also calls this when another attachment failed.
         """
         # Some callers in Cinder pass the database's own row.
-        volume = records.get(context, volume.id)
+        volume = lookups.get(context, volume.id)
         if volume is not None and not placeholders.is_placeholder(volume) and (
                 self._backend.holds(volume) and self._remote(volume) and
                 not attachments.elsewhere(volume, self._backend.node)):
@@ -155,7 +156,7 @@ class Connections:
         """
         try:
             with self._backend.lock(volume.id):
-                row = records.get(context, volume.id)
+                row = lookups.get(context, volume.id)
                 if row is not None and self._backend.holds(row) and (
                         self._is_exported(row)):
                     self._restore(context, row, built)
@@ -288,7 +289,7 @@ class Connections:
         beside the guest. A live migration's second attachment is refused.
         """
         return (self._backend.configuration.dmclone_remote_attach_without_room
-                and not records.prepared_move(volume) and
+                and not lookups.prepared_move(volume) and
                 not attachments.used_elsewhere(volume, connector['host']) and
                 # Nova completes an attachment after its guest has begun.
                 not LocalVolume(Names(volume.name_id)).is_open())
@@ -384,4 +385,4 @@ class Connections:
     def _remote(self, volume: objects.Volume) -> bool:
         """Whether a volume is exported for a connection, not for a move."""
         return bool(volume.provider_location and
-                    not records.prepared_move(volume))
+                    not lookups.prepared_move(volume))

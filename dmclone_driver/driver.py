@@ -43,12 +43,14 @@ from dmclone_driver.move import completion
 from dmclone_driver.move import copies
 from dmclone_driver.move import counts
 from dmclone_driver.move.deadline import Deadline
+from dmclone_driver.move import deletion_records
 from dmclone_driver.move import destination
 from dmclone_driver.move import events
 from dmclone_driver.move import followers
 from dmclone_driver.move import home
 from dmclone_driver.move import hydration
 from dmclone_driver.move import image_cache
+from dmclone_driver.move import lookups
 from dmclone_driver.move import maps
 from dmclone_driver.move import marks
 from dmclone_driver.move import messages
@@ -64,12 +66,12 @@ from dmclone_driver.move import pacer
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move import peers
 from dmclone_driver.move import preflight
-from dmclone_driver.move import records
 from dmclone_driver.move import recovery
 from dmclone_driver.move import relocation
 from dmclone_driver.move import remotes
 from dmclone_driver.move import reporter
 from dmclone_driver.move import room
+from dmclone_driver.move import row_repairs
 from dmclone_driver.move import rpcapi
 from dmclone_driver.move import snapshot_rows
 from dmclone_driver.move import snapshots as snapshots_module
@@ -530,7 +532,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         if before and before != volume.id:
             # What has begun ends first.
             with self._backend.lock(before):
-                records.take_over(context, volume)
+                row_repairs.take_over(context, volume)
 
     def _keep_for_snapshots(self, context: cinder_context.RequestContext,
                             volume: objects.Volume) -> bool:
@@ -865,7 +867,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """
         context = backend_module.context_of(volume)
         try:
-            if records.has_moved(context, volume):
+            if lookups.has_moved(context, volume):
                 self._preflight.refuse_if_gone(context, volume, action)
                 raise exception.ReadLagsBehind(volume=volume.id)
         except Exception:
@@ -972,7 +974,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
     def _unmanage(self, volume: objects.Volume) -> None:
         self._refuse_while_read(volume, _('unmanage'))
         # Its row goes, and the logical volume stays.
-        records.withdraw_deletion(backend_module.context_of(volume), volume)
+        deletion_records.withdraw(backend_module.context_of(volume), volume)
         LocalVolume(_names(volume)).remove(HANDLE, ORIGIN)
 
     def migrate_volume(self, context: cinder_context.RequestContext,
@@ -1111,7 +1113,7 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         # Cinder's objects may be hours old, and Cinder uses them afterwards.
         volume.refresh()
         new_volume.refresh()
-        records.exchange_owners(context, volume, new_volume)
+        row_repairs.exchange_owners(context, volume, new_volume)
         # A prepared move is aborted now, and its export is not in the row.
         new_volume.refresh()
         lv = self._backend.logical_volume(_names(new_volume))

@@ -15,10 +15,10 @@ from oslo_config import cfg
 from dmclone_driver.cmd import program
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
+from dmclone_driver.move import lookups
 from dmclone_driver.move import peers
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import plan
-from dmclone_driver.move import records
 from dmclone_driver.move import rpcapi
 from dmclone_driver.move import snapshot_rows
 
@@ -46,11 +46,11 @@ OPTIONS = [
 
 
 def _move(context: cinder_context.RequestContext) -> int:
-    volume = records.get(context, CONF.volume)
+    volume = lookups.get(context, CONF.volume)
     if volume is None or not volume.host:
         raise plan.Refused(_('There is no volume %s on any node.')
                            % CONF.volume)
-    home = records.backend_of(volume)
+    home = lookups.backend_of(volume)
     there = '%s@%s' % (CONF.node, peers.backend_name(home))
     if CONF.with_snapshots:
         return program.tell(_with_snapshots(context, volume, there),
@@ -71,7 +71,7 @@ def _ask_to_move(context: cinder_context.RequestContext,
                  volume: objects.Volume) -> dict[str, Any]:
     """Have a volume's home move it; return its answer."""
     try:
-        return rpcapi.PeerClient().move(context, records.backend_of(volume),
+        return rpcapi.PeerClient().move(context, lookups.backend_of(volume),
                                         volume.id, CONF.node)
     except exception.PeerUnreachable as error:
         raise plan.Refused(_(
@@ -94,7 +94,7 @@ def _with_snapshots(context: cinder_context.RequestContext,
         Refused
     """
     client = rpcapi.PeerClient()
-    following = {each.snapshot_id for each in records.all_placeholders(context)
+    following = {each.snapshot_id for each in lookups.all_placeholders(context)
                  if (each.state, each.backend) == (State.FOLLOWING, there)}
     snapshots = [each for each in snapshot_rows.of_volume(context, volume.id)
                  if snapshot_rows.backend_of(each) != there]
@@ -103,7 +103,7 @@ def _with_snapshots(context: cinder_context.RequestContext,
         if each.id in following:
             print(_('snapshot %(snapshot)s is being copied to %(host)s') % {
                 'snapshot': each.id, 'host': there})
-    moves = records.backend_of(volume) != there
+    moves = lookups.backend_of(volume) != there
     if wanted:
         _look_for_room(client.describe(context, there)['free_gb'], there,
                        sum(each.volume_size for each in wanted),

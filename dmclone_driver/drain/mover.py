@@ -35,7 +35,7 @@ from dmclone_driver.drain import survey as survey_module
 from dmclone_driver.drain.survey import Survey
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
-from dmclone_driver.move import records
+from dmclone_driver.move import lookups
 from dmclone_driver.move import rpcapi
 
 LOG = logging.getLogger(__name__)
@@ -259,13 +259,13 @@ class Mover:
         self.under_way[item.key] = item
         volume, = item.volumes
         for _number in range(FOLLOW // POLL):
-            row = records.get(self._context, volume.id)
+            row = lookups.get(self._context, volume.id)
             if row is None:
                 return Outcome(item)
-            if records.backend_of(row) != self._survey.host:
-                return Outcome(item, records.backend_of(row))
-            if not records.prepared_move(row) and (
-                    row.migration_status not in records.MIGRATES):
+            if lookups.backend_of(row) != self._survey.host:
+                return Outcome(item, lookups.backend_of(row))
+            if not lookups.prepared_move(row) and (
+                    row.migration_status not in lookups.MIGRATES):
                 return Outcome(item, obstacle=Obstacle(
                     _('its move was aborted'), _(
                         'see the log of cinder-volume on %s, and run this '
@@ -287,10 +287,10 @@ class Mover:
             return
         try:
             for volume in outcome.item.volumes:
-                row = records.get(self._context, volume.id)
+                row = lookups.get(self._context, volume.id)
                 if row is not None:
                     self._bring(volume, volume_utils.extract_host(
-                        records.backend_of(row), 'host'))
+                        lookups.backend_of(row), 'host'))
         except Exception:
             LOG.debug('Snapshots do not follow yet.', exc_info=True)
 
@@ -367,9 +367,9 @@ class Mover:
                            if each.node == self._survey.node}:
             return Outcome(item, obstacle=self._failure(server))
         for _number in range(SETTLE // POLL):
-            left = [row for row in (records.get(self._context, volume.id)
+            left = [row for row in (lookups.get(self._context, volume.id)
                                     for volume in item.volumes)
-                    if row and records.backend_of(row) == self._survey.host]
+                    if row and lookups.backend_of(row) == self._survey.host]
             if not left:
                 return Outcome(item, server.host)
             if self._stop.wait(POLL):

@@ -13,8 +13,8 @@ from dmclone_driver.drain.facts import Server
 from dmclone_driver.drain.facts import Snapshot
 from dmclone_driver.drain.facts import Volume
 from dmclone_driver.i18n import _
+from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
-from dmclone_driver.move import records
 
 #: The statuses of instances that Nova live-migrates.
 LIVE = ('ACTIVE', 'PAUSED')
@@ -72,7 +72,7 @@ def _of_volume(volume: Volume) -> Obstacle | None:
             % volume.group, _('remove it from the group'))
     if status.startswith(placeholders.COPY_STATUS):
         return Obstacle(_('Cinder copies another volume to it'), _WAIT)
-    if status in records.MIGRATES:
+    if status in lookups.MIGRATES:
         return Obstacle(
             _('Cinder migrates it'), _(
                 'wait for that to end (if it was interrupted, reset its '

@@ -22,13 +22,13 @@ from dmclone_driver.drain import obstacles
 from dmclone_driver.drain import threads
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
+from dmclone_driver.move import lookups
 from dmclone_driver.move import peers
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import plan
 from dmclone_driver.move import preflight
-from dmclone_driver.move import records
 from dmclone_driver.move import rpcapi
 from dmclone_driver.move import snapshot_rows
 
@@ -116,7 +116,7 @@ class Survey:
         # They may have changed.
         self._nodes.clear()
         known = {each.id: each for each in
-                 records.all_placeholders(self._context)}
+                 lookups.all_placeholders(self._context)}
         snapshots = self._snapshots(known)
         follow: dict[str, list[facts.Snapshot]] = collections.defaultdict(list)
         for each in snapshots if self._with_snapshots else ():
@@ -124,7 +124,7 @@ class Survey:
                 follow[each.volume].append(each)
         volumes = tuple(
             self._volume(row, known, tuple(follow[row.id]))
-            for row in records.on_host(self._context, self.host)
+            for row in lookups.on_host(self._context, self.host)
             if not placeholders.is_placeholder(row))
         servers, trouble = self._servers(volumes)
         there = [each for each in known.values()
@@ -140,8 +140,8 @@ class Survey:
     def _volume(self, row: objects.Volume, known: dict[str, Placeholder],
                 snapshots: tuple[facts.Snapshot, ...]) -> facts.Volume:
         source = known.get(row.name_id)
-        prepared = known.get(records.prepared_move(row) or '')
-        really_on = records.recorded_backend(row)
+        prepared = known.get(lookups.prepared_move(row) or '')
+        really_on = lookups.recorded_backend(row)
         return facts.Volume(
             row.id, row.size, row.status, row.migration_status,
             row.availability_zone, preflight.extra_specs(row),
@@ -191,7 +191,7 @@ class Survey:
                    ) -> tuple[facts.Snapshot, ...]:
         followers = {each.snapshot_id: each.backend for each
                      in known.values() if each.state == State.FOLLOWING}
-        rows = [(row, records.backend_of(row.volume)) for row
+        rows = [(row, lookups.backend_of(row.volume)) for row
                 in snapshot_rows.there(self._context, self.host)]
         rows += [(row, self.host) for row in objects.SnapshotList.get_by_host(
             self._context.elevated(), self.host)
@@ -211,10 +211,10 @@ class Survey:
         found = []
         for each in there:
             if each.state == State.SWITCHED:
-                reader = records.owner_row(self._context, each.id)
+                reader = lookups.owner_row(self._context, each.id)
                 found.append(facts.Copy(
                     each.id, each.volume_id,
-                    records.backend_of(reader) if reader else None,
+                    lookups.backend_of(reader) if reader else None,
                     reader.snapshot_id if reader and placeholders.state_of(
                         reader) in placeholders.OF_FOLLOWERS else None))
             elif each.state in (State.RELEASED, State.ABORTED):

@@ -15,6 +15,7 @@ from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.clone_state import CloneState
 from dmclone_driver.move.destination import Destination
 from dmclone_driver.move import jobs
+from dmclone_driver.move import lookups
 from dmclone_driver.move.messages import Troubles
 from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move.placeholders import Placeholder
@@ -51,7 +52,7 @@ class Arrival:
                self._pauses.due(names, jobs.RETRY_WAITING))
         if not due:
             return CloneState.PASSIVE
-        placeholder = records.placeholder(context, names.name_id)
+        placeholder = lookups.placeholder(context, names.name_id)
         if placeholder is None:
             return CloneState.PASSIVE
         state = placeholder.state
@@ -97,7 +98,7 @@ class Arrival:
             # hydrating regions even if it copies none.
             return State.PREPARED
         volume_id = placeholder.volume_id
-        volume = records.get(context, volume_id)
+        volume = lookups.get(context, volume_id)
         if volume is not None and attachments.attaching(
                 volume, placeholder.node):
             return self._refuse_write(context, names, placeholder)

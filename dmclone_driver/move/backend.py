@@ -18,9 +18,10 @@ from oslo_log import log as logging
 
 from dmclone_driver.move import jobs
 from dmclone_driver.move import locks
+from dmclone_driver.move import lookups
 from dmclone_driver.move import peers
 from dmclone_driver.move import placeholders
-from dmclone_driver.move import records
+from dmclone_driver.move import row_repairs
 from dmclone_driver.node import devices
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import Names
@@ -94,7 +95,7 @@ class Backend:
 
     def holds(self, row: objects.Volume) -> bool:
         """Whether a row's logical volume is on this backend."""
-        return records.backend_of(row) == self.host
+        return lookups.backend_of(row) == self.host
 
     def is_foreign(self, row: objects.Volume) -> bool:
         """Whether a row is on a backend with another name than this one.
@@ -105,7 +106,7 @@ class Backend:
         cinder/volume/manager.py, update_migrated_volume in
         cinder/volume/drivers/lvm.py).
         """
-        there = records.backend_of(row)
+        there = lookups.backend_of(row)
         return bool(there) and (
             peers.backend_name(there) != peers.backend_name(self.host))
 
@@ -117,24 +118,24 @@ class Backend:
         may have changed the host of a volume that this driver has moved
         meanwhile. A logical volume on this node outranks the row.
         """
-        there = records.recorded_backend(row)
-        if not (row.host and there and records.is_altered(row)) or (
-                records.is_being_made(context, row.id)):
+        there = lookups.recorded_backend(row)
+        if not (row.host and there and row_repairs.is_altered(row)) or (
+                lookups.is_being_made(context, row.id)):
             return
         if there != volume_utils.extract_host(row.host) == self.host and (
                 self.logical_volume(Names(row.name_id)) is not None):
             # The node was renamed.
-            records.set_owner(context, row)
+            row_repairs.set_owner(context, row)
         elif placeholders.is_placeholder(row) or not (
                 self.is_foreign(row) or self.service(context, there) is None):
-            records.put_back(context, row)
+            row_repairs.put_back(context, row)
         row.refresh()
 
     def correct_all(self, context: cinder_context.RequestContext) -> None:
         """Correct all altered rows of this backend; find them in one query."""
-        for row_id in records.altered(context, self.host):
+        for row_id in row_repairs.altered(context, self.host):
             try:
-                row = records.get(context, row_id)
+                row = lookups.get(context, row_id)
                 if row is not None:
                     self.correct(context, row)
             except Exception:
@@ -195,7 +196,7 @@ class Backend:
         """Hold the lock of the volume to which a source belongs.
 
         If Cinder copies the volume to another backend, the source belongs to
-        the row that is deleted then, see :func:`records.take_over`.
+        the row that is deleted then, see :func:`row_repairs.take_over`.
 
         :param source: is read again under the lock, unless it is gone
         """

@@ -25,10 +25,11 @@ from oslo_log import log as logging
 
 from dmclone_driver import exception
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import copy_records
+from dmclone_driver.move import lookups
 from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
-from dmclone_driver.move import records
 
 LOG = logging.getLogger(__name__)
 
@@ -50,15 +51,16 @@ class Bypass:
         """
         if source.snapshot_id:
             return None
-        below = records.placeholder(context, source.name_id)
+        below = lookups.placeholder(context, source.name_id)
         if (below is None or below.state != State.SWITCHED or
                 not below.snapshot_id):
             return None
-        found = records.reader(context, source.id)
+        found = copy_records.reader(context, source.id)
         if found is None and self._may(context, source, below) and (
-                records.begin_bypass(context, source.id, below.id,
-                                     below.backend == self._backend.host)):
-            found = records.reader(context, source.id)
+                copy_records.begin_bypass(
+                    context, source.id, below.id,
+                    below.backend == self._backend.host)):
+            found = copy_records.reader(context, source.id)
         return found
 
     def _may(self, context: cinder_context.RequestContext,
@@ -81,7 +83,7 @@ class Bypass:
         """
         self._backend.initiator.disconnect(source.provider_location,
                                            source.provider_auth)
-        if records.bypass(context, source.id):
-            former = records.reader(context, source.id)
+        if copy_records.bypass(context, source.id):
+            former = copy_records.reader(context, source.id)
             if former is not None:
                 self._requests.release(context, former)

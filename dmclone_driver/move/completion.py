@@ -7,13 +7,14 @@ from oslo_utils import excutils
 
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import events
+from dmclone_driver.move import follower_records
 from dmclone_driver.move import jobs
+from dmclone_driver.move import lookups
 from dmclone_driver.move.messages import Troubles
 from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
-from dmclone_driver.move import records
 from dmclone_driver.move.teardown import Teardown
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devices import LocalVolume
@@ -63,7 +64,7 @@ class Completion:
                 with excutils.save_and_reraise_exception():
                     # The handle may be linear in spite of the error, and
                     # the volume then has no clone any longer.
-                    row = records.owner_row(context, names.name_id)
+                    row = lookups.owner_row(context, names.name_id)
                     if row is not None:
                         self._jobs.add('recover', row.id, row)
             steps.reached(Step.LINEAR, names.name_id)
@@ -76,7 +77,7 @@ class Completion:
     def _volume_id(context: cinder_context.RequestContext,
                    names: Names) -> str:
         """Return the id of the volume whose lock protects a clone."""
-        placeholder = records.placeholder(context, names.name_id)
+        placeholder = lookups.placeholder(context, names.name_id)
         return names.name_id if placeholder is None else placeholder.volume_id
 
     def _is_known(self, context: cinder_context.RequestContext, names: Names,
@@ -91,10 +92,10 @@ class Completion:
         :param lv: the clone's logical volume
         :param locked: id of the volume whose lock is held. If Cinder has
             copied that elsewhere, the clone may belong to the row that is
-            deleted by now (:func:`records.take_over`): False then. None if
+            deleted by now (:func:`row_repairs.take_over`): False then. None if
             the lock is that of the clone's own row
         """
-        placeholder = records.placeholder(context, names.name_id)
+        placeholder = lookups.placeholder(context, names.name_id)
         if placeholder is not None and locked not in (
                 None, placeholder.volume_id):
             return False
@@ -142,7 +143,7 @@ class Completion:
         :param locked: see :meth:`_is_known`
         """
         lv = self._backend.logical_volume(names)
-        placeholder = records.placeholder(context, names.name_id)
+        placeholder = lookups.placeholder(context, names.name_id)
         if lv is None:
             self.unfinished.discard(names)
             return
@@ -157,7 +158,7 @@ class Completion:
         self._teardown.remove_devices(names, placeholder,
                                       names_module.GATE, names_module.SOURCE)
         self._teardown.forget_metadata(names)
-        if records.follower(context, names.name_id) is not None:
+        if follower_records.get(context, names.name_id) is not None:
             # Its source is released once it is the snapshot.
             self._jobs.add(jobs.SETTLE_FOLLOWER, names)
         elif placeholder is not None:

@@ -20,11 +20,12 @@ from oslo_utils import excutils
 
 from dmclone_driver import exception
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import copy_records
 from dmclone_driver.move.destination import Destination
 from dmclone_driver.move import events
+from dmclone_driver.move import lookups
 from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move import peers
-from dmclone_driver.move import records
 from dmclone_driver.move.teardown import Teardown
 from dmclone_driver.node.names import Names
 
@@ -104,7 +105,7 @@ class Copies:
                volume: objects.Volume, placeholder_id: str,
                snapshot_id: str, pool: str) -> None:
         there, initiator = self.ends(context, volume, snapshot_id, pool)
-        records.begin_copy(
+        copy_records.begin(
             context, volume, placeholder_id, str(uuid.uuid4()), snapshot_id,
             there, initiator, self._backend.node)
         volume.refresh()
@@ -137,7 +138,7 @@ class Copies:
                volume: objects.Volume, names: Names, size: str | None,
                origin_id: str | None,
                not_served: type[exception.SnapshotNotServed]) -> None:
-        placeholder = records.placeholder(context, names.name_id)
+        placeholder = lookups.placeholder(context, names.name_id)
         if placeholder is None:
             raise exception.ReadLagsBehind(volume=volume.id)
         try:
@@ -157,7 +158,7 @@ class Copies:
               names: Names) -> None:
         """Remove what was built; the deletion of the volume does the rest."""
         try:
-            placeholder = records.placeholder(context, names.name_id)
+            placeholder = lookups.placeholder(context, names.name_id)
             self._teardown.delete_destination(names, placeholder)
             if placeholder is not None:
                 self._requests.release(context, placeholder)

@@ -21,6 +21,7 @@ from dmclone_driver.i18n import _
 from dmclone_driver.move import attachments
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.bypass import Bypass
+from dmclone_driver.move import lookups
 from dmclone_driver.move.marks import Marks
 from dmclone_driver.move.pacer import Pacer
 from dmclone_driver.move import placeholders
@@ -339,14 +340,14 @@ class Destination:
         :returns: whether the destination is deleted
         """
         local = LocalVolume(names)
-        self._teardown.refuse_opened(names, records.placeholder(
+        self._teardown.refuse_opened(names, lookups.placeholder(
             context, names.name_id))
         if not local.never_written():
             return False
         if not records.abort(context, volume_id, names.name_id):
             local.allow_writes()
             return False
-        placeholder = records.placeholder(context, names.name_id)
+        placeholder = lookups.placeholder(context, names.name_id)
         if placeholder is not None and placeholder.state != State.ABORTED:
             # Only the newest version of the row has the session's data.
             raise exception.ReadLagsBehind(volume=names.name_id)
@@ -360,7 +361,7 @@ class Destination:
         :param sealed: whether the old home has sealed its copy already
         :raises: MoveGone if there was no switchover
         """
-        placeholder = records.placeholder(context, placeholder_id)
+        placeholder = lookups.placeholder(context, placeholder_id)
         if placeholder is None:
             raise self._unknown(placeholder_id)
         volume_id, state = placeholder.volume_id, placeholder.state
@@ -377,7 +378,7 @@ class Destination:
                     self._ask_to_seal(context, placeholder))
             with self._backend.lock(volume_id):
                 if placeholder.snapshot_id and placeholders.state_of(
-                        records.owner_row(context, placeholder_id)) == (
+                        lookups.owner_row(context, placeholder_id)) == (
                             State.REVERTING):
                     # It has not taken the place of the volume's data.
                     return
@@ -386,7 +387,7 @@ class Destination:
                 self.rebuild(names, passive=True)
                 clone = LocalVolume(names).is_clone()
                 if clone and sysfs.is_suspended(names.of(GATE)):
-                    owner = records.owner_row(context, placeholder_id)
+                    owner = lookups.owner_row(context, placeholder_id)
                     self.open(names, volume_id, writable=(
                         owner is not None and
                         not placeholders.is_placeholder(owner)), wait=seal)
@@ -660,7 +661,7 @@ class Destination:
             home aborts the move, so that the gate stays closed, and
             repeats this request
         """
-        placeholder = records.placeholder(context, placeholder_id)
+        placeholder = lookups.placeholder(context, placeholder_id)
         names = Names(placeholder_id)
         if placeholder is None:
             if self._backend.logical_volume(names) is not None:
@@ -669,7 +670,7 @@ class Destination:
         volume_id = placeholder.volume_id
         with self.mark_busy(names), self._backend.lock(volume_id):
             self._abort_if_early(context, placeholder, names)
-            placeholder = records.placeholder(context, placeholder_id)
+            placeholder = lookups.placeholder(context, placeholder_id)
             if placeholder is None:
                 # Another request has just deleted it.
                 return True
@@ -690,7 +691,7 @@ class Destination:
         """Abort a move whose destination was written before its attachment."""
         local = LocalVolume(names)
         volume_id = placeholder.volume_id
-        volume = records.get(context, volume_id)
+        volume = lookups.get(context, volume_id)
         if (volume is not None and attachments.attaching(
                 volume, placeholder.node) and
                 local.maybe_written() and

@@ -36,8 +36,10 @@ from dmclone_driver.i18n import _
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.copies import Copies
 from dmclone_driver.move.destination import Destination
+from dmclone_driver.move import follower_records
 from dmclone_driver.move import jobs
 from dmclone_driver.move.jobs import Kind
+from dmclone_driver.move import lookups
 from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move import peers
 from dmclone_driver.move import placeholders
@@ -96,7 +98,7 @@ class Followers:
         follower_id, names = str(uuid.uuid4()), Names(str(uuid.uuid4()))
         with self._destination.mark_busy(names):
             with self._backend.lock(follower_id):
-                if not records.begin_follower(
+                if not follower_records.begin(
                         context, snapshot, follower_id, names.name_id,
                         str(uuid.uuid4()), here, there,
                         self._backend.initiator.name()):
@@ -137,7 +139,7 @@ class Followers:
                lv: LogicalVolume) -> State | None:
         """Return the state of a follower, None for other snapshots."""
         names = names_module.of_logical_volume(lv.name)
-        return placeholders.state_of(names and records.follower(
+        return placeholders.state_of(names and follower_records.get(
             context, names.name_id))
 
     def _check(self, context: cinder_context.RequestContext,
@@ -183,7 +185,7 @@ class Followers:
     def _build(self, context: cinder_context.RequestContext,
                follower_id: str, names: Names) -> objects.Volume:
         """Build the clone of a follower that has begun; return its row."""
-        row = records.get(context, follower_id)
+        row = lookups.get(context, follower_id)
         if row is None:
             raise exception.ReadLagsBehind(volume=follower_id)
         try:
@@ -214,7 +216,7 @@ class Followers:
 
         It may be one that was not built.
         """
-        for row in records.all_placeholders(context):
+        for row in lookups.all_placeholders(context):
             if (row.snapshot_id == snapshot_id and
                     row.backend == self._backend.host and
                     row.state == State.FOLLOWING):
@@ -247,11 +249,11 @@ class Followers:
     def _settle(self, context: cinder_context.RequestContext,
                 names: Names) -> bool:
         """Finish or give up a follower; return whether nothing is left."""
-        row = records.follower(context, names.name_id)
+        row = follower_records.get(context, names.name_id)
         if row is None:
             return True
         with self._backend.lock(row.id):
-            state = records.follower_state(context, row.id)
+            state = follower_records.state(context, row.id)
             if state is None:
                 return True
             lv = self._backend.logical_volume(names)
@@ -302,7 +304,7 @@ class Followers:
         if not lv.followed:
             logical_volumes.tag(lv, logical_volumes.FOLLOWED_TAG +
                                 row.snapshot_id)
-        if not records.follow(context, row.id):
+        if not follower_records.follow(context, row.id):
             return False
         LOG.info('Snapshot %(snapshot)s is on %(host)s now, in %(lv)s.',
                  {'snapshot': row.snapshot_id, 'host': row.host,
@@ -316,12 +318,12 @@ class Followers:
 
         The node of the old one looks at the row: see Snapshots.release.
         """
-        placeholder = records.placeholder(context, names.name_id)
+        placeholder = lookups.placeholder(context, names.name_id)
         if placeholder is not None:
             self._requests.release(context, placeholder)
         if lv is not None:
             return True
-        if records.placeholder(context, names.name_id) is not None:
+        if lookups.placeholder(context, names.name_id) is not None:
             return False
         records.destroy(context, row.id)
         return True

@@ -37,6 +37,7 @@ from dmclone_driver.move import attachments
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.deadline import Deadline
 from dmclone_driver.move import events
+from dmclone_driver.move import lookups
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move.peers import Peer
 from dmclone_driver.move import placeholders
@@ -219,7 +220,7 @@ class Home:
         """
         # The row now has the prepared move, which the export checks.
         volume.refresh()
-        if records.prepared_move(volume) != placeholder_id:
+        if lookups.prepared_move(volume) != placeholder_id:
             raise preflight.refused(volume, peer, _(
                 'the database that %s reads does not have the last '
                 'transactions yet; try again') % self._backend.node)
@@ -300,10 +301,10 @@ class Home:
         :raises: MoveRefused if the attachment is complete, or the volume has
             just moved
         """
-        placeholder_id = records.prepared_move(volume)
+        placeholder_id = lookups.prepared_move(volume)
         if placeholder_id is None:
             return
-        placeholder = records.placeholder(context, placeholder_id)
+        placeholder = lookups.placeholder(context, placeholder_id)
         if placeholder is not None and self._wanted(volume, placeholder):
             raise exception.MoveRefused(
                 volume=volume.id, host=node,
@@ -341,8 +342,8 @@ class Home:
         A switchover can't be undone. A peer that does not answer finds it in
         the database later.
         """
-        placeholder_id = records.prepared_move(volume)
-        placeholder = records.placeholder(context, placeholder_id)
+        placeholder_id = lookups.prepared_move(volume)
+        placeholder = lookups.placeholder(context, placeholder_id)
         names = Names(volume.name_id)
         first = records.switch_over(
             context, volume.id, placeholder_id)
@@ -380,10 +381,10 @@ class Home:
             destination was written, or earlier by the evidence of LVM; when
             deleting also if the peer has not deleted the destination
         """
-        placeholder_id = records.prepared_move(volume)
+        placeholder_id = lookups.prepared_move(volume)
         if placeholder_id is None:
             return True
-        placeholder = records.placeholder(context, placeholder_id)
+        placeholder = lookups.placeholder(context, placeholder_id)
         if placeholder is not None and placeholder.volume_id != volume.id:
             # Cinder has copied this row from that of a moving volume.
             return True
@@ -407,7 +408,7 @@ class Home:
             # database has lost the switchover.
             return False
         if answer is Answer.WRITTEN:
-            if records.prepared_move(volume) == placeholder_id:
+            if lookups.prepared_move(volume) == placeholder_id:
                 self.switch_over(context, volume)
             return False
         if not records.abort(context, volume.id, placeholder_id):
@@ -453,7 +454,7 @@ class Home:
                       'logical volume %(lv)s. Nothing is changed. The '
                       'database was restored, or has lost its last '
                       'transactions; run dmclone-reconcile for details.',
-                      {'id': records.prepared_move(volume),
+                      {'id': lookups.prepared_move(volume),
                        'volume': volume.id, 'lv': lv.path})
         return True
 
@@ -491,7 +492,7 @@ class Home:
         A start may have read a database server without the last
         transactions.
         """
-        for item in records.prepared_on(context,
+        for item in lookups.prepared_on(context,
                                         self._backend.host).items():
             self.prepared.setdefault(*item)
 
@@ -512,12 +513,12 @@ class Home:
 
     def _abort_if_orphan(self, context: cinder_context.RequestContext,
                          volume_id: str, placeholder_id: str) -> None:
-        volume = records.get(context, volume_id)
+        volume = lookups.get(context, volume_id)
         if (volume is None or
-                records.prepared_move(volume) != placeholder_id):
+                lookups.prepared_move(volume) != placeholder_id):
             self._forget(context, volume_id, placeholder_id, volume)
             return
-        placeholder = records.placeholder(context, placeholder_id)
+        placeholder = lookups.placeholder(context, placeholder_id)
         if placeholder is not None and self._wanted(volume, placeholder):
             self._switch_if_unused(context, volume, placeholder)
         elif placeholder is None or self._is_old(placeholder_id) or (
@@ -549,14 +550,14 @@ class Home:
     def _forget(self, context: cinder_context.RequestContext, volume_id: str,
                 placeholder_id: str, volume: objects.Volume | None) -> None:
         """Forget a move that is not prepared in the database any longer."""
-        placeholder = records.placeholder(context, placeholder_id)
+        placeholder = lookups.placeholder(context, placeholder_id)
         if placeholder is not None and placeholder.state == State.ABORTED:
             self._requests.ask(context, placeholder,
                                peer_requests.Request.DELETE)
         if self.prepared.get(volume_id) == placeholder_id:
             self.prepared.pop(volume_id, None)
         if (volume is not None and self._backend.holds(volume) and
-                not records.prepared_move(volume)):
+                not lookups.prepared_move(volume)):
             self._source.unexport(Names(volume.name_id))
 
     def end_attachment(self, context: cinder_context.RequestContext,
@@ -569,8 +570,8 @@ class Home:
         """
         if self._has_moved_away(volume):
             return True
-        placeholder = records.placeholder(context,
-                                          records.prepared_move(volume))
+        placeholder = lookups.placeholder(context,
+                                          lookups.prepared_move(volume))
         if not (connector and placeholder is not None and
                 self._wanted(volume, placeholder)) or (
                 attachments.attached_on(

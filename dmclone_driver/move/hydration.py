@@ -12,12 +12,12 @@ from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.clone_state import CloneState
 from dmclone_driver.move.destination import Destination
 from dmclone_driver.move import jobs
+from dmclone_driver.move import lookups
 from dmclone_driver.move.messages import Troubles
 from dmclone_driver.move.outages import Outages
 from dmclone_driver.move.pacer import Pacer
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
-from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper.status import CloneStatus
 from dmclone_driver.node.devicemapper import sysfs
@@ -90,14 +90,14 @@ class Hydration:
                 jobs.RETRY_WAITING)
         if not self._pauses.due(('hydration', names), last):
             return CloneState.WAITING
-        placeholder = records.placeholder(context, names.name_id)
+        placeholder = lookups.placeholder(context, names.name_id)
         if placeholder is None:
             LOG.error('The database has no source of %s, which cannot be '
                       'completed without it. Its row was deleted, or the '
                       'database was restored.', names)
             self._pacer.give_up(names)
             return CloneState.SICK
-        self._due[names] = (len(records.chain(context, placeholder)),
+        self._due[names] = (len(lookups.chain(context, placeholder)),
                             placeholder)
         return CloneState.WAITING
 
@@ -239,7 +239,7 @@ class Hydration:
                  status: CloneStatus) -> None:
         """Ask the old home to serve a source again, and tell the user."""
         local = LocalVolume(names)
-        placeholder = records.placeholder(context, names.name_id)
+        placeholder = lookups.placeholder(context, names.name_id)
         if placeholder is None:
             return
         self._troubles.say(

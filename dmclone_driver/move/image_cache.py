@@ -36,8 +36,8 @@ from dmclone_driver.i18n import _
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.copies import Copies
 from dmclone_driver.move.destination import Destination
+from dmclone_driver.move import lookups
 from dmclone_driver.move import peers
-from dmclone_driver.move import records
 from dmclone_driver.move.snapshots import Snapshots
 from dmclone_driver.move.source import Source
 from dmclone_driver import releases
@@ -151,7 +151,7 @@ class ImageCache:
               volume: objects.Volume,
               image_meta: dict[str, Any]) -> objects.Volume | None:
         """Return the best cached image of the peers, or None."""
-        rows = [records.get(context, entry.volume_id) for entry in
+        rows = [lookups.get(context, entry.volume_id) for entry in
                 # The one that was used last comes first.
                 db_api.image_volume_cache_get_all(context,
                                                   image_id=image_meta['id'])
@@ -159,12 +159,12 @@ class ImageCache:
         usable = [row for row in rows if row is not None and
                   self._is_usable(context, volume, row)]
         # One that hydrates needs a third node.
-        return min(usable, default=None, key=lambda row: records.placeholder(
+        return min(usable, default=None, key=lambda row: lookups.placeholder(
             context, row.name_id) is not None)
 
     def _is_usable(self, context: cinder_context.RequestContext,
                    volume: objects.Volume, row: objects.Volume) -> bool:
-        host = records.backend_of(row)
+        host = lookups.backend_of(row)
         return (row.project_id == context.project_id and
                 row.status == 'available' and row.size <= volume.size and
                 host != self._backend.host and self._is_peer(host) and
@@ -251,12 +251,12 @@ class ImageCache:
         :param volume_id: of the volume here, whose clone it is
         :raises: ReadLagsBehind, NotHere, RequestsWait
         """
-        placeholder = records.placeholder(context, placeholder_id)
-        origin = records.get(context, volume_id)
+        placeholder = lookups.placeholder(context, placeholder_id)
+        origin = lookups.get(context, volume_id)
         if placeholder is None or origin is None:
             raise exception.ReadLagsBehind(volume=volume_id)
         with self._backend.lock(placeholder.volume_id):
-            row = records.source_row(context, placeholder_id)
+            row = lookups.source_row(context, placeholder_id)
             if row is not None and (
                     self._snapshots.find(row.snapshot_id) is None):
                 self._freeze(origin, row.snapshot_id)

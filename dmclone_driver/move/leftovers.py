@@ -17,9 +17,9 @@ from cinder import objects
 
 from dmclone_driver.i18n import _
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
-from dmclone_driver.move import records
 from dmclone_driver.move import snapshot_rows
 from dmclone_driver.move import snapshots
 from dmclone_driver.node.devicemapper import dmsetup
@@ -74,7 +74,7 @@ class Leftovers:
             # The lock excludes a creation or removal in progress. A row is
             # the first thing to be created and the last to be removed.
             with self._backend.lock(self._guard(context, names)):
-                owner = records.owner_row(context, names.name_id)
+                owner = lookups.owner_row(context, names.name_id)
                 lv = self._backend.logical_volume(names)
                 if owner is not None and lv is not None and lv.kept and (
                         self._backend.is_foreign(owner)):
@@ -123,8 +123,8 @@ class Leftovers:
 
     @staticmethod
     def _guard(context: cinder_context.RequestContext, names: Names) -> str:
-        row = records.owner_row(context, names.name_id)
-        return names.name_id if row is None else records.guarding_id(row)
+        row = lookups.owner_row(context, names.name_id)
+        return names.name_id if row is None else lookups.guarding_id(row)
 
     def _check_tags(self, context: cinder_context.RequestContext,
                     names: Names, lv: LogicalVolume | None,
@@ -135,14 +135,14 @@ class Leftovers:
             return
         opened = lv.tagged(logical_volumes.OPENED_TAG)
         why = self._contradiction(lv, opened, owner)
-        volume = records.get(context, opened or names.name_id)
+        volume = lookups.get(context, opened or names.name_id)
         if why and volume is not None and (
                 not placeholders.is_placeholder(volume)):
             yield Leftover(
                 _('logical volume %(group)s/%(name)s') % {
                     'group': lv.group, 'name': lv.name},
                 why % {'volume': volume.id, 'name_id': volume.name_id,
-                       'host': records.backend_of(volume),
+                       'host': lookups.backend_of(volume),
                        'new': lv.tagged(logical_volumes.SEALED_TAG)})
 
     def _contradiction(self, lv: LogicalVolume, opened: str | None,

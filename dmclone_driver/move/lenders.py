@@ -15,9 +15,9 @@ from oslo_log import log as logging
 
 from dmclone_driver import exception
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import lookups
 from dmclone_driver.move.pace import Plan
 from dmclone_driver.move import peers
-from dmclone_driver.move import records
 from dmclone_driver.node.names import Names
 
 LOG = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class Lenders:
         for names in due:
             if names not in self._sources:
                 # The service was started while it ran.
-                placeholder = records.placeholder(context, names.name_id)
+                placeholder = lookups.placeholder(context, names.name_id)
                 self.add(names, placeholder.backend if placeholder else '')
         for host in sorted({self.source(names) for names in due} -
                            {'', self._backend.host}):

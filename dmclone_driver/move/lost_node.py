@@ -22,6 +22,8 @@ from oslo_log import log as logging
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import follower_records
+from dmclone_driver.move import lookups
 from dmclone_driver.move import messages
 from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move import peers
@@ -30,6 +32,7 @@ from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import plan
 from dmclone_driver.move import records
+from dmclone_driver.move import row_repairs
 from dmclone_driver.move import snapshot_rows
 from dmclone_driver.node.names import Names
 
@@ -56,9 +59,9 @@ class LostNode:
         :param do_it: otherwise nothing is changed
         :raises: Refused
         """
-        rows = records.on_host(context, self.host)
+        rows = lookups.on_host(context, self.host)
         homes = [row for row in rows if not placeholders.is_placeholder(row)]
-        known = records.all_placeholders(context)
+        known = lookups.all_placeholders(context)
         there = [each for each in known if each.backend == self.host]
         self._check(context, homes + there)
         back = {row.id: old for row in there
@@ -142,12 +145,12 @@ class LostNode:
         others = [each for each in known if each.volume_id in ids and
                   each.backend != self.host]
         for row in homes:
-            if records.recorded_backend(row) not in (None, self.host):
+            if lookups.recorded_backend(row) not in (None, self.host):
                 yield self._action(
                     do_it, _('volume %s') % row.id,
                     _('put it back to %s, which has its data')
                     % row.provider_id,
-                    lambda row=row: records.put_back(context, row))
+                    lambda row=row: row_repairs.put_back(context, row))
                 continue
             mine = [other for other in others
                     if other.volume_id == row.id]
@@ -160,7 +163,7 @@ class LostNode:
 
         :param others: its placeholders on other nodes
         """
-        prepared = records.prepared_move(row)
+        prepared = lookups.prepared_move(row)
         subject, waits = _('volume %s') % row.id, False
         for other in others:
             if other.state in (State.PREPARED, State.ABORTED):
@@ -219,8 +222,8 @@ class LostNode:
                  volume_id: str, prepared: str | None) -> bool:
         if prepared and not records.abort(context, volume_id, prepared):
             return False
-        row = records.get(context, volume_id)
-        if row is None or records.backend_of(row) != self.host:
+        row = lookups.get(context, volume_id)
+        if row is None or lookups.backend_of(row) != self.host:
             return False
         service = self._here(context)
         # The check has found it.
@@ -309,7 +312,7 @@ class LostNode:
                   placeholder: Placeholder, do_it: bool
                   ) -> collections.abc.Iterator[plan.Action]:
         if placeholder.of_deleted and (
-                records.get(context, placeholder.volume_id) is not None):
+                lookups.get(context, placeholder.volume_id) is not None):
             # The source of the volume goes when that is deleted.
             yield self._action(
                 do_it, self._what(placeholder),
@@ -325,8 +328,8 @@ class LostNode:
               placeholder: Placeholder, do_it: bool
               ) -> collections.abc.Iterator[plan.Action]:
         """Delete the row of a lost source whose volume is deleted."""
-        if records.get(context, placeholder.volume_id) is None and (
-                records.owner_row(context, placeholder.id) is None):
+        if lookups.get(context, placeholder.volume_id) is None and (
+                lookups.owner_row(context, placeholder.id) is None):
             yield from self._released(context, placeholder, do_it)
 
     def _old_copy(self, context: cinder_context.RequestContext,
@@ -355,7 +358,7 @@ class LostNode:
               ) -> plan.Action:
         """Have a snapshot that has followed be its old copy again."""
         def take_back() -> bool:
-            if not records.go_back(context, follower.id, old.id):
+            if not follower_records.go_back(context, follower.id, old.id):
                 return False
             self._requests.forget_source(context, follower)
             return True
@@ -392,8 +395,8 @@ class LostNode:
     def _switched(self, context: cinder_context.RequestContext,
                   placeholder: Placeholder, do_it: bool
                   ) -> collections.abc.Iterator[plan.Action]:
-        volume = records.get(context, placeholder.volume_id)
-        reader = records.owner_row(context, placeholder.id)
+        volume = lookups.get(context, placeholder.volume_id)
+        reader = lookups.owner_row(context, placeholder.id)
         if reader is None:
             yield from self._released(context, placeholder, do_it)
             return
@@ -402,7 +405,7 @@ class LostNode:
             # driver: then only this row, which is deleted, needs the source.
             # Or the volume is deleted, and clones of it still read it.
             volume = reader
-        there, progress = records.backend_of(reader), None
+        there, progress = lookups.backend_of(reader), None
         if there != self.host:
             try:
                 progress = self._client.progress(context, there,
@@ -438,7 +441,7 @@ class LostNode:
             text = _('mark it as lost: volume %(volume)s is deleted, but '
                      'clones of it still read it, whose requests for data '
                      'that was only on %(host)s fail from then on')
-        text %= {'volume': records.guarding_id(volume), 'host': self.host}
+        text %= {'volume': lookups.guarding_id(volume), 'host': self.host}
         if progress:
             text += _('; %(hydrated)d of %(total)d regions are on %(there)s, '
                       'and stay there until the volume is deleted') % dict(
@@ -457,15 +460,15 @@ class LostNode:
               there: str) -> bool:
         if not records.lose(context, placeholder.id):
             return False
-        volume_id = records.guarding_id(volume)
+        volume_id = lookups.guarding_id(volume)
         if volume_id != placeholder.volume_id:
-            records.take_over(context, volume)
+            row_repairs.take_over(context, volume)
         LOG.error('Volume %(volume)s has lost data: it needs source %(id)s, '
                   'and %(host)s is lost.',
                   {'volume': volume_id, 'id': placeholder.id,
                    'host': self.host})
         records.fail(context, volume_id)
-        now = records.get(context, volume_id)
+        now = lookups.get(context, volume_id)
         if now is not None:
             self._tell(now)
         if there == self.host:

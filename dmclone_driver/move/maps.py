@@ -16,7 +16,7 @@ from oslo_log import log as logging
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move.backend import Backend
-from dmclone_driver.move import records
+from dmclone_driver.move import lookups
 from dmclone_driver.move.source import Source
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
@@ -117,7 +117,7 @@ class Maps:
         """
         if not self._source.seal(context, placeholder_id):
             raise thin_maps.UnusableMap(_('it is not sealed'))
-        placeholder = records.placeholder(context, placeholder_id)
+        placeholder = lookups.placeholder(context, placeholder_id)
         assert placeholder is not None
         names = Names(placeholder.name_id)
         lv = (logical_volumes.find_read_as(names.name_id,

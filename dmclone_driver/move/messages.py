@@ -17,8 +17,8 @@ from oslo_utils import excutils
 
 from dmclone_driver.move import backend as backend_module
 from dmclone_driver.move import events
+from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
-from dmclone_driver.move import records
 from dmclone_driver.node.devicemapper.status import CloneStatus
 from dmclone_driver.node.names import Names
 from dmclone_driver.node import thin_pools
@@ -85,7 +85,7 @@ class Troubles:
             LOG.warning(text, values)
         else:
             LOG.error(text, values)
-        volume = records.owner_row(context, names.name_id)
+        volume = lookups.owner_row(context, names.name_id)
         if volume is not None and not placeholders.is_placeholder(volume):
             tell_user(
                 volume, detail=message_field.Detail.VOLUME_INVALID_STATE)
@@ -94,7 +94,7 @@ class Troubles:
     @staticmethod
     def _tell_listeners(context: cinder_context.RequestContext, names: Names,
                         volume: objects.Volume, text: str) -> None:
-        placeholder = records.placeholder(context, names.name_id)
+        placeholder = lookups.placeholder(context, names.name_id)
         events.tell(events.Event(
             events.Kind.ERROR, volume.id, names.name_id,
             placeholder.host if placeholder else None, volume.host,

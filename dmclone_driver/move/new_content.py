@@ -34,8 +34,9 @@ from dmclone_driver.move.copies import Copies
 from dmclone_driver.move.destination import Destination
 from dmclone_driver.move import events
 from dmclone_driver.move import jobs
+from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
-from dmclone_driver.move import records
+from dmclone_driver.move import revert_records
 from dmclone_driver.move import snapshot_rows
 from dmclone_driver.move.source import Source
 from dmclone_driver.move.teardown import Teardown
@@ -84,7 +85,7 @@ class NewContent:
                                              host)
         with self._destination.mark_busy(names):
             try:
-                records.begin_revert(
+                revert_records.begin(
                     context, volume, revert_id, str(uuid.uuid4()),
                     snapshot.id, there, initiator)
                 LOG.info('Volume %(volume)s is reverted to snapshot '
@@ -93,7 +94,7 @@ class NewContent:
                          {'volume': volume.id, 'snapshot': snapshot.id,
                           'host': host, 'id': names.name_id})
                 self._build(context, volume, snapshot.id, names, mine)
-                if not records.revert(context, volume, revert_id):
+                if not revert_records.revert(context, volume, revert_id):
                     raise exception.MoveGone(
                         volume=volume.id, placeholder=revert_id,
                         reason=_('the volume has just changed'))
@@ -142,20 +143,20 @@ class NewContent:
 
     def _give_up(self, context: cinder_context.RequestContext,
                  revert_id: str) -> None:
-        placeholder = records.placeholder(context, revert_id)
+        placeholder = lookups.placeholder(context, revert_id)
         if placeholder is None:
             return
         names = _names(revert_id)
         try:
             # A revert may be under way: then this waits for it.
             with self._backend.lock(placeholder.volume_id):
-                if records.give_up_revert(context, revert_id):
+                if revert_records.give_up(context, revert_id):
                     LOG.warning('The revert of volume %s was interrupted, '
                                 'and is given up: the volume has the content '
                                 'that it had.', placeholder.volume_id)
                     # Its gate was never open.
                     self._teardown.delete_destination(
-                        names, records.placeholder(context, names.name_id))
+                        names, lookups.placeholder(context, names.name_id))
         finally:
             # Of the clone, or of the old data if it was exchanged.
             self._source.release_soon(context, revert_id)

@@ -17,7 +17,7 @@ from dmclone_driver import exception
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import counts
 from dmclone_driver.move import jobs
-from dmclone_driver.move import records
+from dmclone_driver.move import lookups
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node import names as names_module
@@ -137,8 +137,8 @@ class Outages:
         context = cinder_context.get_admin_context()
         silent: set[str] = set()
         for names in due:
-            row = records.source_row(context, names.name_id)
-            host = row and records.backend_of(row)
+            row = lookups.source_row(context, names.name_id)
+            host = row and lookups.backend_of(row)
             if not host or host in silent:
                 continue
             try:

@@ -13,10 +13,10 @@ from oslo_log import log as logging
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import lookups
 from dmclone_driver.move.outgoing import Outgoing
 from dmclone_driver.move.pace_settings import PaceSettings
 from dmclone_driver.move.pacer import Pacer
-from dmclone_driver.move import records
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import Names
 
@@ -72,7 +72,7 @@ class PaceRequests:
 
         :raises: PaceRefused
         """
-        row = records.get(context, volume_id)
+        row = lookups.get(context, volume_id)
         names = row and Names(row.name_id)
         if names in self._pacer.waiting() or names in self._pacer.copying():
             return names

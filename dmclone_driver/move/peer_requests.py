@@ -12,8 +12,10 @@ from oslo_log import log as logging
 
 from dmclone_driver import exception
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import copy_records
 from dmclone_driver.move.deadline import Deadline
 from dmclone_driver.move import jobs
+from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
@@ -67,7 +69,7 @@ class PeerRequests:
         if records.release(context, placeholder.id):
             self.ask(context, placeholder, Request.RELEASE)
             return
-        now = records.placeholder(context, placeholder.id)
+        now = lookups.placeholder(context, placeholder.id)
         if now is not None and now.state == State.LOST:
             self.forget_source(context, now)
 
@@ -77,7 +79,7 @@ class PeerRequests:
 
         See :mod:`bypass`.
         """
-        reader = records.reader(context, source.id)
+        reader = copy_records.reader(context, source.id)
         if reader is not None:
             self._backend.initiator.disconnect(reader.provider_location,
                                                reader.provider_auth)
@@ -89,7 +91,7 @@ class PeerRequests:
 
         If it was a clone, release its own source: nothing else would.
         """
-        further = records.placeholder(context, placeholder.name_id)
+        further = lookups.placeholder(context, placeholder.name_id)
         if further is not None:
             self.release(context, further)
         records.destroy(context, placeholder.id)
@@ -143,10 +145,10 @@ class PeerRequests:
 
         :param placeholder: of its source
         """
-        owner = records.owner_row(context, placeholder.id)
+        owner = lookups.owner_row(context, placeholder.id)
         if owner is not None and placeholders.state_of(owner) != State.LOST:
             self.pending[placeholder.id] = Wanted(
-                records.backend_of(owner), Request.ACTIVATE,
+                lookups.backend_of(owner), Request.ACTIVATE,
                 placeholder.volume_id)
 
     def ask_again(self, context: cinder_context.RequestContext,
@@ -178,7 +180,7 @@ class PeerRequests:
     def _is_settled(self, context: cinder_context.RequestContext,
                     placeholder_id: str, wanted: Wanted) -> bool:
         """Whether the database makes a request obsolete; forget it then."""
-        placeholder = records.placeholder(context, placeholder_id)
+        placeholder = lookups.placeholder(context, placeholder_id)
         if placeholder is not None and (
                 wanted.what != Request.ACTIVATE or
                 placeholder.state == State.SWITCHED):

@@ -18,6 +18,7 @@ from dmclone_driver.i18n import _
 from dmclone_driver.move import attachments
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.deadline import Deadline
+from dmclone_driver.move import lookups
 from dmclone_driver.move import messages
 from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move import peers
@@ -25,7 +26,6 @@ from dmclone_driver.move.peers import Peer
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
-from dmclone_driver.move import records
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node.names import Names
@@ -50,7 +50,7 @@ def is_complete(volume: objects.Volume, placeholder: Placeholder | None,
     """
     return (placeholder is not None and lv is not None and
             placeholder.state == State.SWITCHED and
-            not records.prepared_move(volume) and lv.complete)
+            not lookups.prepared_move(volume) and lv.complete)
 
 
 def extra_specs(volume: objects.Volume) -> dict[str, str]:
@@ -107,12 +107,12 @@ class Preflight:
                 'it is in group %(group)s, whose volumes stay together on '
                 '%(node)s; remove it from the group, or attach it there') % {
                     'group': volume.group_id, 'node': self._backend.node})
-        if volume.id in self.staying or records.is_being_made(
+        if volume.id in self.staying or lookups.is_being_made(
                 context, volume.id):
             raise refused(volume, peer, _(
                 'it is still being filled, with an image for example; wait '
                 'for that to end'))
-        sources = records.chain(context, records.placeholder(
+        sources = lookups.chain(context, lookups.placeholder(
             context, volume.name_id))
         if sources and sources[0].state == State.LOST:
             raise refused(volume, peer, _(
@@ -231,7 +231,7 @@ class Preflight:
             NotOnNode, DataLost
         """
         other = self._other_end(context, volume, action)
-        if other is not None and records.prepared_move(volume):
+        if other is not None and lookups.prepared_move(volume):
             raise self._not_while_moving(volume, action, other)
 
     def refuse_unless_here(self, context: cinder_context.RequestContext,
@@ -249,8 +249,8 @@ class Preflight:
 
         LVM's tags outrank the database, which may have been restored.
         """
-        other = records.placeholder(
-            context, records.prepared_move(volume) or volume.name_id)
+        other = lookups.placeholder(
+            context, lookups.prepared_move(volume) or volume.name_id)
         lv = self._backend.logical_volume(Names(volume.name_id))
         if lv is None:
             raise exception.NotOnNode(
@@ -278,7 +278,7 @@ class Preflight:
                           other: Placeholder) -> exception.NotWhileMoving:
         ends = [volume_utils.extract_host(row.host, 'host')
                 for row in (other, volume)]
-        if records.prepared_move(volume):
+        if lookups.prepared_move(volume):
             ends.reverse()
         elif other.snapshot_id:
             ends[0] = _('snapshot %(snapshot)s on %(node)s') % {
@@ -330,11 +330,11 @@ class Preflight:
         """
         if not placeholders.is_copy(volume):
             return
-        original = records.get(context, volume.migration_status.removeprefix(
+        original = lookups.get(context, volume.migration_status.removeprefix(
             placeholders.COPY_STATUS))
         if (original is not None and original.volume_attachment and
                 original.volume_type_id == volume.volume_type_id and
-                peers.backend_name(records.backend_of(original)) ==
+                peers.backend_name(lookups.backend_of(original)) ==
                 peers.backend_name(self._backend.host)):
             messages.tell_user(
                 original, message_field.Action.SCHEDULE_ALLOCATE_VOLUME,

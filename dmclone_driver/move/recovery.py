@@ -24,6 +24,7 @@ from dmclone_driver.move.completion import Completion
 from dmclone_driver.move.destination import Destination
 from dmclone_driver.move.home import Home
 from dmclone_driver.move import jobs
+from dmclone_driver.move import lookups
 from dmclone_driver.move.maps import Maps
 from dmclone_driver.move.marks import Marks
 from dmclone_driver.move import messages
@@ -129,7 +130,7 @@ class Recovery:
             except Exception:
                 self.failed[row.id] = row
                 LOG.exception('Recovering volume %s failed; it is tried '
-                              'again.', records.guarding_id(row))
+                              'again.', lookups.guarding_id(row))
         self._rows = list(rows)
         self._jobs.start('start', self._resume_local, context)
 
@@ -141,12 +142,12 @@ class Recovery:
         :param volumes: all logical volumes by name
         """
         rows = []
-        for row in records.on_host(context, self._backend.host):
+        for row in lookups.on_host(context, self._backend.host):
             try:
                 self._backend.correct(context, row)
             except Exception:
                 LOG.exception('Correcting the host of volume %s failed; it '
-                              'is tried again.', records.guarding_id(row))
+                              'is tried again.', lookups.guarding_id(row))
             rows.append(row)
         known = {row.name for row in rows}
         for name, lv in volumes.items():
@@ -164,11 +165,11 @@ class Recovery:
             # It is no home, even if the volume has one of that name on a
             # backend of another driver.
             return None
-        row = records.owner_row(context, names.name_id)
+        row = lookups.owner_row(context, names.name_id)
         if row is not None:
             self._backend.correct(context, row)
         if row is not None and (self._backend.host in (
-                records.backend_of(row), records.recorded_backend(row))):
+                lookups.backend_of(row), lookups.recorded_backend(row))):
             return row
         LOG.error('Logical volume %(lv)s is kept, but the database says that '
                   'it is not in use here. Its tags: %(tags)s. This node may '
@@ -211,7 +212,7 @@ class Recovery:
             pass
         elif lv.tagged(logical_volumes.METADATA_TAG) is not None:
             self._recover_clone(context, row, names, lv)
-        elif _may_be_copy(row, lv) and records.placeholder(
+        elif _may_be_copy(row, lv) and lookups.placeholder(
                 context, row.name_id) is not None:
             LOG.error('Volume %(volume)s has no device: its creation from a '
                       'snapshot was interrupted before its logical volume '
@@ -225,8 +226,8 @@ class Recovery:
                     placeholders.state_of(row) in placeholders.OF_FOLLOWERS)
             if lv.tagged(logical_volumes.COMPLETE_TAG) is not None:
                 self._completion.unfinished.add(names)
-        if records.prepared_move(row):
-            self._home.prepared[row.id] = records.prepared_move(row)
+        if lookups.prepared_move(row):
+            self._home.prepared[row.id] = lookups.prepared_move(row)
         if placeholders.state_of(row) in (State.SWITCHED, State.LOST):
             self._source.close(names, row.id, flush=False)
         elif lv.sealed:
@@ -242,7 +243,7 @@ class Recovery:
         if not (placeholders.is_placeholder(row) and
                 Placeholder(row).of_deleted):
             return None
-        volume = records.get(context, records.guarding_id(row))
+        volume = lookups.get(context, lookups.guarding_id(row))
         return (volume if volume is not None and
                 volume.name_id == row.name_id else None)
 
@@ -253,14 +254,14 @@ class Recovery:
         if state == State.LOST:
             LOG.error('Source %(lv)s of volume %(volume)s is kept, but not '
                       'served: this node was declared lost.',
-                      {'lv': lv.path, 'volume': records.guarding_id(row)})
+                      {'lv': lv.path, 'volume': lookups.guarding_id(row)})
         elif _prepared_here(row) and lv.opened:
             LOG.error('Move %(id)s of volume %(volume)s is %(state)s in '
                       'the database, but the volume was used here already. '
                       'Logical volume %(lv)s is kept. The database was '
                       'restored, or has lost its last transactions; run '
                       'dmclone-reconcile for details.',
-                      {'id': row.id, 'volume': records.guarding_id(row),
+                      {'id': row.id, 'volume': lookups.guarding_id(row),
                        'state': state, 'lv': lv.path})
         elif lv.sealed and state is None:
             LOG.error('Volume %(volume)s is here according to the database, '
@@ -291,7 +292,7 @@ class Recovery:
             # Before the first write the gate may never have been open: then
             # the watcher asks the old home to seal first.
             self._destination.open(
-                names, records.guarding_id(row), tagged=lv.opened,
+                names, lookups.guarding_id(row), tagged=lv.opened,
                 writable=not (lv.sealed or _is_source(row)))
 
     def _set_error(self, context: cinder_context.RequestContext,
@@ -315,7 +316,7 @@ class Recovery:
     @staticmethod
     def _users_volume(context: cinder_context.RequestContext,
                       row: objects.Volume) -> objects.Volume | None:
-        return (records.get(context, records.guarding_id(row))
+        return (lookups.get(context, lookups.guarding_id(row))
                 if placeholders.is_placeholder(row) else row)
 
     def _clear_error(self, context: cinder_context.RequestContext,
@@ -358,7 +359,7 @@ class Recovery:
         Volumes without a move need neither a lock nor a query of their own.
         """
         try:
-            now = {row.id: row for row in records.on_host(
+            now = {row.id: row for row in lookups.on_host(
                 context, self._backend.host)}
             # Their attachments are read here.
             return [row for row in self._rows
@@ -371,7 +372,7 @@ class Recovery:
 
     def _has_work(self, row: objects.Volume | None) -> bool:
         return row is not None and bool(
-            placeholders.is_placeholder(row) or records.prepared_move(row) or
+            placeholders.is_placeholder(row) or lookups.prepared_move(row) or
             Names(row.name_id) in self._completion.unfinished or
             _has_old_export(row))
 
@@ -391,7 +392,7 @@ class Recovery:
     def _end_moves(self, context: cinder_context.RequestContext) -> None:
         """Queue requests to remove old sources and aborted destinations."""
         volumes = {row.id: row for row in self._rows}
-        for other in records.placeholders_of(context, volumes):
+        for other in lookups.placeholders_of(context, volumes):
             volume = volumes[other.volume_id]
             if other.state == State.RELEASED:
                 self._requests.remember(other, peer_requests.Request.RELEASE)
@@ -415,7 +416,7 @@ class Recovery:
 
         known = set(map(key_of, self._rows))
         switched = [
-            row for row in records.on_host(context, self._backend.host)
+            row for row in lookups.on_host(context, self._backend.host)
             if key_of(row) not in known and
             (placeholders.is_placeholder(row) or row.name_id != row.id)]
         self.failed.update({row.id: row for row in switched})
@@ -430,8 +431,8 @@ class Recovery:
         """Resume each row from its present state; recover failed ones."""
         for row in rows:
             try:
-                with self._backend.lock(records.guarding_id(row)):
-                    fresh = records.get(context, row.id)
+                with self._backend.lock(lookups.guarding_id(row)):
+                    fresh = lookups.get(context, row.id)
                     here = fresh is not None and self._backend.holds(fresh)
                     if fresh is not None and here and row.id in self.failed:
                         self._recover(context, fresh, self._backend.
@@ -447,7 +448,7 @@ class Recovery:
                     # It can be deleted, if nothing reads it.
                     self._source.waiting.add(row.id)
                 LOG.exception('Recovering volume %s, or its move, failed; it '
-                              'is tried again.', records.guarding_id(row))
+                              'is tried again.', lookups.guarding_id(row))
 
     def _remove_copies(self, context: cinder_context.RequestContext) -> None:
         """Remove the snapshots that Cinder copies volumes from.
@@ -491,7 +492,7 @@ class Recovery:
                          names: Names) -> None:
         """Remove an export, unless its volume or source still needs it."""
         lv = self._backend.logical_volume(names)
-        row = records.owner_row(context, names.name_id)
+        row = lookups.owner_row(context, names.name_id)
         if lv is not None and lv.sealed and placeholders.state_of(row) is None:
             # A clone may read it, whatever the database says.
             return
@@ -500,9 +501,9 @@ class Recovery:
                     names.name_id, self._backend.group.vg_name) is None:
                 self._source.unexport(names)
             return
-        with self._backend.lock(records.guarding_id(row)):
+        with self._backend.lock(lookups.guarding_id(row)):
             row.refresh()
-            if not (records.prepared_move(row) or
+            if not (lookups.prepared_move(row) or
                     placeholders.state_of(row) == State.SWITCHED):
                 self._source.unexport(names)
 
@@ -512,9 +513,9 @@ class Recovery:
         names = Names(row.name_id)
         if names in self._completion.unfinished:
             self._completion.finish(context, names)
-        if records.prepared_move(row):
-            placeholder = records.placeholder(
-                context, records.prepared_move(row))
+        if lookups.prepared_move(row):
+            placeholder = lookups.placeholder(
+                context, lookups.prepared_move(row))
             if placeholder is not None:
                 self._source.export(context, row, placeholder.initiator)
         elif placeholders.state_of(row) == State.SWITCHED:
@@ -565,7 +566,7 @@ def _has_old_export(row: objects.Volume) -> bool:
     return bool(row.provider_location and not row.volume_attachment and
                 row.status == STATUS.AVAILABLE and
                 row.migration_status in records.MAY_MIGRATE and
-                not records.prepared_move(row) and
+                not lookups.prepared_move(row) and
                 not placeholders.is_placeholder(row))
 
 

@@ -21,10 +21,10 @@ from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.deadline import Deadline
 from dmclone_driver.move.home import Home
 from dmclone_driver.move import left_behind
+from dmclone_driver.move import lookups
 from dmclone_driver.move.peers import Peer
 from dmclone_driver.move.peers import Peers
 from dmclone_driver.move.preflight import Preflight
-from dmclone_driver.move import records
 from dmclone_driver.node.names import Names
 
 
@@ -48,7 +48,7 @@ class Relocation:
         :raises: MigrationRefused, MoveFailed, VolumeNotFound
         """
         deadline = Deadline.of_request()
-        volume = records.get(context, volume_id)
+        volume = lookups.get(context, volume_id)
         if volume is None:
             raise cinder_exception.VolumeNotFound(volume_id=volume_id)
         with self._backend.lock(volume_id, deadline.left()):
@@ -73,7 +73,7 @@ class Relocation:
                 'backend %s is not configured there') % self._peers.backend)
         if peer.backend_host == self._backend.host:
             raise self._refused(volume, node, _('it is there already'))
-        if volume.migration_status in records.MIGRATES:
+        if volume.migration_status in lookups.MIGRATES:
             raise self._refused(volume, node, _(
                 'Cinder migrates it; wait for that to end (if it was '
                 'interrupted, an administrator has to reset its migration '

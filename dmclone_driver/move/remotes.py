@@ -18,10 +18,10 @@ from oslo_utils import units
 from dmclone_driver import exception
 from dmclone_driver.move import attachments
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import lookups
 from dmclone_driver.move import messages
 from dmclone_driver.move.peers import Peer
 from dmclone_driver.move.peers import Peers
-from dmclone_driver.move import records
 from dmclone_driver.move.report import Remote
 from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
@@ -67,7 +67,7 @@ class Remotes:
         self._next = now + PAUSE
         free: dict[str, float | None] = {}
         found = []
-        for volume_id in records.exported_on(context, self._backend.host):
+        for volume_id in lookups.exported_on(context, self._backend.host):
             try:
                 remote = self._look_at(context, volume_id, free)
             except Exception:
@@ -82,7 +82,7 @@ class Remotes:
     def _look_at(self, context: cinder_context.RequestContext,
                  volume_id: str, free: dict[str, float | None]
                  ) -> Remote | None:
-        volume = records.get(context, volume_id)
+        volume = lookups.get(context, volume_id)
         peer = None if volume is None else self._user(context, volume)
         if volume is None or peer is None:
             return None
@@ -102,7 +102,7 @@ class Remotes:
         Hosts without the backend have none, and Cinder's own tasks have no
         attachment.
         """
-        if not self._backend.holds(volume) or records.prepared_move(volume):
+        if not self._backend.holds(volume) or lookups.prepared_move(volume):
             return None
         for record in attachments.elsewhere(volume, self._backend.node):
             try:

@@ -17,9 +17,10 @@ from cinder.volume import volume_utils
 from oslo_utils import units
 import sqlalchemy
 
+from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Record
-from dmclone_driver.move import records
+from dmclone_driver.move import row_fields
 from dmclone_driver.releases import db_api
 from dmclone_driver.releases import models
 
@@ -109,7 +110,7 @@ def volumes(context: cinder_context.RequestContext) -> dict[str, int]:
         for host, number in hosts.all():
             numbers[volume_utils.extract_host(host)] += number
         for host, number in hosts.filter(
-                volume.project_id == records.project(),
+                volume.project_id == row_fields.project(),
                 volume.replication_driver_data.startswith('{')).all():
             numbers[volume_utils.extract_host(host)] -= number
     return dict(numbers)
@@ -117,7 +118,7 @@ def volumes(context: cinder_context.RequestContext) -> dict[str, int]:
 
 def moves(context: cinder_context.RequestContext) -> dict[str, Row]:
     """Return the placeholders of all moves, {id: row}, with one query."""
-    found = _read(context, models.Volume.project_id == records.project())
+    found = _read(context, models.Volume.project_id == row_fields.project())
     return {row_id: row for row_id, row in found.items() if row.record}
 
 
@@ -139,7 +140,7 @@ def of_backend(context: cinder_context.RequestContext, host: str,
     :param host: ``node@backend``
     :param clones: name ids of its clones
     """
-    found = _read(context, records.is_on(host))
+    found = _read(context, lookups.is_on(host))
     ids = set(clones)
     for row in found.values():
         if row.record:

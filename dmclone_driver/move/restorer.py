@@ -20,6 +20,7 @@ from oslo_log import log as logging
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import lookups
 from dmclone_driver.move import peers
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
@@ -47,7 +48,7 @@ class Restorer:
         :param do_it: otherwise nothing is changed
         :raises: Refused
         """
-        volume = records.get(context, volume_id)
+        volume = lookups.get(context, volume_id)
         if volume is None or placeholders.is_placeholder(volume):
             raise plan.Refused(_(
                 'volume %s is not in the database: take its logical volume '
@@ -123,7 +124,7 @@ class Restorer:
                 'in logical volume %(old)s on %(host)s is not known: '
                 '%(error)s') % {
                     'volume': volume.id, 'old': volume.name_id,
-                    'host': records.backend_of(volume), 'error': error})
+                    'host': lookups.backend_of(volume), 'error': error})
         return homes[0]
 
     @staticmethod
@@ -148,7 +149,7 @@ class Restorer:
 
         :returns: the answer of Source.seal_of, and why that is not known
         """
-        host = records.backend_of(volume)
+        host = lookups.backend_of(volume)
         try:
             return self._backend.client.seal_of(
                 context, host, volume.name_id), _('it is not there')
@@ -161,13 +162,13 @@ class Restorer:
 
         :raises: Refused
         """
-        prepared = records.prepared_move(volume)
+        prepared = lookups.prepared_move(volume)
         if prepared not in (None, names.name_id):
             raise plan.Refused(_(
                 'a move of volume %(volume)s is prepared, %(other)s: '
                 'delete the attachment that it is for, and run this command '
                 'again') % {'volume': volume.id, 'other': prepared})
-        owner = records.owner_row(context, names.name_id)
+        owner = lookups.owner_row(context, names.name_id)
         if owner is not None and placeholders.state_of(owner) not in (
                 State.PREPARED, State.ABORTED):
             raise plan.Refused(_(
@@ -183,7 +184,7 @@ class Restorer:
                  'node afterwards') % {
                      'here': self._backend.host, 'lv': names.name_id,
                      'old': volume.name_id,
-                     'host': records.backend_of(volume)}
+                     'host': lookups.backend_of(volume)}
         if lv.sealed:
             text += _('. From here it was moved to logical volume %s: '
                       'restore it next on the node that has that logical '

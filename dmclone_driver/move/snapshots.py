@@ -34,7 +34,10 @@ from oslo_utils import excutils
 
 from dmclone_driver import exception
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import copy_records
+from dmclone_driver.move import follower_records
 from dmclone_driver.move import jobs
+from dmclone_driver.move import lookups
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
@@ -223,7 +226,7 @@ class Snapshots:
                 logical_volumes.untag(lv, logical_volumes.HIDDEN_TAG)
                 LOG.info('Snapshot %(snapshot)s is here again, in %(lv)s.',
                          {'snapshot': snapshot_id, 'lv': lv.full_name})
-            elif lv.unfinished and (lv.not_taken or not records.is_read(
+            elif lv.unfinished and (lv.not_taken or not copy_records.is_read(
                     context, snapshot_id, here)):
                 self._remove(lv, snapshot_id)
 
@@ -281,7 +284,7 @@ class Snapshots:
         names = Names(row.name_id)
         with self._backend.lock(row.snapshot_id):
             lv = self._find_readable(row.snapshot_id,
-                                     records.guarding_id(row))
+                                     lookups.guarding_id(row))
             if names.name_id not in lv.readers:
                 logical_volumes.tag(
                     lv, logical_volumes.READER_TAG + names.name_id)
@@ -353,7 +356,7 @@ class Snapshots:
         Callers hold the volume's lock, and call that afterwards.
         """
         names = Names(placeholder.name_id)
-        followed = records.follower_state(
+        followed = follower_records.state(
             context, placeholder.volume_id) == State.FOLLOWED
         with self._backend.lock(snapshot_id):
             self._backend.target.unexport(names.target)
@@ -465,9 +468,9 @@ class Snapshots:
         """Delete kept origins without snapshots; simplify other handles."""
         for names in list(self.origins):
             try:
-                row = records.owner_row(context, names.name_id)
+                row = lookups.owner_row(context, names.name_id)
                 with self._backend.lock(names.name_id if row is None else
-                                        records.guarding_id(row)):
+                                        lookups.guarding_id(row)):
                     if self._tidy_origin(context, names):
                         self.origins.discard(names)
             except Exception:
@@ -493,12 +496,12 @@ class Snapshots:
             logical_volumes.untag(lv, *obsolete)
         if not lv.kept or left:
             return True
-        owner = records.owner_row(context, names.name_id)
+        owner = lookups.owner_row(context, names.name_id)
         if owner is None or self._backend.is_foreign(owner):
             self._delete_origin(names, lv)
             return True
         # Otherwise the database was restored.
-        return not records.is_being_deleted(owner)
+        return not lookups.is_being_deleted(owner)
 
     def _delete_origin(self, names: Names, lv: LogicalVolume) -> None:
         logical_volumes.activate(lv)

@@ -13,7 +13,9 @@ from oslo_log import log as logging
 
 from dmclone_driver.i18n import _
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import deletion_records
 from dmclone_driver.move import jobs
+from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
@@ -118,9 +120,9 @@ class Source:
     def unexport_again(self, context: cinder_context.RequestContext) -> None:
         """Retry the removal of exports."""
         for names in list(self.to_unexport):
-            row = records.owner_row(context, names.name_id)
+            row = lookups.owner_row(context, names.name_id)
             with (contextlib.nullcontext() if row is None else
-                  self._backend.lock(records.guarding_id(row))):
+                  self._backend.lock(lookups.guarding_id(row))):
                 # A move that has begun meanwhile needs the export.
                 if names in self.to_unexport:
                     self.unexport(names)
@@ -132,8 +134,8 @@ class Source:
         :raises: VolumeDriverException if the source is not here by the
             database; this node may read an older state of it
         """
-        placeholder = records.placeholder(context, placeholder_id)
-        row = placeholder and records.source_row(context, placeholder_id)
+        placeholder = lookups.placeholder(context, placeholder_id)
+        row = placeholder and lookups.source_row(context, placeholder_id)
         if placeholder is None or row is None or (
                 not self._backend.holds(row)):
             raise cinder_exception.VolumeDriverException(message=_(
@@ -147,7 +149,7 @@ class Source:
 
         Takes no lock: the initiator's node calls this while it holds its own.
         """
-        placeholder = records.placeholder(context, placeholder_id)
+        placeholder = lookups.placeholder(context, placeholder_id)
         # A snapshot refuses all writes.
         return (placeholder is not None and
                 placeholder.state == State.SWITCHED and
@@ -162,7 +164,7 @@ class Source:
         It refuses writes, so that this stays true. It is none that snapshots
         need. Takes no lock, as :meth:`seal`.
         """
-        placeholder = records.placeholder(context, placeholder_id)
+        placeholder = lookups.placeholder(context, placeholder_id)
         if (placeholder is None or placeholder.snapshot_id or
                 placeholder.state != State.SWITCHED or
                 placeholder.backend != self._backend.host):
@@ -242,7 +244,7 @@ class Source:
 
         :returns: False if that has to wait
         """
-        placeholder = records.placeholder(context, placeholder_id)
+        placeholder = lookups.placeholder(context, placeholder_id)
         if placeholder is None:
             return True
         # Checked first: an old state of the row has the destination's host.
@@ -278,7 +280,7 @@ class Source:
             self._teardown.cut_loose(context, placeholder)
         # The volume may move back to this node while the source is cleared.
         with self._backend.lock(placeholder.id):
-            if records.get(context, placeholder.id) is None:
+            if lookups.get(context, placeholder.id) is None:
                 # Another request has just deleted it.
                 return True
             self._teardown.delete_data(context, placeholder)
@@ -300,14 +302,14 @@ class Source:
         :returns: whether that is done, or False if the row is still to be
             deleted; None if the volume is gone
         """
-        placeholder = records.placeholder(context, seen.id)
+        placeholder = lookups.placeholder(context, seen.id)
         if placeholder is None:
             # The volume has another logical volume since.
             return True
-        volume = records.get(context, placeholder.volume_id)
+        volume = lookups.get(context, placeholder.volume_id)
         if volume is None:
             return None
-        if records.is_being_deleted(volume):
+        if lookups.is_being_deleted(volume):
             return False
         records.destroy(context, placeholder.id)
         LOG.warning('Volume %(volume)s is %(status)s, though its deletion has '
@@ -348,7 +350,7 @@ class Source:
         """
         self._teardown.refuse_open(volume)
         try:
-            records.begin_deletion(context, volume)
+            deletion_records.begin(context, volume)
         finally:
             # The database's answer may be lost.
             self.waiting.add(placeholders.id_of_deleted(volume.name_id))

@@ -11,9 +11,9 @@ from cinder import objects
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import lookups
 from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move.placeholders import Placeholder
-from dmclone_driver.move import records
 from dmclone_driver.node import deletion
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import initiator
@@ -67,7 +67,7 @@ class Teardown:
             raise self._still_open(row)
         self._backend.target.unexport(names.target)
         local.remove(EXPORT)
-        placeholder = records.placeholder(context, row.name_id)
+        placeholder = lookups.placeholder(context, row.name_id)
         if placeholder is not None or (lv is not None and lv.clone):
             self._drop_clone(names, lv, placeholder)
         if lv is not None and not lv.deleted:
@@ -89,7 +89,7 @@ class Teardown:
             logical_volumes.tag(lv, logical_volumes.KEPT_TAG)
         LocalVolume(names).remove(EXPORT, HANDLE)
         steps.reached(Step.KEPT, names.name_id)
-        placeholder = records.placeholder(context, row.name_id)
+        placeholder = lookups.placeholder(context, row.name_id)
         if placeholder is not None:
             self._requests.release(context, placeholder)
 
@@ -112,7 +112,7 @@ class Teardown:
                     row: objects.Volume | Placeholder) -> None:
         """Clear and delete the logical volume after :meth:`cut_loose`."""
         names = Names(row.name_id)
-        placeholder = records.placeholder(context, row.name_id)
+        placeholder = lookups.placeholder(context, row.name_id)
         deletion.delete_read_only(names, self._backend.group,
                                   self._backend.configuration)
         steps.reached(Step.DELETED, names.name_id)

@@ -15,8 +15,8 @@ from dmclone_driver import driver
 from dmclone_driver.move import deadline
 from dmclone_driver.move import destination
 from dmclone_driver.move import home
+from dmclone_driver.move import lookups
 from dmclone_driver.move import pacer
-from dmclone_driver.move import records
 from dmclone_driver import steps
 from tests.crash import stops
 
@@ -28,9 +28,9 @@ def volume_of(row_id):
     It is that of a placeholder's volume, and of the one that was copied.
     """
     context = cinder_context.get_admin_context(read_deleted='yes')
-    row = (records.get(context, row_id) or
+    row = (lookups.get(context, row_id) or
            # A source that is a snapshot has a name id of its own.
-           records.owner_row(context, row_id))
+           lookups.owner_row(context, row_id))
     name = (row is not None and row.display_name) or ''
     if name.startswith(('dmclone ', stops.COPY_OF)):
         return volume_of(name.rpartition(' ')[2])
@@ -40,7 +40,7 @@ def volume_of(row_id):
 @functools.cache
 def _name_of(volume_id):
     """Return the name of a volume, '' if there is none."""
-    row = records.get(cinder_context.get_admin_context(), volume_id)
+    row = lookups.get(cinder_context.get_admin_context(), volume_id)
     return (row is not None and row.display_name) or ''
 
 

@@ -8,9 +8,9 @@ import types
 
 from oslo_config import cfg
 
+from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
-from dmclone_driver.move import records
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
 from dmclone_driver import opts
@@ -255,7 +255,7 @@ class Cloud(fake_cloud.Cloud):
                 source = self.database.rows.get(names.name_id)
                 if source is None or not placeholders.is_placeholder(source):
                     continue
-                home = self.by_host[records.backend_of(source)]
+                home = self.by_host[lookups.backend_of(source)]
                 path = names_module.Names(source.name_id).path()
                 if home.kernel.writable(path):
                     found.append('%s copies from %s, which is not sealed' % (
@@ -368,6 +368,6 @@ class Cloud(fake_cloud.Cloud):
 
     def _owner_of(self, name_id):
         """Return the node of the row that has a logical volume, or None."""
-        return next((self.by_host[records.backend_of(row)] for row in
+        return next((self.by_host[lookups.backend_of(row)] for row in
                      self.database.rows.values() if row.name_id == name_id),
                     None)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cinder's database in memory, with the columns that the driver uses.
 
-The transactions are the driver's (dmclone_driver.move.records). Only the
-layers below are replaced, since thousands of examples need thousands of rows
-per second. Each transaction is one step; a crash can occur before or after it.
+The transactions are the driver's, see TRANSACTIONS. Only the layers below are
+replaced, since thousands of examples need thousands of rows per second. Each
+transaction is one step; a crash can occur before or after it.
 """
 
 import contextlib
@@ -13,10 +13,14 @@ import types
 from cinder import exception
 from cinder.volume import volume_utils
 
+from dmclone_driver.move import copy_records
 from dmclone_driver.move import placeholders
-from dmclone_driver.move import records
+from dmclone_driver.move import row_fields
 from dmclone_driver.move import snapshot_rows
 
+#: The modules that make rows, or search them within a transaction.
+TRANSACTIONS = ('copy_records', 'deletion_records', 'follower_records',
+                'records', 'revert_records', 'row_fields', 'row_repairs')
 _NONE = dict.fromkeys((
     '_name_id', 'cluster_name', 'availability_zone', 'service_uuid',
     'provider_id', 'provider_location', 'provider_auth', 'provider_geometry',
@@ -163,7 +167,7 @@ class Database:
         context = types.SimpleNamespace(
             get_admin_context=lambda: self.context)
         self.patches = {
-            'move.records.objects': types.SimpleNamespace(
+            'move.lookups.objects': types.SimpleNamespace(
                 Volume=types.SimpleNamespace(
                     get_by_id=lambda context, row_id: Volume(self, row_id)),
                 VolumeList=types.SimpleNamespace(
@@ -177,7 +181,9 @@ class Database:
             'move.transactions.db_api': types.SimpleNamespace(
                 main_context_manager=types.SimpleNamespace(
                     writer=types.SimpleNamespace(using=self.transaction))),
-            'move.records.models': types.SimpleNamespace(Volume=Stored),
+            **dict.fromkeys(
+                ('move.%s.models' % each for each in TRANSACTIONS),
+                types.SimpleNamespace(Volume=Stored)),
             'move.transactions.lock': lambda session, *ids: [
                 session.get(row_id) for row_id in ids],
             'move.snapshot_rows.stay': self._stay,
@@ -193,7 +199,7 @@ class Database:
             'move.snapshot_rows.arrive': self._arrive,
             'move.snapshot_rows.go_back': self._go_back,
             'move.snapshot_rows.is_on': self._is_on,
-            'move.records.is_read': self._is_read,
+            'move.copy_records.is_read': self._is_read,
             'move.snapshot_rows.is_deleted': lambda context, snapshot_id:
                 snapshot_id in self.gone or
                 self.snapshots[snapshot_id].deleted,
@@ -203,8 +209,8 @@ class Database:
                 ServiceList=types.SimpleNamespace(
                     get_all_by_binary=lambda context, name, disabled=None:
                     [] if disabled else self.services)),
-            'move.records.altered': self._altered,
-            'move.records.is_being_made': lambda context, volume_id: False,
+            'move.row_repairs.altered': self._altered,
+            'move.lookups.is_being_made': lambda context, volume_id: False,
             'move.backend.objects': types.SimpleNamespace(
                 Service=types.SimpleNamespace(
                     get_by_args=lambda context, host, binary:
@@ -235,7 +241,7 @@ class Database:
                 for row_id, row in self.seen().rows.items() if wanted(row)]
 
     def _altered(self, context, host):
-        """Replace the query of records.altered; see there."""
+        """Replace the query of row_repairs.altered; see there."""
         return [row.id for row in self.rows.values()
                 if row.host.startswith(host) and not (
                     placeholders.is_copy(row)) and (
@@ -243,7 +249,7 @@ class Database:
                     placeholders.is_placeholder(row) and (
                         row.status != 'maintenance' or
                         not (row.migration_status or '').startswith(
-                            records.MIGRATION_STATUS)))]
+                            row_fields.MIGRATION_STATUS)))]
 
     # Replacements of snapshot_rows
 
@@ -286,7 +292,7 @@ class Database:
     def _is_read(self, context, snapshot_id, host):
         return any(
             row.snapshot_id == snapshot_id and row.provider_id and (
-                records._has_old_copy(row)) and
+                copy_records.has_source(row)) and
             volume_utils.extract_host(row.provider_id) == host
             for row in self.rows.values())
 

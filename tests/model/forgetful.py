@@ -8,7 +8,7 @@ and what it has done.
 
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
-from dmclone_driver.move import records
+from dmclone_driver.move import row_fields
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
 from tests.model import cloud as cloud_module
@@ -122,8 +122,9 @@ class Truth:
         while volume.name_id != self.home:
             placeholder = rows.pop(volume.name_id)
             volume = rows[self._volume_id] = database.changed(
-                volume, **{**{field: getattr(placeholder, field)
-                              for field in records.EXCHANGED}, **NOT_MOVING})
+                volume, **{
+                    **{field: getattr(placeholder, field)
+                       for field in row_fields.EXCHANGED}, **NOT_MOVING})
         return rows
 
 

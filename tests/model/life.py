@@ -5,7 +5,7 @@ from cinder import exception as cinder_exception
 from oslo_concurrency import processutils
 import oslo_messaging as messaging
 
-from dmclone_driver.move import records
+from dmclone_driver.move import lookups
 from tests.model import machine
 
 REFUSALS = (cinder_exception.CinderException, OSError,
@@ -224,7 +224,7 @@ class Life:
 
     def home(self):
         row = self.cloud.row(self.volume_id)
-        return self.cloud.by_host[records.backend_of(row)]
+        return self.cloud.by_host[lookups.backend_of(row)]
 
     def attach(self, node, fault=None):
         """Attach the volume; the guest starts there, or can migrate there."""

@@ -11,9 +11,9 @@ from unittest import mock
 
 from cinder import exception as cinder_exception
 
+from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
-from dmclone_driver.move import records
 from dmclone_driver.move import snapshot_rows
 from tests.model import history
 from tests.model import life
@@ -122,7 +122,7 @@ class History(history.History):
     def delete_snapshot(self, snapshot, fault=None):
         """Delete a snapshot, wherever it is."""
         row = self.cloud.row(snapshot.volume_id)
-        home = self.cloud.by_host[records.backend_of(row)]
+        home = self.cloud.by_host[lookups.backend_of(row)]
         if home.down:
             return
         # From now on its user does not need it.
@@ -367,15 +367,15 @@ class History(history.History):
                      placeholders.state_of(row) == State.FOLLOWING and
                      self._is_deleting(row.snapshot_id)}
         for row in self.cloud.placeholders():
-            if records.guarding_id(row) not in unusable:
+            if lookups.guarding_id(row) not in unusable:
                 raise Violation('volume %s is not complete' %
-                                records.guarding_id(row))
+                                lookups.guarding_id(row))
         for snapshot in self.snapshots:
             # The start of its node has taken it again.
             snapshot.merged = False
         self.check()
         for row in self.cloud.rows():
-            if row.migration_status in records.MIGRATES:
+            if row.migration_status in lookups.MIGRATES:
                 raise Violation('volume %s migrates for ever' % row.id)
 
 

@@ -14,7 +14,9 @@ import hypothesis
 from dmclone_driver import driver
 from dmclone_driver.move import attachments
 from dmclone_driver.move import destination
+from dmclone_driver.move import follower_records
 from dmclone_driver.move import followers
+from dmclone_driver.move import lookups
 from dmclone_driver.move import maps
 from dmclone_driver.move import marks
 from dmclone_driver.move import placeholders
@@ -22,6 +24,7 @@ from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.move import recovery
 from dmclone_driver.move import reserve
+from dmclone_driver.move import row_fields
 from dmclone_driver.move import source
 from dmclone_driver.move import transactions
 from dmclone_driver.node.devicemapper import dmsetup
@@ -58,9 +61,9 @@ _copy = machine.Kernel.copy
 
 def _released_while_read(self, context, placeholder_id):
     """Delete the data of a deleted volume although clones read it."""
-    placeholder = records.placeholder(context, placeholder_id)
+    placeholder = lookups.placeholder(context, placeholder_id)
     if placeholder is not None and placeholder.of_deleted and (
-            records.get(context, placeholder.volume_id) is None):
+            lookups.get(context, placeholder.volume_id) is None):
         with self._backend.lock(placeholder.volume_id):
             self._teardown.cut_loose(context, placeholder)
     return _release(self, context, placeholder_id)
@@ -109,7 +112,7 @@ def _set_name(session, volume_id, other_id):
 def _release_old(session, row_id, name_id):
     row, = transactions.lock(session, row_id)
     row._name_id = name_id
-    records._set_state(row, State.RELEASED)
+    row_fields.set_state(row, State.RELEASED)
 
 
 def _revert_in_two_transactions(context, seen, revert_id):
@@ -121,7 +124,7 @@ def _revert_in_two_transactions(context, seen, revert_id):
 
 def _discard_with_the_attachment(self, volume, connector, **kwargs):
     names = Names(volume.name_id)
-    source = records.placeholder(database.Context(), volume.name_id)
+    source = lookups.placeholder(database.Context(), volume.name_id)
     gate = dmsetup.device(names.of(GATE))
     # The removal of a written clone waits at a closed gate.
     if source is not None and not LocalVolume(names).is_open() and not (
@@ -149,7 +152,7 @@ def _rebuild_with_open_gate(self, names, passive=False):
 
 
 def _placeholder_by_status(context, row_id):
-    row = records.get(context, row_id)
+    row = lookups.get(context, row_id)
     return (placeholders.Placeholder(row) if row is not None and
             placeholders.is_placeholder(row) and
             row.status == 'maintenance' else None)
@@ -164,7 +167,7 @@ def _recover_sealed(self, context, row, lv):
 
 
 def _end_with_any_attachment(self, context, volume, connector):
-    placeholder = records.placeholder(context, records.prepared_move(volume))
+    placeholder = lookups.placeholder(context, lookups.prepared_move(volume))
     if not (connector and placeholder and
             self._wanted(volume, placeholder)) or (
             attachments.attached_on(connector, placeholder.node)):
@@ -187,7 +190,7 @@ def _serve_without_tag(self, row):
 
 
 def _follow_early(self, context, names):
-    row = records.follower(context, names.name_id)
+    row = follower_records.get(context, names.name_id)
     if row is None:
         return True
     lv = self._backend.logical_volume(names)
@@ -217,7 +220,7 @@ _early_maps = {}
 
 def _unallocated_before(self, context, placeholder_id, *args):
     """Return the map as it was when the source was exported."""
-    names = Names(records.placeholder(context, placeholder_id).name_id)
+    names = Names(lookups.placeholder(context, placeholder_id).name_id)
     return _early_maps.get(names) or _unallocated(
         self, context, placeholder_id, *args)
 
@@ -312,7 +315,7 @@ FAULTS = {
 FAULTS_WITH_HANDS = {
     'placeholder recognised by its status':
         # LVM's tags and the kernel protect the data all the same.
-        ('move.records.placeholder', _placeholder_by_status,
+        ('move.lookups.placeholder', _placeholder_by_status,
          'left over|is not complete|of an aborted move has to be removed'),
     'host that stays as something else has written it':
         ('move.backend.Backend.correct', lambda self, context, row: None,
@@ -371,7 +374,7 @@ FAULTS_OF_SNAPSHOTS = {
         ('move.followers.Followers._settle', _follow_early,
          'is not on|has lost its content|has no source|left over'),
     'follower that is never finished':
-        ('move.records.follower', lambda context, name_id: None,
+        ('move.follower_records.get', lambda context, name_id: None,
          'is not complete|left over'),
     'partly deleted volume taken for a complete one':
         ('node.logical_volumes.LogicalVolume.complete', property(
@@ -387,10 +390,10 @@ FAULTS_OF_REVERTS = {
     'revert that is not flushed':
         ('reverts.LocalVolume', _Hasty, 'a power cut'),
     'revert in two transactions':
-        ('move.records.revert', _revert_in_two_transactions,
+        ('move.revert_records.revert', _revert_in_two_transactions,
          'is not on|has no source|is not complete'),
     'interrupted revert that is not given up':
-        ('move.records.give_up_revert', lambda context, revert_id: False,
+        ('move.revert_records.give_up', lambda context, revert_id: False,
          'is not complete|left over|cannot be deleted'),
 }
 

@@ -14,7 +14,7 @@ from dmclone_driver.cmd import drain
 from dmclone_driver.cmd import reading
 from dmclone_driver.drain import stop
 from dmclone_driver.move import gathering
-from dmclone_driver.move import records
+from dmclone_driver.move import lookups
 from dmclone_driver.move import rpcapi
 from dmclone_driver.releases import db_api
 from dmclone_driver.releases import models
@@ -159,4 +159,4 @@ class Drains:
         return [*self.cloud.violations(), *(
             'volume %s is still on %s' % (row.id, node.name)
             for node in self.drained
-            for row in records.on_host(context, node.host))]
+            for row in lookups.on_host(context, node.host))]

@@ -12,6 +12,7 @@ from oslo_concurrency import processutils
 from oslo_config import cfg
 
 from dmclone_driver import exception
+from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
@@ -88,7 +89,7 @@ class StartTestCase(DriverTestCase):
     def test_suspended_handle_is_resumed_first(self):
         """It is resumed also if the start fails."""
         device = self.a.kernel.get('dmclone-' + self.volume.id)
-        for what in ('move.records.on_host', 'checks.start.check_kernel',
+        for what in ('move.lookups.on_host', 'checks.start.check_kernel',
                      'checks.start.check_options'):
             device.suspended = True
             self.a.stop()
@@ -509,7 +510,7 @@ class WhileMovingTestCase(DriverTestCase):
     def test_placeholder_is_not_given_to_another_project(self):
         """A transfer of the placeholder is refused, of the volume allowed."""
         self.cloud.attach(self.volume, self.b)
-        placeholder = records.get(self.context, self.row().name_id)
+        placeholder = lookups.get(self.context, self.row().name_id)
         error = self.assertRaises(
             exception.IsPlaceholder, self.driver.accept_transfer,
             self.context, placeholder, 'user', 'project')

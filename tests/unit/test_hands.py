@@ -367,7 +367,7 @@ class HostTestCase(HandsTestCase):
         volume = self.a.create()
         self.change(volume.id, {'host': self.b.pool, 'launched_at': None})
         with self.cloud.on(self.a), mock.patch(
-                'dmclone_driver.move.records.is_being_made',
+                'dmclone_driver.move.lookups.is_being_made',
                 return_value=True):
             self.a.driver.delete_volume(self.cloud.row(volume.id))
         self.assertEqual(self.b.pool, self.cloud.row(volume.id).host)

@@ -8,8 +8,9 @@ from cinder import context as cinder_context
 from sqlalchemy import engine
 from sqlalchemy import event
 
-from dmclone_driver.move import records
+from dmclone_driver.move import lookups
 from dmclone_driver.move import report_rows
+from dmclone_driver.move import row_repairs
 from dmclone_driver.move import snapshot_rows
 from tests.unit import base
 
@@ -38,8 +39,8 @@ class IndexesTestCase(base.DatabaseTestCase):
 
     def test_queries_that_are_repeated(self):
         """Those of each minute, of a report, and of a drain."""
-        for read in (records.altered, records.prepared_on,
-                     records.exported_on, snapshot_rows.to_delete,
+        for read in (row_repairs.altered, lookups.prepared_on,
+                     lookups.exported_on, snapshot_rows.to_delete,
                      snapshot_rows.there):
             read(self.context, HOST)
         report_rows.of_backend(self.context, HOST, ['id'])

@@ -10,6 +10,7 @@ from cinder import objects
 import ddt
 
 from dmclone_driver import exception
+from dmclone_driver.move import lookups
 from dmclone_driver.move import records
 from dmclone_driver.move import remotes
 from dmclone_driver.move.report import Remote
@@ -189,7 +190,7 @@ class ConnectTestCase(RemotesTestCase):
                       'node1' % self.volume.id, logs.output[0])
         self.assertEqual(1, len(self.cloud.rows()))
         self.assertEqual(self.a.pool, self.row().host)
-        self.assertIsNone(records.prepared_move(self.row()))
+        self.assertIsNone(lookups.prepared_move(self.row()))
         self.assertEqual([], self.b.lvm.names())
         self.assertEqual({}, self.b.kernel.of_volumes())
         self.assertEqual([], self.cloud.messages())

@@ -14,6 +14,7 @@ import ddt
 
 from dmclone_driver import exception
 from dmclone_driver.move import records
+from dmclone_driver.move import row_fields
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import Names
 from dmclone_driver.releases import db_api
@@ -21,8 +22,8 @@ from dmclone_driver.releases import models
 from tests.unit import base
 from tests.unit import test_driver
 
-FIELDS = records.EXCHANGED + ('replication_driver_data', 'status',
-                              'migration_status')
+FIELDS = row_fields.EXCHANGED + (
+    'replication_driver_data', 'status', 'migration_status')
 #: When the rows were saved, and the state of the volume when they were
 #: restored.
 SAVED = ('before', 'prepared', 'switched')

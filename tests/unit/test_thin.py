@@ -503,7 +503,7 @@ class ClonesTestCase(SnapshotsTestCase):
 
     def test_has_moved_meanwhile(self):
         """The clone could lack what was written at the new home."""
-        with mock.patch('dmclone_driver.move.records.has_moved',
+        with mock.patch('dmclone_driver.move.lookups.has_moved',
                         return_value=True):
             self.assertRaises(exception.ReadLagsBehind, self.clone,
                               self.volume)

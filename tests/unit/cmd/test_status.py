@@ -14,7 +14,7 @@ from dmclone_driver.cmd import display
 from dmclone_driver.cmd import dmclone
 from dmclone_driver.cmd import reading
 from dmclone_driver import exception
-from dmclone_driver.move import records
+from dmclone_driver.move import lookups
 from dmclone_driver.move import remotes
 from dmclone_driver.move import report
 from dmclone_driver.move.report import Wait
@@ -160,7 +160,7 @@ class StatusTestCase(VerbTestCase):
         self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b)
         self.b.look()
-        placeholder = records.prepared_move(self.row())
+        placeholder = lookups.prepared_move(self.row())
         for silent in (None, self.b, self.a):
             for node in (self.a, self.b):
                 node.kept = node.server

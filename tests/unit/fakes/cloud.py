@@ -21,9 +21,9 @@ from oslo_utils import timeutils
 
 from dmclone_driver import driver as driver_module
 from dmclone_driver.move import jobs
+from dmclone_driver.move import lookups
 from dmclone_driver.move import outages
 from dmclone_driver.move import placeholders
-from dmclone_driver.move import records
 from dmclone_driver.move import recovery
 from dmclone_driver.move import source
 from dmclone_driver.move import watcher
@@ -272,7 +272,7 @@ class Cloud:
 
     def row(self, volume_id):
         """Read a row, None if it is gone."""
-        return records.get(self.context, volume_id)
+        return lookups.get(self.context, volume_id)
 
     def rows(self):
         """Read all rows, placeholders too."""

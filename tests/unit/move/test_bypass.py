@@ -6,6 +6,8 @@ from unittest import mock
 import ddt
 
 from dmclone_driver import exception
+from dmclone_driver.move import copy_records
+from dmclone_driver.move import lookups
 from dmclone_driver.move import lost_node
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
@@ -40,8 +42,8 @@ class BypassTestCase(test_snapshots.SnapshotsTestCase):
 
     def sources(self, volume=None):
         """Return the backends of the volume's sources, nearest first."""
-        return [each.backend for each in records.chain(
-            self.context, records.placeholder(self.context, self.cloud.row(
+        return [each.backend for each in lookups.chain(
+            self.context, lookups.placeholder(self.context, self.cloud.row(
                 (volume or self.made).id).name_id))]
 
     def readers(self, snapshot=None):
@@ -294,13 +296,13 @@ class FailuresTestCase(BypassTestCase):
             self.move()
         nearest, = [each.id for each in self.cloud.placeholders()
                     if each.id != source]
-        self.assertIs(True, records.begin_bypass(self.context, nearest,
-                                                 source, False))
+        self.assertIs(True, copy_records.begin_bypass(
+            self.context, nearest, source, False))
         records.destroy(self.context, placeholders.derived_id(nearest,
                                                               'reader'))
-        self.assertIs(False, records.begin_bypass(self.context, nearest,
-                                                  source, False))
-        self.assertIs(False, records.bypass(self.context, nearest))
+        self.assertIs(False, copy_records.begin_bypass(
+            self.context, nearest, source, False))
+        self.assertIs(False, copy_records.bypass(self.context, nearest))
 
     def test_source_that_does_not_answer(self):
         """The clone keeps it; no request is lost."""

@@ -252,7 +252,7 @@ class ImageTestCase(base.CloudTestCase):
 
     def test_before_and_after_the_copy(self):
         """It is refused, too, while Cinder creates the volume."""
-        with mock.patch('dmclone_driver.move.records.is_being_made',
+        with mock.patch('dmclone_driver.move.lookups.is_being_made',
                         return_value=True):
             self.assertRaises(exception.MoveRefused, self.cloud.attach,
                               self.volume, self.b)

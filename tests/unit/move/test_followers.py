@@ -8,15 +8,19 @@ from cinder import exception as cinder_exception
 import ddt
 
 from dmclone_driver import exception
+from dmclone_driver.move import follower_records
 from dmclone_driver.move import jobs
 from dmclone_driver.move import left_behind
 from dmclone_driver.move import leftovers
+from dmclone_driver.move import lookups
 from dmclone_driver.move import lost_node
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.move import rpcapi
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import Names
+from dmclone_driver.releases import db_api
+from dmclone_driver.releases import models
 from tests.unit.fakes import storage
 from tests.unit.move import test_snapshots
 
@@ -41,10 +45,13 @@ class FollowersTestCase(test_snapshots.SnapshotsTestCase):
 
     def follower(self, snapshot=None):
         """Return the row of the follower of a snapshot, or None."""
+        def follows(row):
+            found = follower_records.get(self.context, row.name_id)
+            return found is not None and found.id == row.id
+
         found = [row for row in self.cloud.placeholders() if row.snapshot_id
                  == (snapshot or self.taken).id and row.name_id != row.id and
-                 records.follower(self.context, row.name_id) is not None and
-                 records.follower(self.context, row.name_id).id == row.id]
+                 follows(row)]
         return found[-1] if found else None
 
     def lv(self):
@@ -135,7 +142,7 @@ class FollowTestCase(FollowersTestCase):
             self.assertRaises(cinder_exception.CinderException,
                               self.delete_if_free, node)
             self.cloud.watch(4)
-            self.assertIsNone(records.placeholder(
+            self.assertIsNone(lookups.placeholder(
                 self.context, self.cloud.row(volume.id).name_id))
         self.assertOn(self.b)
 
@@ -393,13 +400,13 @@ class LagsTestCase(FollowersTestCase):
         super().setUp()
         self.move()
         self.take_along()
-        old = records.get(self.context, self.follower().id)
-        get, self.lags = records.get, None
+        old = lookups.get(self.context, self.follower().id)
+        get, self.lags = lookups.get, None
 
         def read(context, row_id):
             return (old if row_id == old.id and self.cloud.here is self.lags
                     else get(context, row_id))
-        self.patch('dmclone_driver.move.records.get', new=read)
+        self.patch('dmclone_driver.move.lookups.get', new=read)
 
     def test_old_node(self):
         self.lags = self.a
@@ -535,9 +542,9 @@ class RestoredDatabaseTestCase(FollowersTestCase):
 
     def restore(self, row_id, fields):
         """Write an older state of a row, deleted or not."""
-        with records.db_api.main_context_manager.writer.using(
+        with db_api.main_context_manager.writer.using(
                 self.context):
-            row = self.context.session.query(records.models.Volume).filter_by(
+            row = self.context.session.query(models.Volume).filter_by(
                 id=row_id).one()
             row.update({name: fields[name] for name in (
                 'replication_driver_data', 'provider_id', 'host')})

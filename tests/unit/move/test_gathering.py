@@ -17,9 +17,9 @@ from dmclone_driver import exception
 from dmclone_driver.move import gathering
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
-from dmclone_driver.move import records
 from dmclone_driver.move import report
 from dmclone_driver.move import report_rows
+from dmclone_driver.move import row_fields
 from dmclone_driver.releases import db_api
 from dmclone_driver.releases import models
 from tests.unit import base
@@ -153,7 +153,7 @@ class ManyNodesTestCase(base.DatabaseTestCase):
             run(sqlalchemy.text(SERVICES), {'nodes': NODES, 'now': now})
             for count, form, project, data in (
                     (VOLUMES, VOLUME, 'users', None),
-                    (MOVES, PLACEHOLDER, records.PROJECT, record.text())):
+                    (MOVES, PLACEHOLDER, row_fields.PROJECT, record.text())):
                 run(sqlalchemy.text(ROWS), {
                     'nodes': NODES, 'volumes': count, 'id': form,
                     'project': project, 'type': self.vt['id'],

@@ -8,9 +8,11 @@ import ddt
 
 from dmclone_driver import exception
 from dmclone_driver.move import home
+from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
+from dmclone_driver.move import row_fields
 from dmclone_driver.node.names import Names
 from dmclone_driver.releases import db_api
 from tests.unit import base
@@ -33,7 +35,7 @@ class HomeTestCase(base.CloudTestCase):
         """Attach on both nodes, as a live migration does."""
         self.home = self.cloud.attach(self.volume, self.a)
         self.there = self.cloud.attach(self.volume, self.b)
-        self.new = Names(records.prepared_move(self.row()))
+        self.new = Names(lookups.prepared_move(self.row()))
         self.gate = self.b.kernel.get(self.new.path('gate'))
 
     def attach_error(self, node=None):
@@ -63,7 +65,7 @@ class AttachTestCase(HomeTestCase):
         self.assertEqual((self.a.pool, self.volume.id),
                          (row.host, row.name_id))
         self.assertEqual(State.SWITCHED, placeholders.record_of(row).state)
-        self.assertIsNone(records.prepared_move(self.row()))
+        self.assertIsNone(lookups.prepared_move(self.row()))
         self.assertEqual(CLONE, self.b.kernel.roles(new))
         self.assertEqual(EXPORTED, self.a.kernel.roles(self.old))
         handle = self.b.kernel.get(path)
@@ -216,13 +218,13 @@ class MigrationTestCase(HomeTestCase):
     def test_peer_does_not_see_that_it_has_aborted(self):
         """It reads an old row without the session, and discards later."""
         self.migrate()
-        older, get = self.cloud.row(self.new.name_id), records.get
+        older, get = self.cloud.row(self.new.name_id), lookups.get
 
         def read(context, row_id):
             lags = self.cloud.here is self.b and row_id == older.id
             return older if lags else get(context, row_id)
 
-        with mock.patch('dmclone_driver.move.records.get', new=read):
+        with mock.patch('dmclone_driver.move.lookups.get', new=read):
             self.cloud.detach(self.volume, self.b)
         self.assertEqual([State.ABORTED], self.cloud.states())
         self.cloud.watch(3)
@@ -324,7 +326,7 @@ class MigrationTestCase(HomeTestCase):
         before = self.row()
         before.replication_driver_data = None
         self.a.stop()
-        with mock.patch('dmclone_driver.move.records.on_host',
+        with mock.patch('dmclone_driver.move.lookups.on_host',
                         return_value=[before]):
             self.a.start()
         self.assertEqual({}, self.a.home_side.prepared)
@@ -395,7 +397,7 @@ class MigrationTestCase(HomeTestCase):
 
     def rows(self, *ids):
         """Read the columns of some rows that the driver writes."""
-        fields = (*records.EXCHANGED, 'replication_driver_data')
+        fields = (*row_fields.EXCHANGED, 'replication_driver_data')
         return {row_id: {field: self.cloud.row(row_id)[field]
                          for field in fields} for row_id in ids}
 
@@ -411,7 +413,7 @@ class MigrationTestCase(HomeTestCase):
         self.assertEqual(CLONE, self.b.kernel.roles(self.new))
 
     def test_no_query_without_a_prepared_move(self):
-        self.patch('dmclone_driver.move.records.get',
+        self.patch('dmclone_driver.move.lookups.get',
                    side_effect=AssertionError('a query'))
         with self.cloud.on(self.a):
             self.a.home_side.abort_orphans(self.context)
@@ -422,7 +424,7 @@ class MigrationTestCase(HomeTestCase):
         with self.cloud.on(self.a):
             self.assertTrue(self.a.home_side.roll_back(
                 self.context, self.row(), 'test'))
-        self.assertIsNone(records.prepared_move(self.row()))
+        self.assertIsNone(lookups.prepared_move(self.row()))
 
 
 class PeerDownTestCase(HomeTestCase):
@@ -436,7 +438,7 @@ class PeerDownTestCase(HomeTestCase):
 
     def test_placeholder_stays_aborted(self):
         self.assertEqual([State.ABORTED], self.cloud.states())
-        self.assertIsNone(records.prepared_move(self.row()))
+        self.assertIsNone(lookups.prepared_move(self.row()))
         self.assertEqual({}, self.a.target.exports)
         self.assertEqual(COMPLETE, self.a.kernel.roles(self.old))
         self.assertTrue(self.a.kernel.write(self.home))
@@ -765,7 +767,7 @@ class WhileMovingTestCase(HomeTestCase):
 
     def refuse(self):
         volume = self.row()
-        node = self.cloud.by_host[records.backend_of(volume)]
+        node = self.cloud.by_host[lookups.backend_of(volume)]
         with self.cloud.on(node):
             node.preflight.refuse_while_moving(self.context, volume, 'lift')
 

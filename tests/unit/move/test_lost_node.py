@@ -9,6 +9,7 @@ from cinder.tests.unit import utils as cinder_utils
 import ddt
 
 from dmclone_driver.move import jobs
+from dmclone_driver.move import lookups
 from dmclone_driver.move import lost_node
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move import placeholders
@@ -337,11 +338,11 @@ class ChainTestCase(LostNodeTestCase):
         for node in (self.b, self.c):
             self.path = self.cloud.attach(self.volume, node)
             self.detach_all()
-        self.placeholders = {records.backend_of(row): row.id
+        self.placeholders = {lookups.backend_of(row): row.id
                              for row in self.cloud.placeholders()}
 
     def states(self):
-        return {records.backend_of(row): placeholders.state_of(row)
+        return {lookups.backend_of(row): placeholders.state_of(row)
                 for row in self.cloud.placeholders()}
 
     def end(self, *nodes):

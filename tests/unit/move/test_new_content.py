@@ -11,11 +11,12 @@ import ddt
 from oslo_concurrency import processutils
 
 from dmclone_driver import exception
+from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import plan
-from dmclone_driver.move import records
 from dmclone_driver.move import restorer
+from dmclone_driver.move import revert_records
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import Names
 from dmclone_driver.releases import db_api
@@ -107,7 +108,7 @@ class RevertTestCase(NewContentTestCase):
         self.assertEqual((old.host, old.service_uuid, old.availability_zone),
                          (row.host, row.service_uuid, row.availability_zone))
         self.assertIn('clone', self.roles(self.volume, node))
-        source = records.placeholder(self.context, row.name_id)
+        source = lookups.placeholder(self.context, row.name_id)
         self.assertEqual(taken.id, source.snapshot_id)
         self.assertEqual(self.a.host, source.backend)
         # It can be used at once.
@@ -264,15 +265,16 @@ class RevertTestCase(NewContentTestCase):
         old = self.row()
         old.host = self.a.pool
         self.assertRaises(
-            exception.MoveGone, records.begin_revert, self.context, old,
+            exception.MoveGone, revert_records.begin, self.context, old,
             old.id, old.id, taken.id, None, '')
-        self.patch('dmclone_driver.move.records.revert', return_value=False)
+        self.patch('dmclone_driver.move.revert_records.revert',
+                   return_value=False)
         self.assertRaises(exception.MoveGone, self.revert, self.volume)
         self.assertConverged(self.volume, taken)
 
     def interrupt(self):
         """Kill the service of the second node before the exchange."""
-        with self.patched('dmclone_driver.move.records.revert'):
+        with self.patched('dmclone_driver.move.revert_records.revert'):
             self.assertRaises(steps.Killed, self.revert, self.volume)
 
     def patched(self, path):

@@ -8,7 +8,7 @@ from cinder.volume.drivers import lvm
 import ddt
 
 from dmclone_driver import exception
-from dmclone_driver.move import records
+from dmclone_driver.move import lookups
 from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
 from tests.unit.fakes import storage
@@ -230,8 +230,8 @@ class ThirdNodeTestCase(NodeDownTestCase):
         self.assertEqual(self.c.pool, self.row().host)
         self.assertIn('clone', self.roles(self.volume, self.c))
         self.assertEqual([self.b.host, self.a.host], [
-            each.backend for each in records.chain(
-                self.context, records.placeholder(self.context,
+            each.backend for each in lookups.chain(
+                self.context, lookups.placeholder(self.context,
                                                   self.row().name_id))])
         return path
 

@@ -16,7 +16,7 @@ from dmclone_driver import exception
 from dmclone_driver.move import events
 from dmclone_driver.move import hydration
 from dmclone_driver.move import notifications
-from dmclone_driver.move import records
+from dmclone_driver.move import row_fields
 from dmclone_driver.node.names import Names
 from tests.unit import base
 from tests.unit.fakes import steps
@@ -292,8 +292,8 @@ class EventsTestCase(NotificationsTestCase):
 
     def test_deadlock(self):
         """A repeated transaction is told once."""
-        own = records._set_state
-        self.patch('dmclone_driver.move.records._set_state', side_effect=[
+        own = row_fields.set_state
+        self.patch('dmclone_driver.move.row_fields.set_state', side_effect=[
             db_exception.DBDeadlock(), mock.DEFAULT], wraps=own)
         self.patch('oslo_db.api.time.sleep')
         self.begin()
@@ -301,7 +301,7 @@ class EventsTestCase(NotificationsTestCase):
                          self.order)
 
     def test_failed_transaction(self):
-        self.patch('dmclone_driver.move.records._placeholder_fields',
+        self.patch('dmclone_driver.move.row_fields.of_placeholder',
                    side_effect=ZeroDivisionError)
         self.assertRaises(ZeroDivisionError, self.begin)
         self.assertEqual([], self.order)

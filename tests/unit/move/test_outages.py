@@ -57,7 +57,7 @@ class CostTestCase(OutageTestCase):
         """Without an outage a check of clones needs no process and no RPC."""
         for _ in range(3):
             self.attach(self.a.create())
-        with mock.patch('dmclone_driver.move.outages.records', new=None):
+        with mock.patch('dmclone_driver.move.outages.lookups', new=None):
             self.assertEqual([], self.others(self.look(seconds=1000)))
         self.assertEqual(outages.INTERVAL, self.interval)
 

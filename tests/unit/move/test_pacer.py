@@ -12,6 +12,7 @@ from dmclone_driver import exception
 from dmclone_driver.move import destination
 from dmclone_driver.move import hydration
 from dmclone_driver.move import lenders
+from dmclone_driver.move import lookups
 from dmclone_driver.move import pace
 from dmclone_driver.move import pacer
 from dmclone_driver.move.placeholders import State
@@ -332,8 +333,8 @@ class OutageTestCase(PacedTestCase):
         self.assertThirdBegins()
 
     def test_source_is_not_in_the_database(self):
-        unknown, placeholder = self.begin_three(), records.placeholder
-        self.patch('dmclone_driver.move.records.placeholder',
+        unknown, placeholder = self.begin_three(), lookups.placeholder
+        self.patch('dmclone_driver.move.lookups.placeholder',
                    new=lambda context, name_id: None if name_id == unknown
                    else placeholder(context, name_id))
         self.assertThirdBegins()

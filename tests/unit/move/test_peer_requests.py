@@ -60,7 +60,7 @@ class PeerRequestsTestCase(base.CloudTestCase):
 
     def ask_again(self, *args):
         """Repeat the requests; return the called nodes."""
-        self.patch('dmclone_driver.move.records.placeholder')
+        self.patch('dmclone_driver.move.lookups.placeholder')
         self.cloud.steps.start()
         self.b.requests.ask_again(self.context, *args)
         return [step.split()[2] for step in self.cloud.steps.log

@@ -12,10 +12,12 @@ from sqlalchemy import event
 from sqlalchemy import orm
 
 from dmclone_driver import exception
+from dmclone_driver.move import lookups
 from dmclone_driver.move import peers
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
+from dmclone_driver.move import row_repairs
 from dmclone_driver.move import transactions
 from dmclone_driver.releases import db_api
 from dmclone_driver.releases import models
@@ -54,7 +56,7 @@ class RecordsTestCase(base.DatabaseTestCase):
         return placeholder_id
 
     def read(self, volume_id):
-        return records.get(self.context, volume_id)
+        return lookups.get(self.context, volume_id)
 
     def raw(self, *ids):
         """Read all columns of rows from the database."""
@@ -120,7 +122,7 @@ class BeginTestCase(RecordsTestCase):
     def test_volume_is_locked(self):
         placeholder_id = self.begin()
         volume = self.read(self.volume.id)
-        self.assertEqual(placeholder_id, records.prepared_move(volume))
+        self.assertEqual(placeholder_id, lookups.prepared_move(volume))
         self.assertEqual(A, volume.host)
         self.assertFalse(placeholders.is_placeholder(volume))
         self.assertRaises(exception.MoveRefused, self.begin, C)
@@ -273,14 +275,14 @@ class SwitchoverTestCase(RecordsTestCase):
         self.assertEqual((C, second), (volume.host, volume.name_id))
         for name_id, host, source in ((second, B, first),
                                       (first, A, self.volume.id)):
-            row = records.source_row(self.context, name_id)
+            row = lookups.source_row(self.context, name_id)
             self.assertEqual((host, source), (row.host, row.name_id))
-        self.assertIsNone(records.source_row(self.context, self.volume.id))
+        self.assertIsNone(lookups.source_row(self.context, self.volume.id))
 
     def chain(self):
         """Return the ids of the sources that the volume still needs."""
-        return [each.id for each in records.chain(
-            self.context, records.placeholder(
+        return [each.id for each in lookups.chain(
+            self.context, lookups.placeholder(
                 self.context, self.read(self.volume.id).name_id))]
 
     def test_length_of_a_chain(self):
@@ -332,7 +334,7 @@ class AbortTestCase(RecordsTestCase):
         self.assertIs(True, self.abort(placeholder_id))
         volume, placeholder = map(self.read, (self.volume.id,
                                               placeholder_id))
-        self.assertIsNone(records.prepared_move(volume))
+        self.assertIsNone(lookups.prepared_move(volume))
         self.assertEqual(A, volume.host)
         self.assertEqual(State.ABORTED,
                          placeholders.record_of(placeholder).state)
@@ -356,7 +358,7 @@ class AbortTestCase(RecordsTestCase):
         self.assertTrue(records.lose(self.context, placeholder_id))
         self.assertIs(False, records.abort(self.context, self.volume.id,
                                            placeholder_id))
-        self.assertEqual(State.LOST, records.placeholder(
+        self.assertEqual(State.LOST, lookups.placeholder(
             self.context, placeholder_id).state)
 
     def test_after_release(self):
@@ -376,7 +378,7 @@ class AbortTestCase(RecordsTestCase):
         self.abort(old)
         new = self.begin(C)
         self.abort(old)
-        self.assertEqual(new, records.prepared_move(
+        self.assertEqual(new, lookups.prepared_move(
             self.read(self.volume.id)))
 
     def test_placeholder_is_gone(self):
@@ -399,26 +401,26 @@ class OfABackendTestCase(RecordsTestCase):
         self.begin()
         admin = self.context.elevated()
         self.assertEqual([self.volume.id],
-                         list(records.prepared_on(admin, 'node1@dmclone')))
+                         list(lookups.prepared_on(admin, 'node1@dmclone')))
         for other in ('node1@dmclon', 'node_@dmclone', 'node1@dmclone2'):
-            self.assertEqual({}, records.prepared_on(admin, other))
+            self.assertEqual({}, lookups.prepared_on(admin, other))
         row = self.read(self.volume.id)
         row.provider_id = B
         row.save()
         self.assertEqual([self.volume.id],
-                         records.altered(admin, 'node1@dmclone'))
+                         row_repairs.altered(admin, 'node1@dmclone'))
         for other in ('node1@dmclon', 'node_@dmclone', 'node1@dmclone2'):
-            self.assertEqual([], records.altered(admin, other))
+            self.assertEqual([], row_repairs.altered(admin, other))
         row.host = 'node3@dmclone'
         row.save()
         self.assertEqual([self.volume.id],
-                         records.altered(admin, 'node3@dmclone'))
+                         row_repairs.altered(admin, 'node3@dmclone'))
 
 
 class ReleaseTestCase(RecordsTestCase):
 
     def unfinished(self):
-        rows = records.placeholders_of(self.context, {self.volume.id})
+        rows = lookups.placeholders_of(self.context, {self.volume.id})
         return [row.id for row in rows
                 if row.state in (State.RELEASED, State.ABORTED)]
 
@@ -429,7 +431,7 @@ class ReleaseTestCase(RecordsTestCase):
         self.assertEqual([], self.unfinished())
         self.assertIs(True, records.release(self.context, placeholder_id))
         self.assertEqual([placeholder_id], self.unfinished())
-        self.assertIsNone(records.source_row(self.context, placeholder_id))
+        self.assertIsNone(lookups.source_row(self.context, placeholder_id))
 
     def test_aborted(self):
         placeholder_id = self.begin()
@@ -463,30 +465,30 @@ class RowsTestCase(RecordsTestCase):
 
     def test_placeholder(self):
         placeholder_id = self.begin()
-        self.assertEqual(placeholder_id, records.placeholder(
+        self.assertEqual(placeholder_id, lookups.placeholder(
             self.context, placeholder_id).id)
         for other in (self.volume.id, str(uuid.uuid4())):
-            self.assertIsNone(records.placeholder(self.context, other))
+            self.assertIsNone(lookups.placeholder(self.context, other))
 
     def test_source_row(self):
-        self.assertIsNone(records.source_row(self.context, self.volume.id))
-        self.assertIsNone(records.source_row(self.context,
+        self.assertIsNone(lookups.source_row(self.context, self.volume.id))
+        self.assertIsNone(lookups.source_row(self.context,
                                              str(uuid.uuid4())))
         placeholder_id = self.begin()
-        self.assertEqual(self.volume.id, records.source_row(
+        self.assertEqual(self.volume.id, lookups.source_row(
             self.context, placeholder_id).id)
         records.switch_over(self.context, self.volume.id, placeholder_id)
-        self.assertEqual(placeholder_id, records.source_row(
+        self.assertEqual(placeholder_id, lookups.source_row(
             self.context, placeholder_id).id)
 
     def test_source_row_of_an_aborted_move(self):
         placeholder_id = self.begin()
         records.abort(self.context, self.volume.id, placeholder_id)
-        self.assertIsNone(records.source_row(self.context, placeholder_id))
+        self.assertIsNone(lookups.source_row(self.context, placeholder_id))
 
     def test_owner_row(self):
         def owner(name_id):
-            return records.owner_row(self.context, name_id).id
+            return lookups.owner_row(self.context, name_id).id
 
         placeholder_id = self.begin()
         self.assertEqual(self.volume.id, owner(self.volume.id))
@@ -494,7 +496,7 @@ class RowsTestCase(RecordsTestCase):
         records.switch_over(self.context, self.volume.id, placeholder_id)
         self.assertEqual(placeholder_id, owner(self.volume.id))
         self.assertEqual(self.volume.id, owner(placeholder_id))
-        self.assertIsNone(records.owner_row(self.context,
+        self.assertIsNone(lookups.owner_row(self.context,
                                             str(uuid.uuid4())))
 
     def test_owner_row_needs_no_search(self):
@@ -503,7 +505,7 @@ class RowsTestCase(RecordsTestCase):
         records.switch_over(self.context, self.volume.id, placeholder_id)
         with mock.patch('cinder.objects.VolumeList.get_all',
                         side_effect=AssertionError):
-            self.assertEqual(self.volume.id, records.owner_row(
+            self.assertEqual(self.volume.id, lookups.owner_row(
                 self.context, placeholder_id).id)
 
     def test_owner_row_in_a_chain(self):
@@ -513,13 +515,13 @@ class RowsTestCase(RecordsTestCase):
         second = self.begin(C)
         records.switch_over(self.context, self.volume.id, second)
         self.assertEqual([self.volume.id, second, first], [
-            records.owner_row(self.context, name_id).id
+            lookups.owner_row(self.context, name_id).id
             for name_id in (second, first, self.volume.id)])
 
     def test_on_host(self):
         placeholder_id = self.begin()
         for host, expected in ((A, self.volume.id), (B, placeholder_id)):
-            rows = records.on_host(self.context, host.partition('#')[0])
+            rows = lookups.on_host(self.context, host.partition('#')[0])
             self.assertEqual([expected], [row.id for row in rows])
 
     def test_get(self):
@@ -534,7 +536,7 @@ class RowsTestCase(RecordsTestCase):
         late = self.read(self.volume.id)
         records.switch_over(self.context, self.volume.id, placeholder_id)
         records.set_export(self.context, late, 'late', 'secret')
-        self.assertIsNone(records.get(
+        self.assertIsNone(lookups.get(
             self.context, self.volume.id).provider_location)
 
     def test_export_for_a_move_that_was_aborted(self):

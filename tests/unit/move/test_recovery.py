@@ -11,6 +11,7 @@ from sqlalchemy import engine
 from sqlalchemy import event
 
 from dmclone_driver import exception
+from dmclone_driver.move import lookups
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.move import rpcapi
@@ -84,8 +85,8 @@ class VolumesTestCase(RecoveryTestCase):
     def test_volumes_cannot_be_read_at_once(self):
         """Then they are read one by one."""
         self.cloud.attach(self.volume, self.b)
-        with mock.patch.object(records, 'on_host', side_effect=[
-                records.on_host(self.context, self.a.host),
+        with mock.patch.object(lookups, 'on_host', side_effect=[
+                lookups.on_host(self.context, self.a.host),
                 db_exception.DBConnectionError(), *3 * [[]]]):
             self.restart(self.a)
         self.cloud.watch(3)
@@ -147,14 +148,14 @@ class VolumesTestCase(RecoveryTestCase):
         with self.cloud.on(self.a):
             for each in names:
                 LocalVolume(each).ensure_export(1024 ** 3)
-        owner_row = records.owner_row
+        owner_row = lookups.owner_row
 
         def fails(context, name_id):
             if name_id == min(each.name_id for each in names):
                 raise OSError
             return owner_row(context, name_id)
 
-        with mock.patch('dmclone_driver.move.records.owner_row', new=fails):
+        with mock.patch('dmclone_driver.move.lookups.owner_row', new=fails):
             self.restart(self.a)
         self.assertEqual(1, len([name for name in self.a.kernel.devices
                                  if name.endswith('-export')]))
@@ -387,14 +388,14 @@ class AgainTestCase(RecoveryTestCase):
         self.cloud.watch()
         self.cloud.attach(self.volume, self.b)
         self.restart(self.a, reboot=True, settle=False)
-        began, on_host = self.cloud.seconds, records.on_host
+        began, on_host = self.cloud.seconds, lookups.on_host
 
         def away(*args):
             if self.cloud.seconds < began + 100:
                 raise OSError('the database')
             return on_host(*args)
 
-        with mock.patch('dmclone_driver.move.records.on_host', new=away):
+        with mock.patch('dmclone_driver.move.lookups.on_host', new=away):
             self.cloud.settle()
             self.cloud.watch(hydrate=False)
         self.assertEqual(1, len(self.a.target.exports))
@@ -655,7 +656,7 @@ class PreparedTestCase(RecoveryTestCase):
         """It cannot become the home, and the move is aborted."""
         self.b.kernel.reboot()
         self.b.lvm.drop('/dev/volumes/' + Names(
-            records.prepared_move(self.row())).metadata)
+            lookups.prepared_move(self.row())).metadata)
         self.restart(self.b, reboot=True)
         self.cloud.detach(self.volume, self.a)
         self.cloud.watch()

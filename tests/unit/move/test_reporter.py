@@ -12,6 +12,7 @@ from oslo_db import exception as db_exception
 
 from dmclone_driver import exception
 from dmclone_driver.move import hydration
+from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
 from dmclone_driver.move import records
 from dmclone_driver.move import report
@@ -91,7 +92,7 @@ class ContentTestCase(ReporterTestCase):
         self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b)
         self.b.look()
-        placeholder = records.prepared_move(self.row())
+        placeholder = lookups.prepared_move(self.row())
         mine = dict(volume=self.volume.id, placeholder=placeholder,
                     source=self.a.host, destination=self.b.host)
         self.assertEqual(report.Move(
@@ -211,7 +212,7 @@ class ContentTestCase(ReporterTestCase):
     def test_gate_of_a_volume_that_has_switched_over(self):
         self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b)
-        placeholder = records.prepared_move(self.row())
+        placeholder = lookups.prepared_move(self.row())
         self.b.look()
         records.switch_over(self.context, self.volume.id, placeholder)
         move = self.move(self.b)
@@ -223,7 +224,7 @@ class ContentTestCase(ReporterTestCase):
         self.cloud.attach(self.volume, self.b)
         self.b.look()
         records.abort(self.context, self.volume.id,
-                      records.prepared_move(self.row()))
+                      lookups.prepared_move(self.row()))
         move = self.move(self.b)
         self.assertEqual((MoveState.ABORTED, Wait.REMOVAL, self.a.host),
                          (move.state, move.waits, move.source))

@@ -13,6 +13,7 @@ from oslo_concurrency import processutils
 from oslo_utils import timeutils
 
 from dmclone_driver import exception
+from dmclone_driver.move import deletion_records
 from dmclone_driver.move import leftovers
 from dmclone_driver.move import lost_node
 from dmclone_driver.move import placeholders
@@ -1505,12 +1506,12 @@ class ReadAndDeletedTestCase(ReadAndDeletedBase):
     def test_answer_of_the_database_is_lost(self):
         self.prepare()
         names = Names(self.row().name_id)
-        begin = records.begin_deletion
+        begin = deletion_records.begin
 
         def lost(*args):
             begin(*args)
             raise cinder_exception.VolumeDriverException('lost')
-        with mock.patch('dmclone_driver.move.records.begin_deletion', lost):
+        with mock.patch('dmclone_driver.move.deletion_records.begin', lost):
             self.assertRaises(cinder_exception.VolumeDriverException,
                               self.begin)
         self.assertEqual([State.RELEASED], self.owners(names))

@@ -7,6 +7,7 @@ from unittest import mock
 from cinder import exception as cinder_exception
 import ddt
 
+from dmclone_driver.move import lookups
 from dmclone_driver.move import records
 from dmclone_driver.node.names import Names
 from tests.unit import base
@@ -79,16 +80,16 @@ class StaleReadTestCase(SourceTestCase):
         self.cloud.attachment(self.volume, self.a)
         self.cloud.attach(self.volume, self.b)
         old, = self.cloud.placeholders()
-        old = records.placeholder(self.context, old.id)
+        old = lookups.placeholder(self.context, old.id)
         self.cloud.detach(self.volume, self.a)
-        real = records.placeholder
+        real = lookups.placeholder
 
         def lag(context, row_id):
             return old if self.cloud.here is self.a and row_id == old.id else (
                 real(context, row_id))
 
         self.b.hydrate()
-        with mock.patch.object(records, 'placeholder', new=lag):
+        with mock.patch.object(lookups, 'placeholder', new=lag):
             with self.cloud.on(self.b):
                 self.b.look()
             self.cloud.settle()
@@ -192,7 +193,7 @@ class ExportAgainTestCase(SourceTestCase):
     def test_aborted(self):
         self.cloud.attach(self.volume, self.a)
         self.cloud.attach(self.volume, self.b)
-        placeholder_id = records.prepared_move(self.row())
+        placeholder_id = lookups.prepared_move(self.row())
         records.abort(self.context, self.volume.id, placeholder_id)
         self.source.unexport(self.names)
         self.assertRaises(cinder_exception.VolumeDriverException,
@@ -207,7 +208,7 @@ class SealTestCase(SourceTestCase):
         """A prepared move is not sealed, neither home nor destination."""
         home = self.cloud.attach(self.volume, self.a)
         there = self.cloud.attach(self.volume, self.b)
-        placeholder_id = records.prepared_move(self.row())
+        placeholder_id = lookups.prepared_move(self.row())
         for node in (self.a, self.b):
             with self.cloud.on(node):
                 self.assertFalse(node.source.seal(self.context,

@@ -6,8 +6,8 @@ from unittest import mock
 from cinder import exception as cinder_exception
 import ddt
 
+from dmclone_driver.move import lookups
 from dmclone_driver.move.placeholders import State
-from dmclone_driver.move import records
 from dmclone_driver.node.names import Names
 from tests.unit import base
 from tests.unit.fakes import steps
@@ -170,7 +170,7 @@ class DeleteTestCase(TeardownTestCase):
         super().setUp()
         self.cloud.attach(self.volume, self.a)
         self.path = self.cloud.attach(self.volume, self.b)
-        self.names = Names(records.prepared_move(self.row()))
+        self.names = Names(lookups.prepared_move(self.row()))
 
     def delete(self):
         with self.cloud.on(self.b):

@@ -8,6 +8,7 @@ import ddt
 from dmclone_driver.move import arrival
 from dmclone_driver.move import destination
 from dmclone_driver.move import hydration
+from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
@@ -34,7 +35,7 @@ class WatcherTestCase(base.QueriesTestCase):
         volume = volume or self.volume
         self.cloud.attach(volume, self.a)
         path = self.cloud.attach(volume, self.b)
-        return (Names(records.prepared_move(self.cloud.row(volume.id))),
+        return (Names(lookups.prepared_move(self.cloud.row(volume.id))),
                 self.b.kernel.get(path), self.b.kernel.get(path + '-gate'))
 
     def assertOneLook(self, steps):
@@ -250,7 +251,7 @@ class PassiveTestCase(WatcherTestCase):
     def test_waiting_write_is_looked_at_again_and_again(self):
         """It is retried at short intervals, also after a long outage."""
         self.b.kernel.write(self.names.path())
-        with mock.patch('dmclone_driver.move.records.placeholder',
+        with mock.patch('dmclone_driver.move.lookups.placeholder',
                         side_effect=OSError):
             for _ in range(100):
                 self.look(seconds=1)
@@ -445,7 +446,7 @@ class HydratingTestCase(WatcherTestCase):
         self.b.kernel.hydrate(self.path)
         older = self.older_source(state)
         log = self.patch('dmclone_driver.move.messages.LOG')
-        with mock.patch('dmclone_driver.move.records.placeholder',
+        with mock.patch('dmclone_driver.move.lookups.placeholder',
                         return_value=older):
             for _ in range(3):
                 self.look(seconds=1000)
@@ -467,7 +468,7 @@ class HydratingTestCase(WatcherTestCase):
                         side_effect=OSError):
             self.look()
         self.assertEqual('linear', self.handle.kinds)
-        with mock.patch('dmclone_driver.move.records.placeholder',
+        with mock.patch('dmclone_driver.move.lookups.placeholder',
                         return_value=older):
             self.look(seconds=1000)
         self.assertNotEqual({}, self.b.kernel.disks)

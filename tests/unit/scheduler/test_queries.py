@@ -14,7 +14,7 @@ from oslo_serialization import jsonutils
 from oslo_utils import timeutils
 import webob
 
-from dmclone_driver.move import records
+from dmclone_driver.move import row_fields
 from dmclone_driver.releases import sched_utils
 from dmclone_driver.scheduler import answers
 from dmclone_driver.scheduler.answers import Place
@@ -240,4 +240,4 @@ class FailureTestCase(base.PlainTestCase):
         self.assertEqual([], asked.volumes(['a']))
 
     def test_move_status(self):
-        self.assertEqual(records.MIGRATION_STATUS, answers.MOVE_STATUS)
+        self.assertEqual(row_fields.MIGRATION_STATUS, answers.MOVE_STATUS)
