@@ -399,9 +399,10 @@ class Destination:
     def _in_background(self, names: Names,
                        function: collections.abc.Callable[..., None],
                        *args: Any) -> None:
-        """Do what no request waits for, as the only job of a clone.
+        """Do what no request waits for, as a job of the clone.
 
-        A job of the watcher that has led here goes on with it.
+        A clone has one job at a time. If it has one, such as the watcher's
+        that has called this, it is done before this returns.
         """
         if self._backend.jobs.at_work(names):
             function(*args)

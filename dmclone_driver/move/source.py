@@ -195,15 +195,15 @@ class Source:
         closed = LocalVolume(names).seal(flush)
         # A guest may wait for it. Once: then LVM is asked again.
         if self._unsealed.pop(names, None) == placeholder_id or (
-                self._may_be_sealed(names)):
+                self._is_unsealed(names)):
             logical_volumes.tag_by_name(
                 self._backend.group.vg_name, names.volume,
                 logical_volumes.SEALED_TAG + placeholder_id)
         steps.reached(Step.SEALED, names.name_id)
         return closed
 
-    def _may_be_sealed(self, names: Names) -> bool:
-        """Return whether there is a logical volume that is not sealed yet."""
+    def _is_unsealed(self, names: Names) -> bool:
+        """Ask LVM whether there is a logical volume, and it is not sealed."""
         lv = self._backend.logical_volume(names)
         return lv is not None and not lv.sealed
 

@@ -82,12 +82,8 @@ def _linear_after_a_failed_commit(volume, lv):
 def _exchange(session, volume_id, placeholder_id, *fields):
     volume, placeholder = transactions.lock(session, volume_id,
                                             placeholder_id)
-    for field in fields:
-        mine, other = getattr(volume, field), getattr(placeholder, field)
-        if field == '_name_id':
-            mine, other = mine or volume.id, other or placeholder.id
-        setattr(volume, field, other)
-        setattr(placeholder, field, mine)
+    with mock.patch.object(row_fields, 'EXCHANGED', fields):
+        row_fields.exchange(volume, placeholder)
     if '_name_id' in fields:
         volume.replication_driver_data = None
         placeholder.replication_driver_data = placeholders.record_of(
