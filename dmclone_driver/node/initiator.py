@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The importing side of iSCSI, done by os-brick."""
 
+import contextlib
 import glob
 import os
 import socket
@@ -10,6 +11,7 @@ from cinder import exception as cinder_exception
 from cinder import utils
 from cinder.volume import volume_utils
 from os_brick.initiator import connector
+from os_brick.privileged import rootwrap
 from oslo_concurrency import processutils
 from oslo_log import log as logging
 from oslo_utils import netutils
@@ -36,7 +38,25 @@ PORTAL_TIMEOUT = 5
 # other volumes.
 LOGIN_RETRIES = 1
 
+# Seconds that udev may take to name a new disk before os-brick looks for it.
+NAMED_WITHIN = 1
+
 LOG = logging.getLogger(__name__)
+
+
+def _execute(*words: str, **options: Any) -> tuple[str, str]:
+    """Run a command of os-brick; after a scan for disks, wait for udev.
+
+    os-brick looks for udev's link to a new disk at once, and then each second
+    (_connect_single_volume in os_brick/initiator/connectors/iscsi.py). udev
+    takes some tenths of a second.
+    """
+    result = rootwrap.execute(*words, **options)
+    if words[0] == 'tee' and words[-1].endswith('/scan'):
+        # If it takes longer, os-brick waits for it.
+        with contextlib.suppress(processutils.ProcessExecutionError, OSError):
+            command.settle(NAMED_WITHIN)
+    return result
 
 
 def properties(location: str, auth: str) -> dict[str, Any]:
@@ -74,7 +94,7 @@ class Initiator:
     @property
     def _connector(self) -> connector.InitiatorConnector:
         return connector.InitiatorConnector.factory(
-            'ISCSI', utils.get_root_helper(),
+            'ISCSI', utils.get_root_helper(), execute=_execute,
             device_scan_attempts=self._scan_attempts)
 
     @staticmethod

@@ -115,6 +115,18 @@ def tgtadm(arguments: list[str]) -> None:
 
 
 @privsep.dmclone_context.entrypoint
+def settle(seconds: int) -> None:
+    """Wait until udev has handled what the kernel has reported.
+
+    As root: only then udevadm asks udev whether it has read all reports.
+
+    :param seconds: how long to wait at most
+    :raises: ProcessExecutionError if the time is over, or without udev
+    """
+    processutils.execute('udevadm', 'settle', '--timeout=%d' % seconds)
+
+
+@privsep.dmclone_context.entrypoint
 def modprobe(*arguments: str) -> None:
     """Load a kernel module, or unload it.
 

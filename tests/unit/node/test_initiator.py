@@ -20,13 +20,19 @@ PROPERTIES = {'target_discovered': False, 'target_portal': '192.0.2.1:3260',
               'auth_username': 'user', 'auth_password': 'secret'}
 
 
+SCAN = ('tee', '-a', '/sys/class/scsi_host/host3/scan')
+
+
 class Brick:
     """A simulated connector of os-brick."""
 
     def __init__(self):
         self.sessions = []
+        self.execute = None
 
     def connect_volume(self, properties):
+        self.execute('iscsiadm', '-m', 'session', run_as_root=True)
+        self.execute(*SCAN, process_input='0 0 1', run_as_root=True)
         self.sessions.append(properties)
         return {'type': 'block', 'path': '/dev/sdx'}
 
@@ -60,10 +66,16 @@ class InitiatorTestCase(base.PlainTestCase):
             'dmclone_driver.node.initiator.SESSIONS',
             str(self.sessions / '*/targetname')))
         self.portal = self.patch('socket.create_connection')
+        self.executed = []
+        self.patch('os_brick.privileged.rootwrap.execute',
+                   side_effect=lambda *words, **_options:
+                   self.executed.append(words) or ('', ''))
+        self.settle = self.patch('dmclone_driver.privsep.command.settle')
         self.initiator = initiator.Initiator(7, 30)
 
-    def _factory(self, protocol, helper, device_scan_attempts):
+    def _factory(self, protocol, helper, execute, device_scan_attempts):
         self.assertEqual(('ISCSI', 7), (protocol, device_scan_attempts))
+        self.brick.execute = execute
         return self.brick
 
     def test_properties(self):
@@ -80,6 +92,20 @@ class InitiatorTestCase(base.PlainTestCase):
         for _ in range(2):
             self.initiator.disconnect(LOCATION, AUTH)
             self.assertEqual([], self.brick.sessions)
+
+    def test_link_of_a_new_disk_is_waited_for(self):
+        """Otherwise os-brick would look for it again after a second."""
+        seen = []
+        self.settle.side_effect = lambda seconds: seen.append(
+            (list(self.executed), seconds))
+        self.initiator.connect(LOCATION, AUTH)
+        self.assertEqual([([('iscsiadm', '-m', 'session'), SCAN],
+                           initiator.NAMED_WITHIN)], seen)
+
+    @ddt.data(processutils.ProcessExecutionError(), FileNotFoundError())
+    def test_udev_takes_longer(self, error):
+        self.settle.side_effect = error
+        self.assertEqual('/dev/sdx', self.initiator.connect(LOCATION, AUTH))
 
     @ddt.data(('192.0.2.1:3260', ('192.0.2.1', 3260)),
               ('[2001:db8::1]:3260', ('2001:db8::1', 3260)))
