@@ -74,7 +74,7 @@ class Bench(both_drivers.Bench):
     def _move_on(self):
         """Move a volume away, and back before its copy is complete."""
         with self._volume('dmclone', 1) as volume_id, \
-                self.slow_network(self._target):
+                self.slow_storage_network(self._target):
             for what, node in ((_FIRST, self._target), (_ON, self._source)):
                 attachment = self.results.timed(
                     what, self.user.attach, volume_id, node)

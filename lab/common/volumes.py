@@ -163,6 +163,28 @@ class Volumes:
         finally:
             subprocess.run(['tc', 'qdisc', 'del', *device], check=True)
 
+    @contextlib.contextmanager
+    def slow_storage_network(self, node, mbit=40):
+        """Limit the rate at which a node gets data of iSCSI targets.
+
+        As if they had a network of their own: nothing else waits in its queue.
+        """
+        device = ['dev', network.tap(node.name, 'lab')]
+        for words in (
+                ['qdisc', 'replace', *device, 'root', 'handle', '1:', 'htb'],
+                ['class', 'add', *device, 'classid', '1:1', 'htb', 'rate',
+                 '%dmbit' % mbit],
+                ['qdisc', 'add', *device, 'parent', '1:1', 'bfifo', 'limit',
+                 '256kb'],
+                ['filter', 'add', *device, 'parent', '1:', 'protocol', 'ip',
+                 'u32', 'match', 'ip', 'sport', '3260', '0xffff', 'flowid',
+                 '1:1']):
+            subprocess.run(['tc', *words], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run(['tc', 'qdisc', 'del', *device, 'root'], check=True)
+
     def clone_status(self, node, path):
         """Return the status line of a handle, or of the clone below it."""
         return node.run('dmsetup status --noflush {0}-clone 2>/dev/null || '
