@@ -45,12 +45,26 @@ LOG = logging.getLogger(__name__)
 
 
 def _execute(*words: str, **options: Any) -> tuple[str, str]:
-    """Run a command of os-brick; after a scan for disks, wait for udev.
+    """Run a command of os-brick, changed to what a source needs.
 
-    os-brick looks for udev's link to a new disk at once, and then each second
-    (_connect_single_volume in os_brick/initiator/connectors/iscsi.py). udev
-    takes some tenths of a second.
+    os-brick changes open-iscsi's record of the target in any case
+    (_connect_to_iscsi_portal in os_brick/initiator/connectors/iscsi.py). So
+    two changes take no process of their own:
+
+    * With the mode of scans, before the login, the number of attempts is
+      limited. iscsid would try for minutes to log in to a withdrawn source.
+    * After the login, the login at boot is not enabled. A boot would wait for
+      a source that is down. The driver logs in by itself when it has started.
+
+    After a scan for disks it waits for udev. os-brick looks for udev's link to
+    a new disk at once, and then each second (_connect_single_volume there);
+    udev takes some tenths of a second.
     """
+    if words[-3:-1] == ('node.session.scan', '-v'):
+        words = (*words, '-n', 'node.session.initial_login_retry_max', '-v',
+                 '%d' % LOGIN_RETRIES)
+    elif words[-3:] == ('node.startup', '-v', 'automatic'):
+        words = (*words[:-1], 'manual')
     result = rootwrap.execute(*words, **options)
     if words[0] == 'tee' and words[-1].endswith('/scan'):
         # If it takes longer, os-brick waits for it.
@@ -112,9 +126,7 @@ class Initiator:
             return location
         wanted = properties(location, auth)
         self._check_portal(wanted['target_portal'])
-        self._limit_login_retries(wanted)
         device = self._connector.connect_volume(wanted)
-        self._disable_boot_login(wanted)
         try:
             block.set_recovery_timeout(device['path'], self._source_timeout)
             block.wait_for_commands(device['path'])
@@ -152,46 +164,6 @@ class Initiator:
                 "The iSCSI portal %(portal)s of the source's node cannot be "
                 "reached from the destination's node: %(error)s") % {
                     'portal': portal, 'error': error})
-
-    def _limit_login_retries(self, wanted: dict[str, Any]) -> None:
-        """Limit how long iscsid tries to log in to a withdrawn source.
-
-        os-brick keeps an existing record of the target.
-        """
-        try:
-            self._change_record(wanted, '--interface', 'default', '--op',
-                                'new')
-            self._change_record(wanted, '--op', 'update', '-n',
-                                'node.session.initial_login_retry_max', '-v',
-                                '%d' % LOGIN_RETRIES)
-        except (processutils.ProcessExecutionError, OSError) as error:
-            LOG.warning('Limiting the login retries for %(target)s failed; '
-                        'a login that fails takes longer: %(error)s',
-                        {'target': names.text_of_target(wanted['target_iqn']),
-                         'error': error})
-
-    def _disable_boot_login(self, wanted: dict[str, Any]) -> None:
-        """Prevent the next boot from logging in to a source.
-
-        os-brick has configured open-iscsi to log in at boot
-        (_connect_to_iscsi_portal in os_brick/initiator/connectors/iscsi.py).
-        If the source is down, the boot would wait for it. The driver logs
-        in by itself when it has started.
-        """
-        try:
-            self._change_record(wanted, '--op', 'update', '-n',
-                                'node.startup', '-v', 'manual')
-        except (processutils.ProcessExecutionError, OSError) as error:
-            LOG.warning('Disabling the login to %(target)s at boot failed; '
-                        'the next boot of this node will log in: %(error)s',
-                        {'target': names.text_of_target(wanted['target_iqn']),
-                         'error': error})
-
-    @staticmethod
-    def _change_record(wanted: dict[str, Any], *words: str) -> None:
-        """Change open-iscsi's record of a target."""
-        command.iscsiadm(['-m', 'node', '-T', wanted['target_iqn'], '-p',
-                          wanted['target_portal'], *words])
 
     def cut(self, location: str | None) -> None:
         """End a session at once; requests that wait for it get errors.

@@ -7,6 +7,7 @@ import shutil
 from cinder import exception as cinder_exception
 import ddt
 import fixtures
+from oslo_concurrency.fixture import lockutils
 from oslo_concurrency import processutils
 
 from dmclone_driver.node import initiator
@@ -42,6 +43,52 @@ class Brick:
             raise AssertionError('fails when the source is gone')
         if properties in self.sessions:
             self.sessions.remove(properties)
+
+
+class RecordTestCase(base.PlainTestCase):
+    """What os-brick itself sets in open-iscsi's record of a source."""
+
+    RECORD = ('iscsiadm', '-m', 'node', '-T', PROPERTIES['target_iqn'], '-p',
+              PROPERTIES['target_portal'])
+
+    def setUp(self):
+        super().setUp()
+        for name in ('set_recovery_timeout', 'wait_for_commands',
+                     'deepen_queue'):
+            self.patch('dmclone_driver.privsep.block.' + name)
+        for name, result in (('get_hctl', ('3', '-', '-', 1)),
+                             ('device_name_by_hctl', 'sdx'),
+                             ('get_sysfs_wwn', 'x')):
+            self.patch('os_brick.initiator.linuxscsi.LinuxSCSI.' + name,
+                       return_value=result)
+        self.patch('socket.create_connection')
+        self.patch('dmclone_driver.privsep.command.settle')
+        self.useFixture(lockutils.ExternalLockFixture())
+        self.executed = []
+        self.patch('os_brick.privileged.rootwrap.execute',
+                   side_effect=self.execute)
+
+    def execute(self, *words, **_options):
+        logged_in = (*self.RECORD, '--login') in self.executed
+        self.executed.append(words)
+        if words == ('iscsiadm', '-m', 'session') and logged_in:
+            return 'tcp: [5] %s,1 %s (non-flash)\n' % (
+                PROPERTIES['target_portal'], PROPERTIES['target_iqn']), ''
+        return '', 'No records found' if words == self.RECORD else ''
+
+    def test_connect(self):
+        self.assertEqual('/dev/sdx', initiator.Initiator(7, 30).connect(
+            LOCATION, AUTH))
+        found = [words[len(self.RECORD):] for words in self.executed
+                 if words[:len(self.RECORD)] == self.RECORD]
+        update = ('--op', 'update', '-n')
+        # A login that fails ends soon: os-brick holds a lock meanwhile.
+        limit = (*update, 'node.session.scan', '-v', 'manual',
+                 '-n', 'node.session.initial_login_retry_max', '-v', '1')
+        self.assertLess(found.index(limit), found.index(('--login',)))
+        # A boot would wait for a source that is down.
+        self.assertEqual([(*update, 'node.startup', '-v', 'manual')], [
+            words for words in found if 'node.startup' in words])
 
 
 @ddt.ddt
@@ -158,36 +205,6 @@ class InitiatorTestCase(base.PlainTestCase):
         error = self.assertRaises(cinder_exception.VolumeDriverException,
                                   self.initiator.disconnect, LOCATION, AUTH)
         self.assertIn(PROPERTIES['target_iqn'], error.msg)
-
-    def test_login_that_fails_ends_soon(self):
-        """It limits retries, since os-brick holds a lock meanwhile."""
-        seen = []
-        self.iscsiadm.side_effect = lambda words: seen.append(
-            (len(self.brick.sessions), words[6:]))
-        self.initiator.connect(LOCATION, AUTH)
-        self.assertEqual([
-            (0, ['--interface', 'default', '--op', 'new']),
-            (0, ['--op', 'update', '-n',
-                 'node.session.initial_login_retry_max', '-v', '1'])],
-            seen[:2])
-
-    def test_boot_does_not_log_in(self):
-        """A boot would wait for a source that is down."""
-        seen = []
-        self.iscsiadm.side_effect = lambda words: seen.append(
-            (words, list(self.brick.sessions)))
-        self.initiator.connect(LOCATION, AUTH)
-        # os-brick has enabled it during the login.
-        self.assertEqual([(
-            ['-m', 'node', '-T', PROPERTIES['target_iqn'], '-p',
-             PROPERTIES['target_portal'], '--op', 'update', '-n',
-             'node.startup', '-v', 'manual'], [PROPERTIES])], seen[2:])
-
-    @ddt.data(processutils.ProcessExecutionError(exit_code=21),
-              FileNotFoundError(2, 'iscsiadm'))
-    def test_boot_would_log_in(self, error):
-        self.iscsiadm.side_effect = error
-        self.assertEqual('/dev/sdx', self.initiator.connect(LOCATION, AUTH))
 
     def test_limit_of_each_session(self):
         for _ in range(2):
