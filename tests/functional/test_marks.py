@@ -451,10 +451,10 @@ class MarksTest(CloneTest):
         self.assertCopied(self.data)
 
     def test_source_does_not_answer(self):
-        """A read of three seconds is under way: no moment is found."""
+        """A read of five seconds is under way: no moment is found."""
         clones.run('modprobe', 'dm-delay')
         path = self.source.path(EXPORT)
-        slow = self.raw('0 %d delay %s 0 3000' % (
+        slow = self.raw('0 %d delay %s 0 5000' % (
             (SIZE // 512) + 2 * devices.MARGIN, path), probed=False)
         self.clone(slow)
         # One region is there without the source.
@@ -466,9 +466,9 @@ class MarksTest(CloneTest):
         time.sleep(0.3)
         result = self.mark(ranges, 1)
         self.assertEqual((marks.OVER, 0), (result.ended, result.marked))
-        began = time.monotonic()
         clones.read(self.names.path(), 60 * REGION, 4096)
-        self.assertLess(time.monotonic() - began, 1)
+        # What is local has not waited for the source.
+        self.assertTrue(reader.is_alive())
         reader.join(60)
         self.assertEqual(marks.DONE, self.mark(ranges, 30).ended)
 
