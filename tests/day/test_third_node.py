@@ -62,11 +62,16 @@ class ThirdNodeTest(operations.Operations, base.E2ETest):
                                                  instance))
         self.user.attach(volume_id, self.second, instance)
         prepared = self.placeholders(volume_id)
-        refused = self.user.reserve(volume_id, instance)
+        before = [each['id'] for each in self.user.attachments(volume_id)]
+        # In one request, as Nova does for a migration. If the attachment is
+        # reserved before, Cinder itself refuses its connector
+        # (API.attachment_update in cinder/volume/api.py).
         with self.assertRaises(user_module.ApiError) as error:
-            self.user.connect(refused, self.user.connector(self.third))
+            self.user.attach(volume_id, self.third, instance)
         self.assertIn('already prepared', error.exception.text)
-        self.user.detach(refused)
+        for each in self.user.attachments(volume_id):
+            if each['id'] not in before:
+                self.user.detach(each['id'])
         self.assertEqual(prepared, self.placeholders(volume_id))
         self.assertIs(self.first, self.home(volume_id))
         self.write(self.first, path, 20, 'one')
