@@ -164,7 +164,8 @@ class Watcher:
         states = {state for _status, state in found.values()}
         if CloneState.PASSIVE in states:
             return GATE_INTERVAL
-        return (jobs.RETRY_FIRST if CloneState.WAITING in states else
+        # The end of a request is no event, and may leave a closed gate.
+        return (jobs.RETRY_FIRST if states & {CloneState.WAITING, None} else
                 self._interval)
 
     def _pace(self, context: cinder_context.RequestContext,

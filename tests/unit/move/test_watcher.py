@@ -8,6 +8,7 @@ import ddt
 from dmclone_driver.move import arrival
 from dmclone_driver.move import destination
 from dmclone_driver.move import hydration
+from dmclone_driver.move import jobs
 from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
@@ -110,6 +111,14 @@ class WaitTestCase(WatcherTestCase):
         with self.cloud.on(self.b):
             before = watch._writes()
             watch._wait(watch.look(), before)
+
+    def test_request_is_under_way(self):
+        """Nothing else tells the watcher that a gate is to be watched."""
+        with self.b.destination.mark_busy(self.names):
+            self.look()
+            self.assertEqual(jobs.RETRY_FIRST, self.interval)
+        self.look()
+        self.assertEqual(watcher.GATE_INTERVAL, self.interval)
 
     def test_no_write(self):
         self.wait()
