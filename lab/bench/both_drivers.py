@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A benchmark with servers, whose laboratory has both drivers."""
 
-from lab.bench import measurements
+from lab.bench import ratios
 from lab.common import servers as servers_module
 from lab.common import user as user_module
 from lab.common import volumes
@@ -22,4 +22,10 @@ class Bench(volumes.Volumes):
             node.wait_ready()
         self.user = user_module.User(self.lab)
         self.servers = servers_module.Servers(self.lab)
-        self.results = measurements.Measurements()
+        self.results = ratios.Ratios()
+
+    def save(self, path, base_of):
+        """Print the results, and write them for plot.py."""
+        self.results.report(base_of)
+        self.results.save(path, base_of)
+        print('saved in %s: see `tox -e plots`' % path)

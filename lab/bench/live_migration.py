@@ -11,12 +11,19 @@ import re
 import time
 
 from lab.bench import both_drivers
+from lab.bench import ratios
 from lab.common import consoles
 from lab import wait
 
 PREPARED = re.compile(r'\[instance: (\S+)\].* Took (\S+) seconds for '
                       r'pre_live_migration on destination')
 KINDS = ('dmclone', 'lvm')
+PATH = 'bench-live-migration.json'
+
+
+def base_of(name):
+    """Return what a measurement is compared with."""
+    return 'lvm, ' + ratios.parts(name)[1]
 
 
 class Bench(both_drivers.Bench):
@@ -53,7 +60,7 @@ class Bench(both_drivers.Bench):
                 ('request to end of the migration', done - begin),
                 ('request to first record on the new node', arrived - begin),
                 ('longest gap between two records', gap)):
-            self.results.note('%s, %s' % (what, kind), seconds)
+            self.results.note('%s, %s' % (kind, what), seconds)
         if kind == 'dmclone':
             self.hydrated(volume_id)
 
@@ -67,9 +74,5 @@ class Bench(both_drivers.Bench):
         return float(wait.until(found, "Nova's time of preparation", 10)[-1])
 
     def report(self):
-        """Print medians, spreads and ratios."""
-        self.results.report(
-            (what + ', dmclone', what + ', lvm') for what in (
-                'preparation on the destination',
-                'request to end of the migration',
-                'longest gap between two records'))
+        """Print medians, spreads and ratios, and save them."""
+        self.save(PATH, base_of)

@@ -30,6 +30,7 @@ from lab.bench import golden
 from lab.bench import guest_load
 from lab.bench import host_copies
 from lab.bench import hydration
+from lab.bench import live_migration
 from lab.bench import load
 from lab.bench import lvm_beside
 from lab.bench import measurements
@@ -40,6 +41,7 @@ from lab.bench import remote_disk
 from lab.bench import scale
 from lab.bench import services
 from lab.bench import thin
+from lab.bench import transfer
 from lab.common import pools
 from lab import config
 from lab import errors
@@ -90,6 +92,23 @@ class MeasurementsTestCase(base.PlainTestCase):
         found.report([('one', 'other'), ('one', 'not measured')])
         self.assertIn('one : other = 0.50\n', printed.getvalue())
         self.assertNotIn('not measured', printed.getvalue())
+
+
+class BothDriversTestCase(base.PlainTestCase):
+
+    def test_live_migration(self):
+        for kind in live_migration.KINDS:
+            self.assertEqual('lvm, preparation', live_migration.base_of(
+                kind + ', preparation'))
+
+    def test_attach_away(self):
+        for kind, size in transfer.KINDS:
+            self.assertEqual('lvm, attach away, 1 GiB', transfer.base_of(
+                '%s, attach away, %d GiB' % (kind, size)))
+
+    def test_move_while_it_hydrates(self):
+        self.assertEqual('dmclone, a first move', transfer.base_of(
+            'dmclone, a move while it hydrates'))
 
 
 class NumberedTestCase(base.PlainTestCase):
