@@ -172,7 +172,7 @@ class Completion:
         self.unfinished.discard(names)
         self._troubles.forget(names)
         # Its volume may be deleted.
-        self._jobs.pauses.forget(jobs.WATCH_DELETED)
+        self._jobs.hurry(jobs.WATCH_DELETED, names)
 
     def _tell(self, placeholder: Placeholder) -> None:
         """Tell that a copy has ended, unless that was done before a crash.

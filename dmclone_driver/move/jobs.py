@@ -78,6 +78,8 @@ class Kind(dict[Key, Details]):
         self.name = name
         self.run = run
         self.last = last
+        #: Keys of jobs that are to be tried before the pause is over.
+        self.hurried: set[Key] = set()
 
     def add(self, key: Key, details: Any = None) -> None:
         """Add a job; one with the same key is replaced."""
@@ -86,6 +88,11 @@ class Kind(dict[Key, Details]):
     def discard(self, key: Key) -> None:
         """Remove a job that is done or obsolete."""
         self.pop(key, None)
+
+    def take_hurried(self) -> set[Key]:
+        """Return the keys that are to be tried soon, and forget that."""
+        # Others add some meanwhile.
+        return {self.hurried.pop() for _ in range(len(self.hurried))}
 
 
 class Jobs:
@@ -114,6 +121,14 @@ class Jobs:
         """Add a job of a kind that another class has registered."""
         self._kinds[kind].add(key, details)
 
+    def hurry(self, kind: str, key: Any) -> None:
+        """Have one job of a kind tried soon, if there is it, and no other.
+
+        :param kind: one whose function takes the keys of these, too
+        """
+        if key in self._kinds[kind]:
+            self._kinds[kind].hurried.add(key)
+
     def left(self) -> dict[str, list[str]]:
         """Return the pending jobs, {name of a kind: [text of an object]}."""
         return {name: [names.text(str(key)) for key in list(kind)]
@@ -130,6 +145,8 @@ class Jobs:
                 self.pauses.forget(kind.name)
             elif self.pauses.due(kind.name, kind.last):
                 self.start(kind.name, kind.run, context)
+            elif kind.hurried and not self.at_work(kind.name):
+                self.start(kind.name, kind.run, context, kind.take_hurried())
 
     def at_work(self, key: Any) -> bool:
         """Whether a function that was started for a key still runs."""

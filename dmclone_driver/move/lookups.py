@@ -27,6 +27,10 @@ from dmclone_driver.node import names
 from dmclone_driver.releases import db_api
 from dmclone_driver.releases import models
 
+#: The statuses of a volume whose row Cinder has yet to delete. Those of a
+#: group have the last for some time (delete_group in
+#: cinder/volume/manager.py).
+BEING_DELETED = ('deleting', 'error_deleting', 'deleted')
 #: The migration statuses of a volume that Cinder migrates.
 MIGRATES = ('starting', 'migrating', 'completing')
 
@@ -254,9 +258,21 @@ def is_being_made(context: cinder_context.RequestContext,
 
 
 def is_being_deleted(volume: objects.Volume) -> bool:
-    """Whether Cinder, or a repeated request, still has to delete a row.
+    """Whether Cinder, or a repeated request, still has to delete a row."""
+    return volume.status in BEING_DELETED
 
-    Those of a group have the status "deleted" for some time (delete_group in
-    cinder/volume/manager.py).
+
+def not_deleted(context: cinder_context.RequestContext,
+                volume_ids: collections.abc.Collection[str]) -> set[str]:
+    """Return those of some volumes that are neither gone nor being deleted.
+
+    With one query, or none for no volume.
     """
-    return volume.status in ('deleting', 'error_deleting', 'deleted')
+    if not volume_ids:
+        return set()
+    with db_api.main_context_manager.reader.using(context):
+        volume = models.Volume
+        return {row_id for row_id, in context.session.query(
+            volume.id).filter_by(deleted=False).filter(
+                volume.id.in_(volume_ids),
+                volume.status.not_in(BEING_DELETED))}

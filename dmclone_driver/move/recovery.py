@@ -446,7 +446,7 @@ class Recovery:
                 self.failed[row.id] = row
                 if placeholders.state_of(row) == State.RELEASED:
                     # It can be deleted, if nothing reads it.
-                    self._source.waiting.add(row.id)
+                    self._source.wait(Placeholder(row))
                 LOG.exception('Recovering volume %s, or its move, failed; it '
                               'is tried again.', lookups.guarding_id(row))
 

@@ -78,6 +78,11 @@ def _name_of(snapshot_id: str) -> str:
     return names_module.of_snapshot(CONF.snapshot_name_template % snapshot_id)
 
 
+def _needs_origin(lv: LogicalVolume) -> bool:
+    """Whether a logical volume, if it is a snapshot, needs its origin."""
+    return bool(lv.origin) or not lv.deleted
+
+
 class Snapshots:
     """The snapshots of one backend; each is locked by its id."""
 
@@ -105,7 +110,20 @@ class Snapshots:
         """
         return [each for each in logical_volumes.find_all(lv.group)
                 if each.snapshot_of == lv.name and
-                (deleted or each.origin or not each.deleted)]
+                (deleted or _needs_origin(each))]
+
+    def needed(self) -> set[Names]:
+        """Return the logical volumes in parts that have snapshots.
+
+        As long as they are such, they can be neither kept nor deleted. All
+        are found with one process.
+        """
+        volumes = logical_volumes.find_all(self._backend.group.vg_name)
+        origins = {each.snapshot_of for each in volumes
+                   if _needs_origin(each)}
+        return {names for names in (
+            names_module.of_logical_volume(lv.name) for lv in volumes
+            if lv.in_parts and lv.name in origins) if names}
 
     def path(self, lv: LogicalVolume) -> str:
         """Return the path of the device that shows a snapshot's content."""
@@ -462,7 +480,7 @@ class Snapshots:
         if names:
             self.origins.add(names)
             # Its volume may be deleted.
-            self._backend.jobs.pauses.forget(jobs.WATCH_DELETED)
+            self._backend.jobs.hurry(jobs.WATCH_DELETED, names)
 
     def tidy_origins(self, context: cinder_context.RequestContext) -> None:
         """Delete kept origins without snapshots; simplify other handles."""

@@ -4,7 +4,9 @@
 # Cinder's objects do not exist before they are registered.
 from __future__ import annotations
 
+import collections.abc
 import contextlib
+import dataclasses
 
 from cinder import context as cinder_context
 from cinder import exception as cinder_exception
@@ -39,6 +41,18 @@ LOG = logging.getLogger(__name__)
 WAIT = 60
 
 
+@dataclasses.dataclass(frozen=True)
+class Waiting:
+    """What the deletion of a released logical volume waits for.
+
+    :ivar row_id: of its placeholder
+    :ivar deleted: id of its volume if that is deleted, otherwise empty
+    """
+
+    row_id: str
+    deleted: str
+
+
 class Source:
     """Sources on this node; a ``row`` is the one that points to a source."""
 
@@ -56,10 +70,10 @@ class Source:
         #: Placeholders of sources that could not be deleted yet.
         self.to_release = backend.jobs.kind('delete source',
                                             self.release_again)
-        #: Placeholders of released logical volumes that clones still read, or
-        #: whose volume's row Cinder has yet to delete. That may take hours.
-        self.waiting = backend.jobs.kind(jobs.WATCH_DELETED,
-                                         self.look_again, WAIT)
+        #: Released logical volumes that clones still read, or whose volume's
+        #: row Cinder has yet to delete. That may take hours.
+        self.waiting: jobs.Kind[Names, Waiting] = backend.jobs.kind(
+            jobs.WATCH_DELETED, self.look_again, WAIT)
 
     def export(self, context: cinder_context.RequestContext,
                row: objects.Volume, initiator: str) -> None:
@@ -226,27 +240,20 @@ class Source:
                 placeholder_id: str) -> None:
         """Delete a released source and its row."""
         try:
-            done = self._release(context, placeholder_id)
+            self._release(context, placeholder_id)
         except Exception:
             self.to_release.add(placeholder_id)
             LOG.exception('Deleting the source of %s failed; it is tried '
                           'again.', names_module.text(placeholder_id))
-            return
-        self.to_release.discard(placeholder_id)
-        if done:
-            self.waiting.discard(placeholder_id)
         else:
-            self.waiting.add(placeholder_id)
+            self.to_release.discard(placeholder_id)
 
     def _release(self, context: cinder_context.RequestContext,
-                 placeholder_id: str) -> bool:
-        """Delete a released source and its row.
-
-        :returns: False if that has to wait
-        """
+                 placeholder_id: str) -> None:
+        """Delete a released source and its row, unless that has to wait."""
         placeholder = lookups.placeholder(context, placeholder_id)
         if placeholder is None:
-            return True
+            return
         # Checked first: an old state of the row has the destination's host.
         if placeholder.state != State.RELEASED:
             raise cinder_exception.VolumeDriverException(message=_(
@@ -255,7 +262,7 @@ class Source:
                     'name_id': placeholder.name_id, 'state': placeholder.state,
                     'volume': placeholder.volume_id})
         if placeholder.backend != self._backend.host:
-            return True
+            return
         if placeholder.snapshot_id:
             with self._backend.lock(placeholder.volume_id):
                 self._snapshots.release(context, placeholder,
@@ -263,32 +270,66 @@ class Source:
             self._snapshots.end_hidden(context, placeholder.snapshot_id)
             # Another may have been deleted by its user meanwhile.
             self._snapshots.delete_later_ones(context)
-            return True
+            return
         with self._backend.lock(placeholder.volume_id):
-            done = (self._withdraw(context, placeholder)
-                    if placeholder.of_deleted else None)
-            if done is not None:
-                return done
-            lv = self._backend.logical_volume(Names(placeholder.name_id))
-            if lv is not None:
-                self._seal_if_reverted(placeholder, lv)
-            if lv is not None and self._snapshots.of(lv):
-                if not lv.in_parts:
-                    self._keep(context, placeholder, lv)
-                # The removal of a clone's parts needs its handle.
-                return not lv.in_parts
+            if not self._is_useless(context, placeholder):
+                return
             self._teardown.cut_loose(context, placeholder)
         # The volume may move back to this node while the source is cleared.
         with self._backend.lock(placeholder.id):
             if lookups.get(context, placeholder.id) is None:
                 # Another request has just deleted it.
-                return True
+                return
             self._teardown.delete_data(context, placeholder)
             records.destroy(context, placeholder.id)
         LOG.info('Deleted source %(name_id)s of volume %(volume)s.',
                  {'name_id': placeholder.name_id,
                   'volume': placeholder.volume_id})
-        return True
+
+    def wait(self, placeholder: Placeholder) -> None:
+        """Note that the deletion of a released source has to wait."""
+        self.waiting.add(Names(placeholder.name_id), Waiting(
+            placeholder.id,
+            placeholder.volume_id if placeholder.of_deleted else ''))
+
+    def _is_useless(self, context: cinder_context.RequestContext,
+                    placeholder: Placeholder) -> bool:
+        """Whether a released source has neither to wait nor to be kept.
+
+        Callers hold the volume's lock. So does a repeated deletion of it, so
+        that what that notes is not discarded here.
+        """
+        # Noted before it is looked at: its wait may end meanwhile.
+        self.wait(placeholder)
+        waits = False
+        try:
+            done = self._keep_or_withdraw(context, placeholder)
+            waits = done is False
+        finally:
+            if not waits:
+                self.waiting.discard(Names(placeholder.name_id))
+        return done is None
+
+    def _keep_or_withdraw(self, context: cinder_context.RequestContext,
+                          placeholder: Placeholder) -> bool | None:
+        """Keep a released source for its snapshots, or for its volume.
+
+        :returns: True if that is done, False if it has to wait; None if
+            nothing needs the source
+        """
+        done = (self._withdraw(context, placeholder)
+                if placeholder.of_deleted else None)
+        if done is not None:
+            return done
+        lv = self._backend.logical_volume(Names(placeholder.name_id))
+        if lv is not None:
+            self._seal_if_reverted(placeholder, lv)
+        if lv is None or not self._snapshots.of(lv):
+            return None
+        if not lv.in_parts:
+            self._keep(context, placeholder, lv)
+        # The removal of a clone's parts needs its handle.
+        return not lv.in_parts
 
     @staticmethod
     def _withdraw(context: cinder_context.RequestContext,
@@ -353,7 +394,8 @@ class Source:
             deletion_records.begin(context, volume)
         finally:
             # The database's answer may be lost.
-            self.waiting.add(placeholders.id_of_deleted(volume.name_id))
+            self.waiting.add(Names(volume.name_id), Waiting(
+                placeholders.id_of_deleted(volume.name_id), volume.id))
         LOG.info('Volume %(volume)s is deleted; its logical volume %(lv)s is '
                  'kept until the clones that read it are complete.',
                  {'volume': volume.id, 'lv': lv.full_name})
@@ -363,7 +405,27 @@ class Source:
         for placeholder_id in list(self.to_release):
             self.release(context, placeholder_id)
 
-    def look_again(self, context: cinder_context.RequestContext) -> None:
-        """Delete what had to wait, if it has not to wait any longer."""
-        for placeholder_id in list(self.waiting):
-            self.release(context, placeholder_id)
+    def look_again(self, context: cinder_context.RequestContext,
+                   hurried: collections.abc.Collection[Names] | None = None
+                   ) -> None:
+        """Delete what had to wait, if it has not to wait any longer.
+
+        What a look would find to have to wait is not looked at one by one.
+
+        :param hurried: look only at these, for which something has changed
+        """
+        for names in (self._changed(context) if hurried is None else hurried):
+            # Discarded first: a repeated deletion may add it again.
+            waiting = self.waiting.pop(names, None)
+            if waiting is not None:
+                self.release(context, waiting.row_id)
+
+    def _changed(self, context: cinder_context.RequestContext) -> list[Names]:
+        """Return what may not have to wait, with a process and a query."""
+        waiting = dict(self.waiting)
+        needed = self._snapshots.needed()
+        withdrawn = lookups.not_deleted(context, {
+            each.deleted for names, each in waiting.items()
+            if names in needed and each.deleted})
+        return [names for names, each in waiting.items()
+                if names not in needed or each.deleted in withdrawn]

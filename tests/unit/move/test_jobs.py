@@ -36,7 +36,7 @@ class PausesTestCase(base.PlainTestCase):
         self.assertTrue(self.pauses.due('two'))
 
 
-class JobsTestCase(base.PlainTestCase):
+class JobsBase(base.PlainTestCase):
 
     def setUp(self):
         super().setUp()
@@ -50,6 +50,9 @@ class JobsTestCase(base.PlainTestCase):
         for call in self.threads.call_args_list:
             call.kwargs['target'](*call.kwargs['args'])
         self.threads.reset_mock()
+
+
+class JobsTestCase(JobsBase):
 
     def test_nothing_to_do(self):
         self.jobs.look('context')
@@ -109,3 +112,45 @@ class JobsTestCase(base.PlainTestCase):
     def test_of_a_kind_that_is_known_elsewhere(self):
         self.jobs.add('a kind', 'x', 'details')
         self.assertEqual({'x': 'details'}, self.kind)
+
+
+class HurriedJobsTestCase(JobsBase):
+
+    def setUp(self):
+        super().setUp()
+        self.patient = self.jobs.kind('patient', self.run_it, last=60)
+        self.patient.add('x')
+        self.patient.add('y')
+        self.assertEqual([('context',)], self.look())
+
+    def run_it(self, *args):
+        self.tried.append(args)
+
+    def look(self):
+        """Look, and run the threads; returns what they are called with."""
+        self.tried.clear()
+        self.jobs.look('context')
+        self.work()
+        return list(self.tried)
+
+    def test_before_its_pause_is_over(self):
+        """Once, and no other."""
+        self.jobs.hurry('patient', 'x')
+        self.assertEqual([('context', {'x'})], self.look())
+        self.assertEqual([], self.look())
+        self.now += 1
+        self.assertEqual([('context',)], self.look())
+
+    def test_unknown(self):
+        self.jobs.hurry('patient', 'z')
+        self.assertEqual([], self.look())
+
+    def test_while_others_are_tried(self):
+        """It is tried afterwards."""
+        self.tried.clear()
+        self.jobs.start('patient', self.run_it, 'long')
+        self.jobs.hurry('patient', 'x')
+        self.jobs.look('context')
+        self.work()
+        self.assertEqual([('long',)], self.tried)
+        self.assertEqual([('context', {'x'})], self.look())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots that stay when their volume moves, and volumes from them."""
 
+import contextlib
 import functools
 from unittest import mock
 
@@ -1334,6 +1335,17 @@ class ReadAndDeletedBase(ClonesTestCase):
             self.cloud.watch(2)
             self.minute()
 
+    def complete_one(self, waiting):
+        """Complete one of some clones, which hydrate in turn."""
+        for _number in range(20):
+            self.cloud.watch(1, hydrate=False)
+            for names in waiting:
+                clone = names.of(names_module.CLONE)
+                if self.b.kernel.devices[clone].own.hydration:
+                    self.b.kernel.hydrate(clone)
+                    return names
+        self.fail('none hydrates')
+
     def assertNothing(self):
         self.minutes()
         self.assertEqual([], self.cloud.placeholders())
@@ -1544,6 +1556,29 @@ class ReadAndDeletedTestCase(ReadAndDeletedBase):
         self.row().destroy()
         self.assertConverged(copy)
 
+    def test_repeated_in_the_moment_in_which_it_is_withdrawn(self):
+        """What the repetition has noted is not discarded."""
+        copy = self.prepare()
+        row_id = placeholders.id_of_deleted(self.row().name_id)
+        self.begin('available')
+        real = self.b.backend.lock
+
+        @contextlib.contextmanager
+        def lock(volume_id, timeout=None):
+            with real(volume_id, timeout):
+                yield
+            if self.cloud.row(row_id) is None:
+                self.b.backend.lock = real
+                self.begin('deleting')
+
+        self.b.backend.lock = lock
+        self.cloud.watch(1, hydrate=False)
+        self.assertEqual(real, self.b.backend.lock)
+        self.assertIsNotNone(self.cloud.row(row_id))
+        self.assertEqual(1, len(self.b.left('watch deleted volume')))
+        self.row().destroy()
+        self.assertConverged(copy)
+
     def test_open(self):
         self.prepare()
         path = Names(self.row().name_id).path()
@@ -1650,6 +1685,73 @@ class ReadAndDeletedTestCase(ReadAndDeletedBase):
         self.assertConverged(copy)
         self.delete(copy)
         self.assertNothing()
+
+
+class ManyReadAndDeletedTestCase(base.QueriesTestCase, ReadAndDeletedBase):
+    """Volumes that hydrate are deleted while clones of them are copied."""
+
+    def more(self, number):
+        """Delete some more; returns the names of their clones."""
+        found = []
+        for _number in range(number):
+            volume = self.a.create()
+            self.prepare(volume)
+            found.append(Names(self.cloud.row(volume.id).name_id))
+            self.delete(volume)
+        # Until the longest pause is reached.
+        self.cloud.watch(8, hydrate=False)
+        return found
+
+    def looked_at(self, act, *args):
+        """Return the logical volumes whose deletion is tried meanwhile."""
+        found = []
+        real = self.b.source.release
+
+        def release(context, placeholder_id):
+            found.append(self.cloud.row(placeholder_id).name_id)
+            real(context, placeholder_id)
+
+        with mock.patch.object(self.b.source, 'release', release):
+            act(*args)
+        return found
+
+    def test_only_what_is_complete_is_looked_at(self):
+        """Not all of them, whenever one is."""
+        waiting = self.more(3)
+        while waiting:
+            names = self.complete_one(waiting)
+            self.cloud.pass_time(1)
+            self.assertEqual([names.name_id], self.looked_at(self.b.look))
+            self.assertTrue(self.lv(self.b, names.volume).kept)
+            waiting.remove(names)
+            self.assertEqual(len(waiting),
+                             len(self.b.left('watch deleted volume')))
+
+    def test_only_the_origin_of_a_deleted_snapshot_is_looked_at(self):
+        self.more(2)
+        row = self.a.create()
+        copy = self.prepare(row)
+        names = Names(self.cloud.row(row.id).name_id)
+        self.delete(row)
+        self.cloud.watch(8, hydrate=False)
+        self.delete(copy)
+        self.cloud.pass_time(1)
+        self.assertEqual([names.name_id], self.looked_at(self.b.look))
+        self.assertIsNone(self.lv(self.b, names.volume))
+        self.assertEqual(2, len(self.b.left('watch deleted volume')))
+
+    def test_a_look_at_all_costs_the_same_for_many(self):
+        costs = set()
+        for number in (1, 3):
+            self.more(number)
+            self.queries.clear()
+            self.cloud.steps.start()
+            with self.cloud.on(self.b):
+                self.assertEqual([], self.looked_at(
+                    self.b.source.look_again, self.context))
+            costs.add((self.queries.count('BEGIN'), len(self.queries),
+                       len(self.cloud.steps.log)))
+        self.assertEqual({(1, 2, 1)}, costs)
 
 
 class LostNodeTestCase(SnapshotsTestCase, test_lost_node.LostNodeTestCase):
