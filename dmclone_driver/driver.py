@@ -333,13 +333,15 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         """Report LVM's capacities and this driver's capabilities.
 
         Cinder calls this each minute. It also reverts changes that Cinder's
-        commands made to rows, and finds the prepared moves that were not yet
-        in the database as the start read it.
+        commands made to rows, and finds in the database what this service
+        has not heard of: prepared moves, and sources to delete.
         """
         super()._update_volume_stats()
         context = cinder_context.get_admin_context()
         self._backend.correct_all(context)
-        self._home.find_prepared(context)
+        moves = lookups.moves_from(context, self._backend.host)
+        self._home.watch(moves.prepared)
+        self._source.find_released(moves.released)
         self._backend.jobs.start('delete snapshots',
                                  self._snapshots.delete_later_ones, context)
         self._backend.jobs.start('list left behind', self._reporter.refresh)

@@ -486,14 +486,15 @@ class Home:
                     if isinstance(error, exception.PeerUnreachable)
                     else Answer.FAILED)
 
-    def find_prepared(self, context: cinder_context.RequestContext) -> None:
+    def watch(self, prepared: dict[str, str]) -> None:
         """Watch the prepared moves that this service does not know yet.
 
         A start may have read a database server without the last
         transactions.
+
+        :param prepared: {volume id: placeholder id}
         """
-        for item in lookups.prepared_on(context,
-                                        self._backend.host).items():
+        for item in prepared.items():
             self.prepared.setdefault(*item)
 
     def abort_orphans(self, context: cinder_context.RequestContext) -> None:

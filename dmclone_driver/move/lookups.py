@@ -9,6 +9,7 @@ node's transaction has just ended, is read with a lock.
 from __future__ import annotations
 
 import collections.abc
+import dataclasses
 
 from cinder import context as cinder_context
 from cinder import exception as cinder_exception
@@ -210,20 +211,34 @@ def is_on(host: str) -> sqlalchemy.ColumnElement[bool]:
                           column.startswith(host + '#', autoescape=True))
 
 
-def prepared_on(context: cinder_context.RequestContext,
-                host: str) -> dict[str, str]:
-    """Return the moves that are prepared from a backend.
+@dataclasses.dataclass(frozen=True)
+class Moves:
+    """The moves from a backend that it may not know of.
+
+    :ivar prepared: {volume id: placeholder id}
+    :ivar released: ids of the placeholders of its sources that are released
+    """
+
+    prepared: dict[str, str]
+    released: list[str]
+
+
+def moves_from(context: cinder_context.RequestContext, host: str) -> Moves:
+    """Return the moves from a backend, with one query.
 
     :param host: ``node@backend``
-    :returns: {volume id: placeholder id}
     """
     with db_api.main_context_manager.reader.using(context):
         volume = models.Volume
-        return dict(context.session.query(
-            volume.id, volume.replication_driver_data).filter_by(
-                deleted=False).filter(
-                is_on(host), volume.replication_driver_data != '',
-                ~volume.replication_driver_data.startswith('{')).all())
+        rows = context.session.query(
+            volume.id, volume.replication_driver_data,
+            volume.migration_status).filter_by(deleted=False).filter(
+                is_on(host), volume.replication_driver_data != '').all()
+    return Moves(
+        {row.id: row.replication_driver_data for row in rows
+         if not row.replication_driver_data.startswith('{')},
+        [row.id for row in rows
+         if placeholders.state_of(row) == State.RELEASED])
 
 
 def exported_on(context: cinder_context.RequestContext,

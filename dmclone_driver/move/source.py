@@ -74,6 +74,8 @@ class Source:
         #: row Cinder has yet to delete. That may take hours.
         self.waiting: jobs.Kind[Names, Waiting] = backend.jobs.kind(
             jobs.WATCH_DELETED, self.look_again, WAIT)
+        #: Ids of the placeholders of the sources that are being deleted.
+        self._releasing: set[str] = set()
 
     def export(self, context: cinder_context.RequestContext,
                row: objects.Volume, initiator: str) -> None:
@@ -239,6 +241,7 @@ class Source:
     def release(self, context: cinder_context.RequestContext,
                 placeholder_id: str) -> None:
         """Delete a released source and its row."""
+        self._releasing.add(placeholder_id)
         try:
             self._release(context, placeholder_id)
         except Exception:
@@ -247,6 +250,8 @@ class Source:
                           'again.', names_module.text(placeholder_id))
         else:
             self.to_release.discard(placeholder_id)
+        finally:
+            self._releasing.discard(placeholder_id)
 
     def _release(self, context: cinder_context.RequestContext,
                  placeholder_id: str) -> None:
@@ -404,6 +409,20 @@ class Source:
         """Retry the deletion of sources."""
         for placeholder_id in list(self.to_release):
             self.release(context, placeholder_id)
+
+    def find_released(self, placeholder_ids: list[str]) -> None:
+        """Have released sources deleted of which no node has told this one.
+
+        The other node may have been killed while this one did not answer.
+
+        :param placeholder_ids: of all released sources on this node, as the
+            database has them
+        """
+        known = self._releasing | {
+            each.row_id for each in list(self.waiting.values())}
+        for placeholder_id in placeholder_ids:
+            if placeholder_id not in known:
+                self.to_release.add(placeholder_id)
 
     def look_again(self, context: cinder_context.RequestContext,
                    hurried: collections.abc.Collection[Names] | None = None

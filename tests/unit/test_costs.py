@@ -86,6 +86,15 @@ class CostsTestCase(base.QueriesTestCase):
             self.cost(look)
             self.assertCost(0, 0)
 
+    def test_minute_at_rest(self):
+        """Whatever the number of volumes; the report to the scheduler."""
+        for number in (0, 5):
+            for _ in range(number):
+                self.a.create()
+            with self.cloud.on(self.a):
+                self.cost(self.a.driver.get_volume_stats, True)
+            self.assertCost(2, 8)
+
     def test_look_while_copies_are_made(self):
         for _ in range(3):
             self.cloud.attach(self.a.create(), self.b)

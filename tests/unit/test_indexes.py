@@ -39,7 +39,7 @@ class IndexesTestCase(base.DatabaseTestCase):
 
     def test_queries_that_are_repeated(self):
         """Those of each minute, of a report, and of a drain."""
-        for read in (row_repairs.altered, lookups.prepared_on,
+        for read in (row_repairs.altered, lookups.moves_from,
                      lookups.exported_on, snapshot_rows.to_delete,
                      snapshot_rows.there):
             read(self.context, HOST)

@@ -400,10 +400,11 @@ class OfABackendTestCase(RecordsTestCase):
     def test_others(self):
         self.begin()
         admin = self.context.elevated()
-        self.assertEqual([self.volume.id],
-                         list(lookups.prepared_on(admin, 'node1@dmclone')))
+        self.assertEqual([self.volume.id], list(
+            lookups.moves_from(admin, 'node1@dmclone').prepared))
         for other in ('node1@dmclon', 'node_@dmclone', 'node1@dmclone2'):
-            self.assertEqual({}, lookups.prepared_on(admin, other))
+            self.assertEqual(lookups.Moves({}, []),
+                             lookups.moves_from(admin, other))
         row = self.read(self.volume.id)
         row.provider_id = B
         row.save()

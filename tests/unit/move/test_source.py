@@ -8,6 +8,7 @@ from cinder import exception as cinder_exception
 import ddt
 
 from dmclone_driver.move import lookups
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.node.names import Names
 from tests.unit import base
@@ -375,4 +376,68 @@ class ReleaseTestCase(SourceTestCase):
         self.source.release_soon(self.context, self.placeholder.id)
         self.assertEqual([self.volume.name], self.a.lvm.names())
         self.cloud.settle()
+        self.assertEqual([], self.a.lvm.names())
+
+
+class LostRequestTestCase(SourceTestCase):
+    """Nobody repeats the request to delete a source."""
+
+    def setUp(self):
+        super().setUp()
+        self.move()
+        self.server, self.a.server = self.a.server, None
+
+    def come_back(self):
+        """The service of the source is reached again; a minute passes."""
+        self.a.server = self.server
+        self.a.driver.get_volume_stats(refresh=True)
+        self.a.look()
+        self.cloud.settle()
+
+    def test_caller_is_killed(self):
+        self.cloud.watch(3)
+        self.assertEqual([State.RELEASED], self.cloud.states())
+        self.b.stop()
+        self.come_back()
+        self.assertEqual([], self.a.lvm.names())
+        self.assertEqual([], self.exports())
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual({}, self.a.jobs.left())
+
+    def test_caller_is_killed_after_the_deletion_of_the_volume(self):
+        """Its start does not find what was left."""
+        self.cloud.detach(self.volume, self.b)
+        self.delete(self.volume)
+        self.assertEqual([State.RELEASED], self.cloud.states())
+        self.b.stop()
+        self.b.start()
+        self.cloud.settle()
+        self.come_back()
+        self.assertEqual([], self.a.lvm.names())
+        self.assertEqual([], self.cloud.placeholders())
+
+    def test_not_released(self):
+        self.come_back()
+        self.assertEqual([State.SWITCHED], self.cloud.states())
+        self.assertEqual({}, self.a.jobs.left())
+        self.assertEqual(1, len(self.exports()))
+
+    def test_source_of_another_node(self):
+        self.cloud.watch(3)
+        self.b.driver.get_volume_stats(refresh=True)
+        self.assertEqual([], self.b.left('delete source'))
+
+    def test_request_arrives_at_the_same_time(self):
+        """What is being deleted is not queued once more."""
+        self.cloud.watch(3)
+        delete = self.a.teardown.delete_data
+
+        def look(*args):
+            self.a.driver.get_volume_stats(refresh=True)
+            self.assertEqual({}, self.a.jobs.left())
+            delete(*args)
+
+        self.a.teardown.delete_data = look
+        placeholder, = self.cloud.placeholders()
+        self.source.release(self.context, placeholder.id)
         self.assertEqual([], self.a.lvm.names())
