@@ -16,6 +16,7 @@ from oslo_utils import timeutils
 from dmclone_driver import exception
 from dmclone_driver.move import deletion_records
 from dmclone_driver.move import leftovers
+from dmclone_driver.move import lookups
 from dmclone_driver.move import lost_node
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
@@ -1578,6 +1579,31 @@ class ReadAndDeletedTestCase(ReadAndDeletedBase):
         self.assertEqual(1, len(self.b.left('watch deleted volume')))
         self.row().destroy()
         self.assertConverged(copy)
+
+    def test_kept_by_an_older_version(self):
+        """It takes a deletion that was not withdrawn for an old source.
+
+        A start gives the volume its handle back, as admin/upgrade says.
+        """
+        copy, names = self.prepare(), Names(self.row().name_id)
+        self.begin('deleting')
+        self.complete_one([names])
+        self.cloud.watch(1, hydrate=False)
+        self.reset('available')
+        with self.cloud.on(self.b):
+            placeholder = lookups.placeholder(
+                self.context, placeholders.id_of_deleted(names.name_id))
+            self.b.source._keep(self.context, placeholder,
+                                self.b.backend.logical_volume(names))
+            self.assertNotIn('handle', self.b.kernel.roles(names))
+        self.b.stop()
+        self.b.start()
+        self.minutes()
+        self.assertTrue(self.b.kernel.write(names.path()))
+        self.assertEqual({'handle': 'linear'}, self.roles(copy, self.b))
+        self.delete(self.volume)
+        self.delete(copy)
+        self.assertNothing()
 
     def test_open(self):
         self.prepare()
