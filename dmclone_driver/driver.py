@@ -334,7 +334,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
 
         Cinder calls this each minute. It also reverts changes that Cinder's
         commands made to rows, and finds in the database what this service
-        has not heard of: prepared moves, and sources to delete.
+        has not heard of: prepared moves, and sources to delete. Nor do
+        sources stay where a boot would restore them.
         """
         super()._update_volume_stats()
         context = cinder_context.get_admin_context()
@@ -346,6 +347,8 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
                                  self._snapshots.delete_later_ones, context)
         self._backend.jobs.start('list left behind', self._reporter.refresh)
         self._backend.jobs.start('look for room', self._remotes.look, context)
+        self._backend.jobs.start('forget saved sources',
+                                 self._backend.target.forget_saved)
         self._stats.update(vendor_name='dmclone_driver',
                            driver_version=self.VERSION,
                            storage_protocol=self.protocol,

@@ -118,6 +118,10 @@ class StartTestCase(DriverTestCase):
         self.assertIs(False, pool['dmclone_remote_attach_without_room'])
         self.assertEqual(('lvm', True), (pool['dmclone_metadata_backend'],
                                          pool['dmclone_metadata_persistent']))
+        # What others save of LIO, they save at any time.
+        with mock.patch.object(self.a.target, 'forget_saved') as forget:
+            self.driver.get_volume_stats(refresh=True)
+            forget.assert_called_once_with()
         # In Cinder's migration a peer must not count as the same host.
         self.on(self.b)
         other = self.b.driver.get_volume_stats(refresh=True)['pools'][0]

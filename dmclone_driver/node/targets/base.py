@@ -95,3 +95,9 @@ class SourceTarget(abc.ABC):
         device. An initiator that logs in again would find a target without
         a unit. It treats that as an error and does not wait.
         """
+
+    def forget_saved(self) -> None:
+        """Prevent a boot from restoring sources that others have saved.
+
+        For a target whose configuration is saved as a whole.
+        """

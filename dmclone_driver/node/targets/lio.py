@@ -4,6 +4,7 @@
 import os
 
 from cinder import exception
+from cinder import utils
 from cinder.volume.targets import lio
 from oslo_log import log as logging
 
@@ -56,3 +57,23 @@ class LioSource(base.SourceTarget, lio.LioAdm):
 
     def _persist_configuration(self, vol_id: str) -> None:
         """Do nothing: see :meth:`base.SourceTarget.close_after_reboot`."""
+
+    def forget_saved(self) -> None:
+        """Leave sources out of what Cinder's target driver has saved.
+
+        It saves all targets for each connection that it makes or ends
+        (_persist_configuration in cinder/volume/targets/lio.py).
+        """
+        try:
+            if self._forget_saved():
+                LOG.info('Sources are left out of the LIO targets that a boot '
+                         'restores.')
+        except Exception:
+            LOG.exception('Leaving sources out of the LIO targets that a boot '
+                          'restores failed; it is tried again.')
+
+    @staticmethod
+    @utils.synchronized('lioadm', external=True)
+    def _forget_saved() -> bool:
+        """Do that while no service of Cinder saves targets."""
+        return privileged.forget_sources()

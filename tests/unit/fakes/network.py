@@ -54,6 +54,9 @@ class Target:
         for iqn in list(self.exports):
             self._close(iqn)
 
+    def forget_saved(self):
+        """Do nothing: nobody saves targets."""
+
     def names(self):
         return [iqn.removeprefix(PREFIX) for iqn in self.exports]
 

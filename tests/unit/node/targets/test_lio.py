@@ -110,3 +110,16 @@ class LioTestCase(base.PlainTestCase):
         self.assertEqual([NAME], self.target.names())
         self.target.TARGETS = '/nowhere'
         self.assertEqual([], self.target.names())
+
+    @ddt.data((True, 'left out'), (False, None),
+              (OSError('read-only'), 'failed'))
+    @ddt.unpack
+    def test_forget_saved(self, answer, logged):
+        """Cinder saves all targets for a connection of its own."""
+        self.patch('dmclone_driver.privsep.lio.forget_sources',
+                   side_effect=[answer])
+        self.target.forget_saved()
+        if logged:
+            self.assertIn(logged, self.log.output)
+        else:
+            self.assertEqual('', self.log.output)
