@@ -277,7 +277,9 @@ class Recovery:
         try:
             self._destination.rebuild(names, passive=True)
         except exception.MetadataUnusable:
-            self._set_error(context, row)
+            if placeholders.state_of(row) != State.RELEASED:
+                self._set_error(context, row)
+            # Otherwise the volume does not need it.
             raise
         self._clear_error(context, row)
         clone = dmsetup.clones(names.of(CLONE)).get(names.of(CLONE))

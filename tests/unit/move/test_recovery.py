@@ -300,6 +300,26 @@ class AgainTestCase(RecoveryTestCase):
         self.cloud.watch()
         self.assertEqual('available', self.row().status)
 
+    def test_metadata_of_a_source_that_is_not_needed(self):
+        """The volume is complete on another node, and stays usable."""
+        self.broken.clear()
+        self.cloud.watch()
+        c = self.cloud.add('node3')
+        self.cloud.attach(self.volume, self.b)
+        metadata = '/dev/volumes/' + Names(self.row().name_id).metadata
+        self.cloud.detach(self.volume, self.b)
+        path = self.cloud.attach(self.volume, c)
+        self.b.reboot()
+        c.kernel.hydrate(path)
+        c.look()
+        self.assertIn(State.RELEASED, self.cloud.states())
+        self.b.lvm.drop(metadata)
+        self.restart(self.b, reboot=True)
+        self.cloud.watch(4)
+        self.assertEqual(('available', []), (self.row().status,
+                                             self.cloud.messages()))
+        self.assertEqual([], self.b.lvm.names())
+
     def test_metadata_that_appears_late(self):
         self.broken.clear()
         self.cloud.watch()
