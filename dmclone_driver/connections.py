@@ -155,6 +155,10 @@ class Connections:
         :param built: whether this start of the service has made its handle
         """
         try:
+            if not self._is_exported(volume):
+                # A start waits for no lock of a volume that moves: who holds
+                # that may be asking a peer.
+                return
             with self._backend.lock(volume.id):
                 row = lookups.get(context, volume.id)
                 if row is not None and self._backend.holds(row) and (

@@ -762,6 +762,15 @@ class ConnectionTestCase(DriverTestCase):
         self.driver.ensure_export(self.context, self.row())
         self.assertEqual([], self.cloud.steps.log)
 
+    def test_ensure_export_waits_for_no_move(self):
+        """Who holds the volume's lock may be asking a peer that is silent."""
+        self.cloud.attach(self.volume, self.a)
+        self.cloud.attach(self.volume, self.b)
+        self.assertIsNotNone(self.row().provider_location)
+        with self.a.backend.lock(self.volume.id):
+            self.driver.ensure_export(self.context, self.row())
+        self.assertEqual(1, len(self.a.target.exports))
+
 
 class TerminateTestCase(DriverTestCase):
 
