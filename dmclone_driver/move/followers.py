@@ -277,8 +277,7 @@ class Followers:
                     lv: LogicalVolume | None) -> bool:
         """Whether a follower will never be the snapshot.
 
-        A snapshot that is missing from the database is not deleted: the
-        database may have been restored.
+        Its source is not deleted with it, unless that was known before.
         """
         return lv is None or lv.deleted or not (lv.clone or lv.opened) or (
             lv.clone and not LocalVolume(names).exists() and

@@ -91,13 +91,14 @@ class Leftovers:
         """Report the snapshots that the database does not know at all.
 
         That of one that was deleted, or unmanaged, has a deleted row until
-        ``cinder-manage db purge`` removes it.
+        ``cinder-manage db purge`` removes it. One that has followed its volume
+        here is in a logical volume with a volume's name.
         """
         # Their rows, which are created before them, are read afterwards.
         found = {snapshots.id_of(lv): lv for lv in logical_volumes.find_all(
             self._backend.group.vg_name) if not (
-                names_module.of_logical_volume(lv.name) or lv.hidden or
-                lv.deleted or lv.not_taken)}
+                names_module.of_logical_volume(lv.name) and
+                not lv.followed or lv.hidden or lv.deleted or lv.not_taken)}
         for snapshot_id in sorted(snapshot_rows.without_row(
                 context, filter(None, found))):
             lv = found[snapshot_id]

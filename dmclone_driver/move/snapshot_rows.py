@@ -7,7 +7,8 @@ host, with its pool, that has the snapshot's logical volume; without it that is
 the host of the volume. It begins with :data:`TO_DELETE` once the user has
 deleted the snapshot, until its logical volume is deleted, too. Only a row that
 Cinder has marked as deleted proves that the user has: a row that is missing
-does not, since the database may have been restored.
+does not, since the database may have been restored. A follower's row is
+younger than its snapshot's, so there it does (:func:`is_deleted`).
 """
 
 # Cinder's objects do not exist before they are registered.
@@ -127,9 +128,13 @@ def restore(session: orm.Session, snapshot_id: str, host: str) -> bool:
 
 @transactions.transaction()
 def is_deleted(session: orm.Session, snapshot_id: str) -> bool:
-    """Whether Cinder has marked a snapshot as deleted."""
+    """Whether a snapshot that a younger row is about has been deleted.
+
+    If its row is missing it was purged (``cinder-manage db purge``): in a
+    database from before the snapshot the younger row is missing, too.
+    """
     row = _lock(session, snapshot_id)
-    return row is not None and bool(row.deleted)
+    return row is None or bool(row.deleted)
 
 
 @transactions.transaction()

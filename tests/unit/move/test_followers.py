@@ -295,6 +295,53 @@ class FollowTestCase(FollowersTestCase):
         self.assertEqual([], self.cloud.placeholders())
         self.assertIdle(self.b)
 
+    def test_row_is_purged_as_it_follows(self):
+        """The follower's row proves that the snapshot's has been there."""
+        self.take_along()
+        self.b.stop()
+        self.delete_snapshot(self.taken)
+        self.minute()
+        self.purge(self.taken)
+        self.b.start()
+        self.cloud.watch(4)
+        self.minute()
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertIdle(self.a)
+
+    def test_row_is_purged_after_it_has_followed(self):
+        """It is kept, named, and deleted when an operator says so."""
+        self.follow()
+        self.b.stop()
+        self.delete_snapshot(self.taken)
+        self.purge(self.taken)
+        self.b.start()
+        self.cloud.watch(4)
+        self.minute()
+        with self.cloud.on(self.b):
+            lv = self.lv()
+            line, = (each.line() for each in leftovers.Leftovers(
+                self.b.backend).run(self.context, remove=True))
+            self.assertIn('run "lvchange --addtag dmclone.hidden %s" and '
+                          'restart' % lv.full_name, line)
+            logical_volumes.tag(lv, logical_volumes.HIDDEN_TAG)
+        self.b.stop()
+        self.b.start()
+        self.cloud.watch(4)
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertIdle(self.a)
+
+    def test_row_is_purged_while_a_volume_reads_it(self):
+        self.follow()
+        volume = self.copy(self.taken, self.a)
+        self.delete_snapshot(self.taken)
+        self.minute()
+        self.purge(self.taken)
+        self.cloud.watch(4)
+        self.minute()
+        self.assertIsNone(self.follower())
+        self.delete(volume)
+        self.assertIdle(self.a)
+
     def test_metadata_is_lost(self):
         self.take_along()
         self.b.reboot()
