@@ -236,8 +236,12 @@ class LogicalVolume:
 
     @property
     def taken(self) -> Taken | None:
-        """The snapshot above a clone whose saved blocks it has."""
-        text = self.tagged(TAKEN_TAG)
+        """The snapshot above a clone whose saved blocks it has.
+
+        None if LVM was told what it is, for Cinder's LVM driver: it is a
+        snapshot of LVM with the same name since, and may come back.
+        """
+        text = None if self.origin else self.tagged(TAKEN_TAG)
         return None if text is None else Taken.parse(text)
 
     @property

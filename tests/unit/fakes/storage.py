@@ -100,6 +100,15 @@ class Lvm:
             allocated=self.volumes[origin].get('allocated', 0))
         self.kernel.copy_disk(origin, path)
 
+    def convert(self, store, origin):
+        """Make a logical volume a snapshot of another one.
+
+        :param store: path of the blocks that were saved of the other
+        """
+        volume = self.volumes[store]
+        volume.update(origin=origin, chunk=65536, store=volume['size'],
+                      size=self.volumes[origin]['size'])
+
     def drop(self, path):
         """Delete a logical volume."""
         if path not in self.volumes:

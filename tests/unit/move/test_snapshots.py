@@ -903,6 +903,26 @@ class HydratingTestCase(CascadeTestCase):
         self.delete_snapshot(self.taken)
         self.assertGone(self.taken)
 
+    def test_it_was_made_one_of_lvm(self):
+        """For Cinder's LVM driver; then the volume came back."""
+        self.cloud.watch(3)
+        self.cloud.detach(self.volume, self.b)
+        self.b.reboot()
+        self.b.lvm.convert(self.snapshot_lv(self.taken, self.b).path,
+                           '/dev/volumes/' + Names(self.row().name_id).volume)
+        self.b.start()
+        self.minute()
+        self.assertEqual(['linear'], self.handle())
+        self.assertIsNone(self.device(self.taken))
+        other = self.snapshot()
+        for each in self.taken, other:
+            lv = self.snapshot_lv(each, self.b)
+            self.assertEqual(Names(self.row().name_id).volume, lv.origin)
+            with self.cloud.on(self.b):
+                self.assertEqual(lv.path, self.b.driver._snapshots.path(lv))
+            self.delete_snapshot(each)
+        self.assertGone(self.taken, other)
+
     def test_deleted_on_a_source_after_a_reboot(self):
         """The handle of a source stays read-only."""
         self.cloud.watch(3)
