@@ -3,6 +3,7 @@
 
 import os
 import random
+import subprocess
 import threading
 import time
 import uuid
@@ -13,6 +14,7 @@ from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.logical_volumes import Taken
 from dmclone_driver.node.names import CLONE
+from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import ORIGIN
@@ -21,6 +23,7 @@ from dmclone_driver.node import snapshot_devices
 from dmclone_driver.privsep import block
 from dmclone_driver.privsep import events
 from lab.common import clones
+from lab import pages
 from tests.functional import base
 
 SIZE = 8 * clones.MIB
@@ -292,6 +295,111 @@ class SnapshotsTest(BesideAWriterTest):
         reader.join(10)
         self.assertFalse(reader.is_alive())
         self.assertEqual(self.data, self.volume())
+
+    def go_back(self):
+        """Follow the page "From Cinder's LVM driver" until LVM has it all."""
+        LocalVolume(self.source).remove(EXPORT, HANDLE)
+        scripts = [block.script for block in pages.blocks('admin/adoption')
+                   if block.section == 'Back, in place']
+        for script in scripts[3:5]:
+            done = subprocess.run(
+                ['bash', '-e', '-u', '-c', 'GROUP=%s\nsystemctl() { :; }\n%s'
+                 % (clones.GROUP, script)],
+                stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            self.assertEqual(0, done.returncode, (
+                script, done.stdout, done.stderr))
+        self.assertEqual([], [name for name in dmsetup.devices()
+                              if name.startswith('dmclone')])
+
+    def of_lvm(self, taken):
+        """Return the content of a snapshot that LVM knows as its own."""
+        lv = logical_volumes.find('_snapshot-' + taken.snapshot_id,
+                                  clones.GROUP)
+        self.assertEqual(self.names.volume, lv.origin)
+        self.assertEqual(65536, logical_volumes.chunk_size(lv))
+        self.assertIsNone(lv.taken)
+        return clones.read(lv.path, 0, block.size(lv.path))
+
+    def assert_of_lvm(self, data, *snapshots):
+        """Check a volume and its snapshots with nothing but LVM.
+
+        :param snapshots: pairs of a snapshot and its content
+        """
+        self.assertEqual(data, clones.read(self.lv.path, 0, len(data)))
+        for taken, content in snapshots:
+            self.assertEqual(content, self.of_lvm(taken))
+
+    def reactivate(self):
+        """Have LVM activate everything as at a start of the node."""
+        clones.run('vgchange', '--activate', 'n', clones.GROUP)
+        clones.run('vgchange', '--activate', 'y', clones.GROUP)
+
+    def test_way_back_to_lvm(self):
+        """Snapshots of all kinds, taken before, during and after."""
+        first = self.write(4096, b'1' * 4096)
+        one = self.take()
+        second = self.write(clones.MIB - 4096, b'2' * clones.MIB)
+        self.local.start_hydration()
+        two = self.take()
+        self.write(0, b'3' * 3 * clones.MIB)
+        self.complete()
+        third = self.write(2 * clones.MIB + 512, b'4' * 3 * clones.MIB)
+        # As LVM takes them of a complete volume.
+        three = Taken(str(uuid.uuid4()), self.names.name_id, SIZE)
+        block.flush_buffers(self.names.path())
+        logical_volumes.take_snapshot(self.lv, '_snapshot-' +
+                                      three.snapshot_id)
+        self.addCleanup(self._delete, three, logical_volumes.find(
+            '_snapshot-' + three.snapshot_id, clones.GROUP))
+        data = self.write(4 * clones.MIB + 8192, b'5' * 8192)
+        content = [(one, first), (two, second), (three, third)]
+        self.go_back()
+        self.assert_of_lvm(data, *content)
+        self.reactivate()
+        self.assert_of_lvm(data, *content)
+        data = clones.pattern(SIZE, 9)
+        clones.write(self.lv.path, 0, data)
+        self.assert_of_lvm(data, *content)
+        self.reactivate()
+        self.assert_of_lvm(data, *content)
+
+    def test_way_back_twice_and_here_again(self):
+        """What was converted is left alone, and is LVM's to this driver."""
+        one = self.take()
+        self.complete()
+        data = self.write(clones.MIB, b'1' * clones.MIB)
+        for _attempt in range(2):
+            self.go_back()
+            self.assert_of_lvm(data, (one, self.data))
+        self.local.ensure_linear(self.lv)
+        self.assertEqual('linear', dmsetup.state(self.names.of(HANDLE)))
+        data = self.write(clones.MIB - 4096, b'2' * clones.MIB)
+        self.assert_of_lvm(data, (one, self.data))
+
+    def test_way_back_and_a_revert(self):
+        """LVM merges a snapshot that it did not take."""
+        one = self.take()
+        self.complete()
+        self.write(clones.MIB + 512, b'1' * 2 * clones.MIB)
+        self.go_back()
+        clones.run('lvconvert', '--merge', '%s/_snapshot-%s' % (
+            clones.GROUP, one.snapshot_id))
+        self.assert_of_lvm(self.data)
+
+    def test_way_back_of_an_extended_volume(self):
+        """Of a snapshot the part counts that the volume had."""
+        one = self.take()
+        self.complete()
+        clones.run('lvextend', '--size', '+%db' % SIZE, self.lv.full_name)
+        self.local.grow(self.lv)
+        data = self.write(SIZE - 4096, b'5' * clones.MIB)
+        self.go_back()
+        self.assertEqual(2 * SIZE, block.size(self.lv.path))
+        for _attempt in range(2):
+            self.assertEqual(data, clones.read(self.lv.path, 0, 2 * SIZE))
+            self.assertEqual(self.data, self.of_lvm(one)[:SIZE])
+            data = clones.pattern(SIZE, 9) + data[SIZE:]
+            clones.write(self.lv.path, 0, data[:SIZE])
 
     def test_each_is_a_prefix_of_a_writer(self):
         """20 moments while it needs its source, and 20 while it hydrates."""

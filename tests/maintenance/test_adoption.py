@@ -6,13 +6,17 @@ from lab import config
 from tests.maintenance import recipes
 from tests.scenarios.lib import base
 from tests.scenarios.lib import live
+from tests.scenarios.lib import operations
 
 BACKEND = 'dmclone'
 GROUP = 'cinder-volumes'
 LVM = {'volume_driver': config.DRIVERS['lvm']}
+#: Seconds in which Cinder's LVM driver copies a volume.
+TO_COPY = 300
 
 
-class AdoptionTest(recipes.Recipes, live.LiveTest, base.SetupTest):
+class AdoptionTest(recipes.Recipes, operations.Operations, live.LiveTest,
+                   base.SetupTest):
     """Volumes that an instance has used over iSCSI, and one at rest."""
 
     PAGE = 'admin/adoption'
@@ -71,14 +75,18 @@ class AdoptionTest(recipes.Recipes, live.LiveTest, base.SetupTest):
         self.adopt('In place', 4)
         self.check_records(root, console)
         self.check_records(used, console)
-        console = self.use(root, idle, before)
+        console, snapshot_id, after = self.use(root, idle, before)
         last = console.last(root)
-        self.adopt('Back, in place', 0, 1, 2)
+        self.adopt('Back, in place', 0, 1)
+        self.look_at_snapshot(snapshot_id)
+        self.adopt('Back, in place', 3, 4, 5)
         self.wait_ready()
-        said = self.adopt('Back, in place', 3)
+        said = self.adopt('Back, in place', 6)
         self.assertEqual(len(self.nodes), said.count(' up '), said)
         self.compare(*self.disk(root), root, last)
-        self.assertEqual(before, self.checksum(*self.disk(idle)))
+        self.assertEqual(after, self.checksum(*self.disk(idle)))
+        if self.kind == 'default':
+            self.use_snapshot(snapshot_id, idle, before)
         server_id, console = self.boot_from(root)
         self.servers.delete(server_id)
         self.compare(*self.disk(root), root, console.last(root))
@@ -87,19 +95,45 @@ class AdoptionTest(recipes.Recipes, live.LiveTest, base.SetupTest):
         for node in self.nodes:
             node.wait_ready()
 
+    def look_at_snapshot(self, snapshot_id):
+        """Read of a snapshot above a clone; delete it if it cannot go back."""
+        said = self.adopt('Back, in place', 2)
+        if self.kind == 'default':
+            self.assertEqual('', said)
+        else:
+            self.assertIn('taken=' + snapshot_id, said)
+            self.user.delete_snapshot(snapshot_id)
+
+    def use_snapshot(self, snapshot_id, volume_id, before):
+        """Use a snapshot with Cinder's LVM driver, and delete it."""
+        node, _path = self.disk(volume_id)
+        self.assertEqual(before, self.checksum(
+            node, '/dev/%s/_snapshot-%s' % (GROUP, snapshot_id)))
+        copy = self.user.request('POST', '/volumes', {'volume': {
+            'size': 1, 'snapshot_id': snapshot_id}})['volume']['id']
+        self.user.settled(copy, 'available', timeout=TO_COPY)
+        self.assertEqual(before, self.checksum(*self.disk(copy)))
+        self.user.delete_snapshot(snapshot_id)
+
     def use(self, root, idle, before):
         """Use volumes as this driver's, which moves them.
 
-        :returns: the console of the server that has used the first one
+        :returns: the console of the server that has used the first one; the
+            id of a snapshot of the other, taken while that hydrates; and the
+            checksum of what was written there since
         """
         there = self.nodes[1]
-        with self.attached(idle, there) as path:
+        with self.slow_network(there), self.attached(idle, there) as path:
             self.assertIs(there, self.home(idle))
+            snapshot_id = self.take_snapshot(idle)
+            there.run('dmsetup info dmclone-%s-snapshot' % snapshot_id)
             self.assertEqual(before, self.checksum(there, path))
+            self.write(there, path, 3, 'later')
+            after = self.checksum(there, path)
         server_id, console = self.boot_from(root)
         self.assertIs(there, self.home(root))
         for volume_id in root, idle:
             self.hydrated(volume_id)
         self.servers.delete(server_id)
         self.check_records(root, console)
-        return console
+        return console, snapshot_id, after
