@@ -19,13 +19,16 @@ from lab import lab
 MIB = 2 ** 20
 
 
-def run(node, *arguments):
-    """Run lab.bench.on_node on a node; returns its measurements."""
+def run(node, *arguments, module='lab.bench.on_node', timeout=3600):
+    """Run a module on a node; returns its measurements.
+
+    :param timeout: in seconds
+    """
     group = slow_disks.DATA if 'metadata' in arguments else 'cinder-volumes'
     out = node.run('. /lab/node.env; cd $CHECKOUT; PYTHONDONTWRITEBYTECODE=1 '
                    'DMCLONE_TEST_GROUP=%s $VENV/bin/python -W ignore '
-                   '-m lab.bench.on_node %s' % (
-                       group, ' '.join(arguments)), timeout=3600)
+                   '-m %s %s' % (group, module, ' '.join(arguments)),
+                   timeout=timeout)
     return [json.loads(line) for line in out.splitlines()
             if line.startswith('{')]
 

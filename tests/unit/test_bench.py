@@ -40,6 +40,8 @@ from lab.bench import ratios
 from lab.bench import remote_disk
 from lab.bench import scale
 from lab.bench import services
+from lab.bench import snapshot_ways
+from lab.bench import snapshot_ways_on_node
 from lab.bench import thin
 from lab.bench import transfer
 from lab.common import pools
@@ -755,6 +757,91 @@ class GoingBackTestCase(base.PlainTestCase):
                           'wait'], node.ran)
 
 
+class SnapshotWaysTestCase(base.PlainTestCase):
+
+    FOUND = {'pause': 9, 'seconds': 2, 'written': 3, 'read': 4, 'complete': 5}
+
+    def bench(self, *answers):
+        """Return a bench whose node gives these answers, and the node."""
+        self.patch('builtins.print')
+        node = mock.Mock()
+        node.run.side_effect = answers
+        self.patch('lab.bench.snapshot_ways.lab.Lab.load'
+                   ).return_value.nodes = {'node1': node}
+        return snapshot_ways.Bench(), node
+
+    def test_round(self):
+        line = 'a line\n%s\n' % json.dumps(self.FOUND)
+        bench, node = self.bench('', line, line, line)
+        with bench.prepared():
+            bench.round()
+        self.assertEqual(
+            ['warm', 'none', 'above', 'below'],
+            [call.args[0].split()[-1] for call in node.run.mock_calls])
+        self.assertEqual(
+            ['stop', 'run', 'run', 'run', 'run', 'start_service',
+             'wait_ready'], [call[0] for call in node.mock_calls])
+        values = bench.results.values
+        self.assertEqual([2], values['seconds to take it, above the clone'])
+        self.assertNotIn('seconds to take it, no snapshot', values)
+        bases = {name: snapshot_ways.base_of(name) for name in values}
+        self.assertEqual(set(bases), set(bases) | set(
+            filter(None, bases.values())))
+        self.assertEqual('longest pause in ms, no snapshot',
+                         bases['longest pause in ms, below, by LVM'])
+        self.assertEqual('seconds to take it, above the clone',
+                         bases['seconds to take it, below, by LVM'])
+        saved = self.patch('lab.bench.ratios.json.dump')
+        self.patch('builtins.open')
+        bench.report()
+        self.assertEqual(14, len(saved.call_args.args[0]))
+
+    def test_service_is_started_after_a_failure(self):
+        bench, node = self.bench(KeyError)
+        with self.assertRaises(KeyError), bench.prepared():
+            pass
+        node.start_service.assert_called_once_with('cinder-volume')
+
+    def test_newest_record_of_a_snapshot(self):
+        on_node = snapshot_ways_on_node
+        places, size = [3, 0, 2, 1], on_node.RECORD
+        blocks = [b'x' * size, b'1' * size, b'%016d' % 5 + bytes(size - 16),
+                  bytes(size)]
+        self.assertEqual([0, 1111111111111111, 0, 0], on_node.records(
+            b''.join(blocks)))
+        for number in range(3):
+            self.assertEqual(number, on_node.newest(on_node.records(
+                b''.join(blocks)), places))
+            blocks[places[number]] = on_node.record(number + 1)
+        for broken in ([2, 4, 3, 0], [2, 4, 0, 1], [0, 0, 3, 1]):
+            self.assertRaises(AssertionError, on_node.newest, broken, places)
+
+    def test_pause(self):
+        writes = [(0, 5), (5, 6), (6, 8), (8, 9), (20, 30)]
+        for begin, end, expected in ((5.5, 5.6, 1), (5.5, 6.5, 2),
+                                     (4.5, 8, 5), (10, 15, 0)):
+            self.assertEqual(expected, snapshot_ways_on_node.pause(
+                writes, begin, end))
+
+    def test_guest_goes_on_after_a_failure_of_lvm(self):
+        bench = snapshot_ways_on_node.Bench.__new__(
+            snapshot_ways_on_node.Bench)
+        bench.metadata = mock.Mock()
+        bench.metadata.find.return_value = '/dev/m', 128
+        bench.names = mock.Mock(name_id='x', of=lambda role: role)
+        bench.addCleanup = mock.Mock()
+        where = 'lab.bench.snapshot_ways_on_node.'
+        self.patch(where + 'block')
+        self.patch(where + 'logical_volumes').take_snapshot.side_effect = (
+            KeyError)
+        dmsetup = self.patch(where + 'dmsetup')
+        self.assertRaises(KeyError, bench._below, mock.Mock())
+        self.assertEqual(
+            [mock.call.suspend('handle'), mock.call.suspend('clone'),
+             mock.call.resume('clone'), mock.call.resume('handle')],
+            dmsetup.mock_calls)
+
+
 class ScaleTestCase(base.PlainTestCase):
 
     def test_copied_rows(self):
@@ -852,7 +939,7 @@ class ProgramTestCase(base.PlainTestCase):
     def test_options_are_those_of_the_benches(self):
         """A bench that is called with others would only fail when it runs."""
         for module in (copies, going_back, golden, host_copies, hydration,
-                       neighbours, scale, thin):
+                       neighbours, scale, snapshot_ways, thin):
             words = vars(program.parser().parse_args(
                 [module.__name__.rpartition('.')[2].replace('_', '-')]))
             del words['what'], words['rounds']
