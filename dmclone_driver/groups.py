@@ -16,12 +16,20 @@ from __future__ import annotations
 import collections.abc
 from typing import Any
 
+from cinder import context as cinder_context
 from cinder import objects
 from cinder.volume import volume_utils
 from oslo_log import log as logging
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
+from dmclone_driver import in_one_place
+from dmclone_driver.move.backend import Backend
+from dmclone_driver.move.preflight import Preflight
+from dmclone_driver.move import room
+from dmclone_driver.move.snapshots import Snapshots
+from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node.names import Names
 
 LOG = logging.getLogger(__name__)
 
@@ -86,3 +94,107 @@ def _remove(row: _Row,
     except Exception:
         LOG.exception('Removing %s, a member of an incomplete group, failed; '
                       'its deletion removes it.', row.id)
+
+
+class Groups:
+    """Groups of one backend; each member is made as it is without a group."""
+
+    def __init__(self, backend: Backend, preflight: Preflight,
+                 snapshots: Snapshots) -> None:
+        self._backend = backend
+        self._preflight = preflight
+        self._snapshots = snapshots
+
+    def snapshot(self, group_snapshot: objects.GroupSnapshot,
+                 snapshots: list[objects.Snapshot],
+                 make: collections.abc.Callable[[_Row], dict[str, Any]]
+                 ) -> Updates:
+        """Create a snapshot of each member of a group, or of none.
+
+        :param make: creates a snapshot; returns the update of its row
+        :raises: GroupRefused
+        """
+        refuse_common_moment(group_snapshot)
+        return make_all(
+            group_snapshot, snapshots,
+            lambda: self.check_snapshots(snapshots), make,
+            lambda snapshot: self._snapshots.delete_unread(snapshot.id))
+
+    def from_snapshots(
+            self, context: cinder_context.RequestContext,
+            group: objects.Group, volumes: list[objects.Volume],
+            snapshots: list[objects.Snapshot],
+            make: collections.abc.Callable[[_Row, _Row], dict[str, Any]],
+            remove: collections.abc.Callable[[_Row], None]) -> Updates:
+        """Create the volumes of a group from snapshots, or none of them.
+
+        :param snapshots: in the order of the volumes
+        :param make: creates a volume from a snapshot; returns the update of
+            its row
+        :param remove: deletes a volume
+        :raises: GroupRefused
+        """
+        sources = _sources(volumes, snapshots)
+        return make_all(
+            group, volumes,
+            lambda: self._snapshots.refuse_missing(context, sources),
+            lambda volume: make(volume, sources[volume.id]), remove)
+
+    def from_volumes(
+            self, group: objects.Group, volumes: list[objects.Volume],
+            originals: list[objects.Volume],
+            make: collections.abc.Callable[[_Row, _Row], dict[str, Any]],
+            remove: collections.abc.Callable[[_Row], None]) -> Updates:
+        """Create the volumes of a group as clones, or none of them.
+
+        :param originals: in the order of the volumes
+        :param make: creates a clone of a volume; returns the update of its
+            row
+        :param remove: deletes a volume
+        :raises: GroupRefused
+        """
+        sources = _sources(volumes, originals)
+        refuse_common_moment(group)
+        return make_all(
+            group, volumes, lambda: self._check_members(sources.values()),
+            lambda volume: make(volume, sources[volume.id]), remove)
+
+    def check_snapshots(self, snapshots: list[objects.Snapshot]) -> None:
+        """Refuse snapshots of which any could not be created.
+
+        Cinder's scheduler checks the space for single snapshots only.
+
+        :raises: NoRoomForSnapshots, and others of single snapshots
+        """
+        self._check_members(each.volume for each in snapshots)
+        # A thin snapshot shares all blocks; others are not in the pool.
+        needed = sum(each.volume_size for each in snapshots
+                     if not self._is_thin(each.volume))
+        free = room.of_group(self._backend)
+        if free < needed:
+            raise exception.NoRoomForSnapshots(needed=needed, free=free)
+
+    def _is_thin(self, volume: objects.Volume) -> bool:
+        lv = self._backend.logical_volume(Names(volume.name_id))
+        return lv is not None and lv.thin
+
+    def _check_members(
+            self, volumes: collections.abc.Iterable[objects.Volume]) -> None:
+        for volume in volumes:
+            try:
+                self._check_member(volume)
+            except exception.NotHere:
+                raise exception.MemberElsewhere(volume=volume.id,
+                                                host=volume.host)
+
+    @in_one_place.required(_('snapshot'), prepared=True)
+    def _check_member(self, volume: objects.Volume) -> None:
+        """Refuse a volume of a group that cannot be snapshotted now."""
+        LocalVolume(Names(volume.name_id)).refuse_closed_gate()
+
+
+def _sources(volumes: list[objects.Volume],
+             sources: list[_Row]) -> dict[str, _Row]:
+    """Return {id of the volume to create: what it is created from}."""
+    return {volume.id: source for volume, source in zip(
+        volumes, sources, strict=True)}

@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 from cinder import context as cinder_context
+from cinder import exception as cinder_exception
 from cinder.volume import volume_utils
 from oslo_concurrency import processutils
 from oslo_utils import units
@@ -65,6 +66,24 @@ def used(group: str) -> set[str]:
                                    filter(None, snapshots))
     return {lv.name for lv in found if lv.needed or lv.name in handles} | {
         snapshots[each] for each in known} | {thin_pools.name_of(group)}
+
+
+def refuse_used(group: str, name: str,
+                existing_ref: dict[str, str]) -> None:
+    """Refuse to manage a logical volume that this driver uses.
+
+    :param name: of the new volume or snapshot
+    :param existing_ref: ``{'source-name': ...}``, an operator's text, which
+        need not be a name that LVM can look for
+    :raises: ManageExistingInvalidReference
+    """
+    found = existing_ref.get('source-name', '')
+    if found in used(group):
+        raise cinder_exception.ManageExistingInvalidReference(
+            existing_ref=existing_ref,
+            reason=_('%(new)s is not created, since this driver uses logical '
+                     'volume %(name)s; dmclone-reconcile says for what') % {
+                         'new': name, 'name': found})
 
 
 def without_used(group: str, entries: list[Entry]) -> list[Entry]:

@@ -20,9 +20,12 @@ from oslo_utils import excutils
 from oslo_utils import units
 
 from dmclone_driver import exception
+from dmclone_driver.i18n import _
+from dmclone_driver import in_one_place
 from dmclone_driver.move import backend as backend_module
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.new_content import NewContent
+from dmclone_driver.move.preflight import Preflight
 from dmclone_driver.move import snapshot_rows
 from dmclone_driver.move.snapshots import Snapshots
 from dmclone_driver.node.devices import LocalVolume
@@ -44,15 +47,17 @@ _FOR_METADATA = 16 * units.Mi
 class Reverts:
     """Reverts volumes of one backend."""
 
-    def __init__(self, backend: Backend, snapshots: Snapshots,
-                 new_content: NewContent) -> None:
+    def __init__(self, backend: Backend, preflight: Preflight,
+                 snapshots: Snapshots, new_content: NewContent) -> None:
         self._backend = backend
+        self._preflight = preflight
         self._snapshots = snapshots
         self._new_content = new_content
 
+    @in_one_place.required(_('revert'), hydrating=True)
     def revert(self, volume: objects.Volume,
                snapshot: objects.Snapshot) -> str | None:
-        """Revert a volume of this node, whose lock callers hold.
+        """Revert a volume of this node; it may be hydrating.
 
         :returns: what :meth:`start` has to be called with, empty if nothing
             is left to do; None if Cinder has to copy a snapshot of another

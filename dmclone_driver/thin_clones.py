@@ -14,13 +14,17 @@ from oslo_log import log as logging
 from oslo_utils import excutils
 from oslo_utils import units
 
+from dmclone_driver.i18n import _
+from dmclone_driver import in_one_place
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move.preflight import Preflight
 from dmclone_driver.move.snapshots import Snapshots
 from dmclone_driver.node import deletion
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node.names import Names
+from dmclone_driver.privsep import block
 
 LOG = logging.getLogger(__name__)
 
@@ -32,8 +36,10 @@ class ThinClones:
     that of an empty volume does, and the deletion removes it.
     """
 
-    def __init__(self, backend: Backend, snapshots: Snapshots) -> None:
+    def __init__(self, backend: Backend, preflight: Preflight,
+                 snapshots: Snapshots) -> None:
         self._backend = backend
+        self._preflight = preflight
         self._snapshots = snapshots
 
     def can_share(self, lv: LogicalVolume | None) -> bool:
@@ -60,6 +66,24 @@ class ThinClones:
         LOG.info('Volume %(volume)s shares the blocks of snapshot '
                  '%(snapshot)s.',
                  {'volume': volume.id, 'snapshot': snapshot_id})
+        return True
+
+    @in_one_place.required(_('clone'), prepared=True)
+    def of_volume(self, source: objects.Volume,
+                  volume: objects.Volume) -> bool:
+        """Create a clone of a volume on this node, if that is possible.
+
+        :returns: False if nothing was done
+        :raises: NotHere, ReadLagsBehind, LVMError, OSError
+        """
+        names = Names(source.name_id)
+        lv = self._backend.logical_volume(names)
+        if lv is None or not self.can_share(lv):
+            return False
+        block.flush_buffers(names.path())
+        self.create(volume, lv)
+        in_one_place.refuse_if_moved_meanwhile(
+            self._preflight, source, _('clone'), lambda: self.remove(volume))
         return True
 
     def create(self, volume: objects.Volume, lv: LogicalVolume) -> None:

@@ -29,6 +29,7 @@ from dmclone_driver.move.placeholders import State
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node.names import Names
+from dmclone_driver.node import snapshot_devices
 from dmclone_driver.privsep import block
 
 # Seconds that a peer has to describe itself.
@@ -242,6 +243,16 @@ class Preflight:
         :raises: PartlyDeleted, MovedAway, StillClone, NotOnNode, DataLost
         """
         self._other_end(context, volume, action)
+
+    def refuse_while_read(self, volume: objects.Volume, action: str) -> None:
+        """Refuse what needs a volume without snapshots above its clone.
+
+        :param action: a translated verb
+        :raises: ClonesRead
+        """
+        lv = self._backend.logical_volume(Names(volume.name_id))
+        if lv is not None and snapshot_devices.taken_of(lv):
+            raise exception.ClonesRead(action=action, volume=volume.id)
 
     def _other_end(self, context: cinder_context.RequestContext,
                    volume: objects.Volume, action: str) -> Placeholder | None:

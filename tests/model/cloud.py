@@ -132,7 +132,7 @@ class Cloud(fake_cloud.Cloud):
         # oslo.messaging registers the option, and is not started here.
         patch('dmclone_driver.move.deadline.CONF',
               new=types.SimpleNamespace(rpc_response_timeout=60))
-        for module in ('driver', 'move.copies', 'move.followers',
+        for module in ('creations', 'move.copies', 'move.followers',
                        'move.home', 'move.new_content'):
             patch('dmclone_driver.%s.uuid' % module,
                   new=types.SimpleNamespace(uuid4=self.new_id))

@@ -149,7 +149,7 @@ class History(history.History):
         """Report a node's capacity, as the node does each minute."""
         with self.fault(fault), self.cloud.on(node):
             node.backend.correct_all(self.cloud.context)
-            node.driver._snapshots.delete_later_ones(self.cloud.context)
+            node.parts.snapshots.delete_later_ones(self.cloud.context)
 
     # Volumes from snapshots and volumes
 
@@ -189,7 +189,7 @@ class History(history.History):
             return
         row = self.cloud.row(each.volume_id)
         with self._new(node, row.size, fault) as copy:
-            node.driver._copies.create(
+            node.parts.copies.create(
                 self.cloud.context, copy.row, self.cloud.new_id(), row.host,
                 '%dg' % row.size, origin_id=row.id)
             copy.created({}, self._possible(each))

@@ -126,8 +126,8 @@ def _discard_with_the_attachment(self, volume, connector, **kwargs):
     if source is not None and not LocalVolume(names).is_open() and not (
             gate and gate.suspended):
         # The tag of an opened logical volume would prevent it, too.
-        with mock.patch.object(self._teardown, 'refuse_opened'):
-            self._teardown.delete_destination(names, source)
+        with mock.patch.object(self._parts.teardown, 'refuse_opened'):
+            self._parts.teardown.delete_destination(names, source)
         return True
     return _terminate(self, volume, connector, **kwargs)
 
@@ -346,7 +346,7 @@ FAULTS_OF_MEMORY = {
 #: Faults that are detected in histories with snapshots and copies.
 FAULTS_OF_SNAPSHOTS = {
     'snapshot taken below the clone':
-        ('driver.DMCloneVolumeDriver._snapshot_of', _snapshot_below,
+        ('new_snapshots.NewSnapshots.take', _snapshot_below,
          'a snapshot has'),
     'snapshot taken but not flushed':
         ('move.snapshots.LocalVolume', _Hasty,

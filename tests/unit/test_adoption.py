@@ -27,7 +27,7 @@ class AdoptionTestCase(base.CloudTestCase):
 
     def adopt(self):
         self.a.start()
-        self.a.driver._connections._target_driver = self.remote
+        self.a.parts.connections._target_driver = self.remote
         self.cloud.settle()
 
     def handle(self, node):

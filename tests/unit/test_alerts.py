@@ -429,7 +429,7 @@ class FireTestCase(base.CloudTestCase):
 
     def refresh(self):
         with self.cloud.on(self.a):
-            self.a.driver._reporter.refresh()
+            self.a.parts.reporter.refresh()
 
 
 class LaboratoryTestCase(base.PlainTestCase):

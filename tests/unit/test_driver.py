@@ -39,7 +39,7 @@ class DriverTestCase(base.CloudTestCase):
         self.here.close()
         self.here.enter_context(self.cloud.on(node))
         self.driver = node.driver
-        self.connections = node.driver._connections
+        self.connections = node.parts.connections
 
     def handle(self, node=None):
         return (node or self.a).kernel.get(

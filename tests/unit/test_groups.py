@@ -160,7 +160,7 @@ class SnapshotTestCase(GroupsTestCase):
                          [each.status for each in self.snapshots(row)])
         with self.cloud.on(self.a):
             self.assertEqual([True, False], [
-                bool(self.a.driver._snapshots.find(each.id).taken)
+                bool(self.a.parts.snapshots.find(each.id).taken)
                 for each in sorted(self.snapshots(row), key=lambda each:
                                    each.volume_id != self.volume.id)])
 
@@ -227,7 +227,7 @@ class SnapshotTestCase(GroupsTestCase):
                 {each.id for each in rows},
                 set(snapshot_rows.to_delete(self.context, self.a.host)))
             for each in rows:
-                self.assertIsNotNone(self.a.driver._snapshots.find(each.id))
+                self.assertIsNotNone(self.a.parts.snapshots.find(each.id))
         self.cloud.watch(3)
         self.minute()
         self.assertEqual([], self.cloud.leftovers())
@@ -303,7 +303,7 @@ class FromSourceTestCase(GroupsTestCase):
         group, create = self.from_snapshot(row)
         lost = self.snapshots(row)[1]
         with self.cloud.on(self.a):
-            self.a.driver._snapshots.delete_unread(lost.id)
+            self.a.parts.snapshots.delete_unread(lost.id)
         before = self.a.lvm.names()
         error = self.assertRaises(exception.GroupRefused, create)
         self.assertIn(lost.id, error.msg)

@@ -262,7 +262,7 @@ class DeletionTestCase(HandsTestCase):
         self.bring_to(state)
         self.change(self.placeholder.id, columns)
         before = self.facts()
-        log = self.patch('dmclone_driver.driver.LOG.error')
+        log = self.patch('dmclone_driver.deletions.LOG.error')
         self.assertRaises(cinder_exception.VolumeIsBusy, self.delete,
                           self.cloud.row(self.placeholder.id))
         self.assertEqual(before, self.facts())

@@ -612,7 +612,7 @@ class Situations(test_snapshots.SnapshotsTestCase):
     def snapshot_that_has_followed(self):
         self.snapshot_left_behind()
         with self.cloud.on(self.b):
-            self.b.driver._followers.take_along(self.context, self.taken.id)
+            self.b.parts.followers.take_along(self.context, self.taken.id)
         self.cloud.watch(4)
 
     def snapshot_node_down(self):
@@ -634,7 +634,7 @@ class Situations(test_snapshots.SnapshotsTestCase):
     def snapshot_gone(self):
         self.snapshot_left_behind()
         with self.cloud.on(self.a):
-            self.a.driver._snapshots._delete(self.taken.id)
+            self.a.parts.snapshots._delete(self.taken.id)
 
 
 class Operations(Situations):

@@ -88,7 +88,7 @@ class RemotesTestCase(base.QueriesTestCase):
     def use_target(self, node):
         """Give the service of a node its target, which outlives it."""
         target = self.targets.setdefault(node, Target(node))
-        node.driver._connections._target_driver = target
+        node.parts.connections._target_driver = target
 
     def allow(self, allowed=True):
         for node in self.cloud.nodes.values():
@@ -164,7 +164,7 @@ class RemotesTestCase(base.QueriesTestCase):
         node = node or self.a
         with self.cloud.on(node):
             node.driver.get_volume_stats(refresh=True)
-        return node.driver._remotes.found
+        return node.parts.remotes.found
 
     def told(self):
         return [each for each in self.cloud.messages()
@@ -595,7 +595,7 @@ class LookTestCase(RemotesTestCase):
         for _ in range(3):
             self.a.create()
         with self.cloud.on(self.a):
-            look = self.a.driver._remotes.look
+            look = self.a.parts.remotes.look
             for queries in (1, 0):
                 self.queries.clear()
                 look(self.context)

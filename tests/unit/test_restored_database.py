@@ -110,7 +110,7 @@ class RestoredTestCase(base.CloudTestCase):
             record.destroy()
         self.a.stop()
         self.a.start()
-        remote = self.a.driver._connections._target_driver = (
+        remote = self.a.parts.connections._target_driver = (
             test_driver.Remote())
         remote.path = self.home.path()
         self.cloud.settle()

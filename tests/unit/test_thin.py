@@ -148,7 +148,7 @@ class RoomTestCase(Mixin, base.CloudTestCase):
         self.allocate(self.a, self.volume, 1)
         pool = self.stats(self.a)
         with self.cloud.on(self.a):
-            report = self.a.driver._reporter.report(self.context)
+            report = self.a.parts.reporter.report(self.context)
         self.assertEqual(
             (95, 94, 1, True, False),
             tuple(pool[key] for key in (
@@ -310,7 +310,7 @@ class TakenTestCase(SnapshotsTestCase):
         rows = [mock.Mock(volume=volume, volume_size=90)
                 for volume in volumes]
         with self.cloud.on(self.a):
-            self.a.driver._check_snapshots(rows)
+            self.a.parts.groups.check_snapshots(rows)
 
     def test_group_of_thick_volumes(self):
         """Their snapshots are not in the pool, but in what is left."""
@@ -319,11 +319,11 @@ class TakenTestCase(SnapshotsTestCase):
             for size, fits in ((3, True), (5, False)):
                 rows = [mock.Mock(volume=self.row(), volume_size=size)]
                 if fits:
-                    self.a.driver._check_snapshots(rows)
+                    self.a.parts.groups.check_snapshots(rows)
                     continue
                 error = self.assertRaises(
                     exception.NoRoomForSnapshots,
-                    self.a.driver._check_snapshots, rows)
+                    self.a.parts.groups.check_snapshots, rows)
                 self.assertIn('4', error.msg)
 
     def test_unmanage(self):

@@ -334,7 +334,7 @@ class RemoteTestCase(VerbTestCase):
     def setUp(self):
         super().setUp()
         self.a.driver.configuration.dmclone_remote_attach_without_room = True
-        self.a.driver._connections._target_driver = test_driver.Remote()
+        self.a.parts.connections._target_driver = test_driver.Remote()
         self.set_room(cloud.GIB // 2)
         record = self.cloud.attachment(self.volume, self.b, connected=False)
         with self.cloud.on(self.a):

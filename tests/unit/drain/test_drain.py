@@ -381,7 +381,7 @@ class AtRestTestCase(DrainTestCase):
         with self.cloud.on(self.a), mock.patch.object(
                 self.a.home_side, '_switch_if_sole'):
             self.a.home_side.move(
-                self.context, self.row(), self.a.driver._peers.on_node(
+                self.context, self.row(), self.a.parts.peers.on_node(
                     self.context, 'node2', 'dmclone'), '',
                 deadline.Deadline.of_request())
         self.assertEqual([State.PREPARED], self.cloud.states())

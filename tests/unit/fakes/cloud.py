@@ -147,7 +147,7 @@ class Cloud:
             self.here.group(name, lvm_type),
             LVM_CMD_PREFIX=['env', 'LC_ALL=C'],
             get_all_volume_groups=lambda helper, name: self.here.groups(name)))
-        patch('dmclone_driver.driver.importutils', new=types.SimpleNamespace(
+        patch('dmclone_driver.opening.importutils', new=types.SimpleNamespace(
             import_object=lambda *args, **kwargs: self.here.target))
         patch('dmclone_driver.node.initiator.Initiator',
               new=lambda attempts, timeout: network.Initiator(
@@ -536,6 +536,10 @@ class Node:
     def backend(self):
         return self.driver._backend
 
+    @property
+    def parts(self):
+        return self.driver._parts
+
     def metrics(self):
         """Scrape the service: {(name, labels): value}."""
         with self.cloud.on(self):
@@ -549,15 +553,15 @@ class Node:
 
     @property
     def home_side(self):
-        return self.driver._home
+        return self.parts.home
 
     @property
     def destination(self):
-        return self.driver._destination
+        return self.parts.destination
 
     @property
     def source(self):
-        return self.driver._source
+        return self.parts.source
 
     @property
     def jobs(self):
@@ -569,15 +573,15 @@ class Node:
 
     @property
     def preflight(self):
-        return self.driver._preflight
+        return self.parts.preflight
 
     @property
     def requests(self):
-        return self.driver._requests
+        return self.parts.requests
 
     @property
     def teardown(self):
-        return self.driver._teardown
+        return self.parts.teardown
 
     def create(self, size=1, **fields):
         """Create a user's volume on this node."""

@@ -265,7 +265,7 @@ class FailuresTestCase(BypassTestCase):
         self.b.start()
         self.cloud.settle()
         with self.cloud.on(self.a):
-            self.a.driver._snapshots.delete_later_ones(self.context)
+            self.a.parts.snapshots.delete_later_ones(self.context)
         self.assertNotEqual(set(), self.readers())
         self.cloud.watch(2, hydrate=False)
         self.assertBypassed()

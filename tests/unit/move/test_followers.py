@@ -64,7 +64,7 @@ class FollowersTestCase(test_snapshots.SnapshotsTestCase):
                          provider_id)
         for each in self.cloud.nodes.values():
             with self.cloud.on(each):
-                found = each.driver._snapshots.find(
+                found = each.parts.snapshots.find(
                     (snapshot or self.taken).id)
             self.assertEqual(each is node, found is not None)
 
@@ -95,7 +95,7 @@ class FollowTestCase(FollowersTestCase):
         self.cloud.watch(4)
         self.assertEqual(self.b.pool, self.read(self.taken).provider_id)
         with self.cloud.on(self.a):
-            self.assertTrue(self.a.driver._snapshots.find(
+            self.assertTrue(self.a.parts.snapshots.find(
                 self.taken.id).hidden)
             # Cinder copies what is on the other node.
             self.leave_no_room()
@@ -149,7 +149,7 @@ class FollowTestCase(FollowersTestCase):
     def delete_if_free(self, node):
         """Refuse what would take the data of a reader away."""
         with self.cloud.on(self.b):
-            if not self.b.driver._snapshots._delete(self.taken.id):
+            if not self.b.parts.snapshots._delete(self.taken.id):
                 raise cinder_exception.SnapshotIsBusy(
                     snapshot_name=self.taken.id)
 
@@ -173,7 +173,7 @@ class FollowTestCase(FollowersTestCase):
         self.cloud.watch(4)
         self.assertEqual(self.b.pool, self.read(self.taken).provider_id)
         with self.cloud.on(self.a):
-            old = self.a.driver._snapshots.find(self.taken.id)
+            old = self.a.parts.snapshots.find(self.taken.id)
         self.assertTrue(old.hidden and bool(old.readers))
         error = self.assertRaises(exception.PeerFailed, self.take_along,
                                   node=self.a)
@@ -370,14 +370,14 @@ class FollowTestCase(FollowersTestCase):
     def hidden_one(self):
         """Return the snapshot's logical volume as if it were hidden."""
         with self.cloud.on(self.a):
-            lv = self.a.driver._snapshots.find(self.taken.id)
+            lv = self.a.parts.snapshots.find(self.taken.id)
         return dataclasses.replace(
             lv, tags=frozenset([logical_volumes.HIDDEN_TAG]))
 
     def delete_unfinished(self, *seen):
         with self.cloud.on(self.a):
-            self.a.driver._snapshots.delete_unfinished(self.context,
-                                                       list(seen))
+            self.a.parts.snapshots.delete_unfinished(self.context,
+                                                     list(seen))
 
     def test_no_command_changes_its_row(self):
         self.follow()
@@ -551,7 +551,7 @@ class RepeatedTestCase(FollowersTestCase):
 
     def test_not_given_up_yet(self):
         """The request queues that again; the queue may have been lost."""
-        with mock.patch.object(self.b.driver._followers._teardown, 'remove',
+        with mock.patch.object(self.b.parts.followers._teardown, 'remove',
                                side_effect=OSError('no')):
             self.fail_once()
             for _number in range(9):
@@ -612,7 +612,7 @@ class RestoredDatabaseTestCase(FollowersTestCase):
             node.start()
         self.cloud.watch(3)
         with self.cloud.on(self.b):
-            self.assertIsNotNone(self.b.driver._snapshots.find(self.taken.id))
+            self.assertIsNotNone(self.b.parts.snapshots.find(self.taken.id))
             found = leftovers.Leftovers(self.b.backend).run(
                 self.context, remove=True)
         self.assertIn('it is snapshot %s, which' % self.taken.id,
@@ -712,7 +712,7 @@ class LostNodeTestCase(FollowersTestCase):
 
     def old(self):
         with self.cloud.on(self.a):
-            return self.a.driver._snapshots.find(self.taken.id)
+            return self.a.parts.snapshots.find(self.taken.id)
 
     def assertBack(self):
         """Check that the snapshot is where it was, as it was."""

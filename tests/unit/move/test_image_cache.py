@@ -317,7 +317,7 @@ class PeerTestCase(ImageCacheTestCase):
         self.assertDownloaded()
 
     def test_warning(self):
-        with mock.patch.object(self.a.driver._image_cache, '_freeze',
+        with mock.patch.object(self.a.parts.image_cache, '_freeze',
                                side_effect=exception.RequestsWait(
                                    volume='x', seconds=5)), (
                 self.assertLogs('dmclone_driver.move.image_cache',
@@ -338,8 +338,8 @@ class PeerTestCase(ImageCacheTestCase):
                 self.cloud.placeholders()[0]))
             freeze(volume, snapshot_id)
 
-        freeze = self.a.driver._image_cache._freeze
-        with mock.patch.object(self.a.driver._image_cache, '_freeze', late):
+        freeze = self.a.parts.image_cache._freeze
+        with mock.patch.object(self.a.parts.image_cache, '_freeze', late):
             self.assertDownloaded()
 
     def test_repeated(self):

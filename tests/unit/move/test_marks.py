@@ -159,7 +159,7 @@ class MoveTestCase(MarksTestCase):
             self.device().own.bitmap['hydrated'] = MARKED + hydrated
             self.look()
             with self.cloud.on(self.b):
-                move, = self.b.driver._reporter.report(self.context).moves
+                move, = self.b.parts.reporter.report(self.context).moves
                 lost = self.b.destination.progress(self.names().name_id)
             self.assertEqual(
                 (hydrated, TOTAL - MARKED, hydrated * REGION, ALLOCATED),
@@ -187,7 +187,7 @@ class MoveTestCase(MarksTestCase):
         self.b.start()
         self.look()
         with self.cloud.on(self.b):
-            move, = self.b.driver._reporter.report(self.context).moves
+            move, = self.b.parts.reporter.report(self.context).moves
         self.assertEqual((0, TOTAL - MARKED), (move.hydrated, move.total))
 
     def test_room(self):
@@ -605,7 +605,7 @@ class SnapshotTestCase(MarksTestCase):
         self.assertEqual(self.device(HANDLE).table[0].kind, 'snapshot-origin')
         with self.cloud.on(self.b):
             self.b.driver.delete_snapshot(snapshot)
-            self.b.driver._snapshots.tidy_origins(self.context)
+            self.b.parts.snapshots.tidy_origins(self.context)
         # It still refuses discards.
         self.assertEqual(self.device(HANDLE).table[0].kind, 'snapshot-origin')
         self.assertTrue(self.device().discards)
@@ -622,6 +622,6 @@ class SnapshotTestCase(MarksTestCase):
         self.assertEqual('snapshot-origin', self.device(HANDLE).table[0].kind)
         with self.cloud.on(self.b):
             self.b.driver.delete_snapshot(snapshot)
-            self.b.driver._snapshots.tidy_origins(self.context)
+            self.b.parts.snapshots.tidy_origins(self.context)
         self.assertEqual('linear', self.device(HANDLE).table[0].kind)
         self.assertIsNone(self.device(ORIGIN))

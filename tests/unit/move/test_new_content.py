@@ -164,7 +164,7 @@ class RevertTestCase(NewContentTestCase):
         self.assertEqual(self.row().name_id,
                          found.tagged(logical_volumes.SEALED_TAG))
         with self.cloud.on(node):
-            self.assertIsNotNone(node.driver._snapshots.find(newer.id))
+            self.assertIsNotNone(node.parts.snapshots.find(newer.id))
         self.delete_snapshot(newer)
         self.assertConverged(self.volume, taken)
 

@@ -321,7 +321,7 @@ class MoveTestCase(SnapshotsTestCase):
         row.save()
         self.read(self.taken).destroy()
         with self.cloud.on(self.a):
-            self.a.driver._snapshots._delete(self.taken.id)
+            self.a.parts.snapshots._delete(self.taken.id)
         self.cloud.watch(3)
         self.assertEqual(['volume-' + self.volume.id], self.a.lvm.names())
 
@@ -606,7 +606,7 @@ class CopyTestCase(SnapshotsTestCase):
 
     def test_snapshot_is_gone(self):
         with self.cloud.on(self.a):
-            self.a.driver._snapshots._delete(self.taken.id)
+            self.a.parts.snapshots._delete(self.taken.id)
         volume = self.new(self.b)
         error = self.assertRaises(exception.SnapshotNotServed, self.fill,
                                   volume, self.b, self.taken)
@@ -967,7 +967,7 @@ class HydratingTestCase(CascadeTestCase):
         c = self.cloud.add('node3')
         self.cloud.detach(self.volume, self.b)
         self.cloud.attach(self.volume, c)
-        with mock.patch.object(self.b.driver._teardown, 'remove_devices',
+        with mock.patch.object(self.b.parts.teardown, 'remove_devices',
                                side_effect=OSError):
             self.cloud.watch(4)
         self.cloud.watch(5)
@@ -1560,7 +1560,7 @@ class ReadAndDeletedTestCase(ReadAndDeletedBase):
         self.assertEqual([], self.b.left('delete source'))
         self.assertEqual(1, len(self.b.left('watch deleted volume')))
         with self.cloud.on(self.b):
-            found = self.b.driver._reporter.report(self.context)
+            found = self.b.parts.reporter.report(self.context)
         self.assertIn('needed', [each.state for each in found.sources])
         self.assertNotIn('released', [each.state for each in found.sources])
 

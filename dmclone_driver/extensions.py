@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Extending a volume, and what its devices show."""
+
+# Cinder's objects do not exist before they are registered.
+from __future__ import annotations
+
+from cinder import objects
+from oslo_concurrency import processutils
+
+from dmclone_driver.i18n import _
+from dmclone_driver import in_one_place
+from dmclone_driver.move.backend import Backend
+from dmclone_driver.move.preflight import Preflight
+from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node import logical_volumes
+from dmclone_driver.node.logical_volumes import LogicalVolume
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import Names
+from dmclone_driver.node.names import ORIGIN
+from dmclone_driver import steps
+from dmclone_driver.steps import Step
+
+
+class Extensions:
+    """Extends volumes of one backend."""
+
+    def __init__(self, backend: Backend, preflight: Preflight) -> None:
+        self._backend = backend
+        self._preflight = preflight
+
+    @in_one_place.required(_('extend'), hydrating=True)
+    def extend(self, volume: objects.Volume, size: str) -> None:
+        """Extend a volume without a prepared move; it may be hydrating.
+
+        :param size: as LVM takes it, e.g. ``2g``
+        :raises: RequestsWait, ClonesRead, ProcessExecutionError
+        """
+        group = self._backend.group
+        names = Names(volume.name_id)
+        local = LocalVolume(names)
+        before = self._backend.logical_volume(names)
+        if before is not None:
+            self._refuse_while_requests_wait(local, before)
+            self._remember_size_of_clone(before)
+        if group.lv_has_snapshot(volume.name):
+            # LVM has to deactivate the origin of a snapshot to extend it.
+            self._preflight.refuse_while_read(volume, _('extend'))
+            local.remove(HANDLE, ORIGIN)
+        try:
+            group.extend_volume(volume.name, size)
+        except processutils.ProcessExecutionError as error:
+            # An interrupted extension has already set this size.
+            if 'matches existing size' not in error.stderr:
+                raise
+        finally:
+            # Cinder leaves the origin inactive if the extension fails.
+            lv = self._backend.logical_volume(names)
+            # Otherwise the operation was refused (NotOnNode).
+            assert lv is not None
+            logical_volumes.activate(lv)
+            local.ensure_linear(lv)
+        steps.reached(Step.EXTENDED, names.name_id)
+        local.grow(lv)
+        steps.reached(Step.SHOWN, names.name_id)
+
+    @staticmethod
+    def _refuse_while_requests_wait(local: LocalVolume,
+                                    lv: LogicalVolume) -> None:
+        """Refuse to extend a clone before LVM does, if it can't be shown.
+
+        Its handle gets the table that it has.
+
+        :raises: RequestsWait
+        """
+        if local.is_clone() and local.exists():
+            local.grow(lv)
+
+    @staticmethod
+    def _remember_size_of_clone(lv: LogicalVolume) -> None:
+        if lv.clone and lv.tagged(logical_volumes.CLONED_TAG) is None:
+            logical_volumes.tag(
+                lv, logical_volumes.CLONED_TAG + str(lv.size))

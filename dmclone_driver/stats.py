@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Cinder's scheduler is told of a backend: capacity and capabilities."""
+
+from typing import Any
+
+from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import room
+
+
+def complete(stats: dict[str, Any], backend: Backend, protocol: str,
+             version: str) -> None:
+    """Add what this driver knows to the figures of Cinder's LVM driver.
+
+    :param stats: the figures, which are changed: capacities in GiB
+    :param version: of the driver
+    """
+    options = backend.configuration
+    stats.update(vendor_name='dmclone_driver', driver_version=version,
+                 storage_protocol=protocol, shared_targets=False)
+    for pool in stats['pools']:
+        # A thick copy takes its room at once.
+        pool['free_capacity_gb'] = max(0, round(
+            pool['free_capacity_gb'] - room.awaited_gb(backend), 2))
+        pool.update(multiattach=False, online_extend_support=False,
+                    thin_provisioning_support=backend.thin,
+                    thick_provisioning_support=not backend.thin,
+                    **backend.capabilities(),
+                    # For Nova's scheduler (scheduler/answers.py).
+                    dmclone_remote_attach=options.dmclone_remote_attach,
+                    dmclone_remote_attach_without_room=(
+                        options.dmclone_remote_attach_without_room),
+                    location_info='DMCloneVolumeDriver:%s:%s' % (
+                        backend.host, backend.group.vg_name))
+
+
+def goodness(backend: Backend) -> str:
+    """Return how good the node is for volumes: its share of free space.
+
+    From 0 to 100, less what is reserved. It is a number and no formula: with
+    pyparsing 3.3.3 Cinder cannot evaluate names in it
+    (cinder/scheduler/evaluator/evaluator.py).
+    """
+    free, total = backend.capacity()
+    return str(max(0, round(
+        100 * free / total - backend.configuration.reserved_percentage)))
