@@ -21,6 +21,7 @@ from dmclone_driver.migrations import Migrations
 from dmclone_driver.move.arrival import Arrival
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.bypass import Bypass
+from dmclone_driver.move.catching_up import CatchingUp
 from dmclone_driver.move.completion import Completion
 from dmclone_driver.move.copies import Copies
 from dmclone_driver.move.destination import Destination
@@ -146,8 +147,9 @@ class Parts:
         self._maps = Maps(backend, self.source)
         self._recovery = Recovery(
             backend, self.source, self.destination, self.home,
-            self.snapshots, self.requests, complete, self._marks, self._maps,
+            self.snapshots, complete, self._marks, self._maps,
             self.connections.end_export)
+        self._catching_up = CatchingUp(backend, self._recovery, self.requests)
         self.reporter = Reporter(
             backend, self._watcher.sightings, self._sessions, self._turns,
             self.remotes, self._version)
@@ -165,7 +167,7 @@ class Parts:
             options.dmclone_hydration_min_rate * units.Mi,
             backend.jobs.pauses.now).start()
         self.server = rpcapi.serve(backend.host, self._endpoint(lent))
-        self._recovery.start_peer_sync(context)
+        self._catching_up.start(context)
         metrics_endpoint.start(options, metrics.Collector(
             self.reporter, self._watcher.gate_waits, self._sessions,
             backend.jobs, notifications))

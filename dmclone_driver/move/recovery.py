@@ -2,18 +2,16 @@
 """Start-up: rebuild the devices that a reboot or a crash has removed.
 
 Nothing here waits for a peer, and one broken volume stops neither the
-service nor the others. Work that needs a peer is left to the watcher, which
-finds it in the kernel.
+service nor the others. Work that needs a peer is left to :mod:`catching_up`,
+and to the watcher, which finds it in the kernel.
 """
 
 # Cinder's objects do not exist before they are registered.
 from __future__ import annotations
 
 import collections.abc
-import re
 
 from cinder import context as cinder_context
-from cinder.message import message_field
 from cinder import objects
 from cinder.objects import fields
 from oslo_log import log as logging
@@ -23,41 +21,32 @@ from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.completion import Completion
 from dmclone_driver.move.destination import Destination
 from dmclone_driver.move.home import Home
+from dmclone_driver.move.interrupted_copies import InterruptedCopies
 from dmclone_driver.move import jobs
 from dmclone_driver.move import lookups
+from dmclone_driver.move import lost_metadata
 from dmclone_driver.move.maps import Maps
 from dmclone_driver.move.marks import Marks
-from dmclone_driver.move import messages
-from dmclone_driver.move import peer_requests
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
-from dmclone_driver.move import preflight
 from dmclone_driver.move import records
 from dmclone_driver.move.snapshots import Snapshots
 from dmclone_driver.move.source import Source
-from dmclone_driver.node import deletion
+from dmclone_driver.move import stale_exports
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import CLONE
-from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 
 LOG = logging.getLogger(__name__)
 
-# Seconds until a failed synchronisation with the database is tried again.
-PAUSE = 10
 STATUS = fields.VolumeStatus
-# Prefix of previous_status while a volume has the status error, because the
-# metadata of the logical volume that is named here is lost.
-_PREVIOUS = 'dmclone:%s:'
-# The name of the snapshot from which Cinder's LVM driver copies a volume.
-_COPY = re.compile('clone-snap-' + names_module.UUID)
 
 
 class Recovery:
@@ -65,7 +54,6 @@ class Recovery:
 
     def __init__(self, backend: Backend, source: Source,
                  destination: Destination, home: Home, snapshots: Snapshots,
-                 requests: peer_requests.PeerRequests,
                  completion: Completion, marks: Marks, maps: Maps,
                  end_export: collections.abc.Callable[
                      [cinder_context.RequestContext, objects.Volume], None]
@@ -79,7 +67,6 @@ class Recovery:
         self._destination = destination
         self._home = home
         self._snapshots = snapshots
-        self._requests = requests
         self._completion = completion
         self._marks = marks
         self._maps = maps
@@ -90,15 +77,10 @@ class Recovery:
         #: Ids of the rows here whose handles were missing at the start, as
         #: after a boot of the node.
         self.built: frozenset[str] = frozenset()
-        self._rows: list[objects.Volume] = []
+        #: The rows here at the start.
+        self.rows: list[objects.Volume] = []
         self._unfinished: list[logical_volumes.LogicalVolume] = []
-        #: Snapshots that were being copied when the service ended, by name.
-        self._copies = self._jobs.kind('remove snapshot',
-                                       self._remove_copies)
-        #: Not empty until this node has read what its peers have changed
-        #: while it was down.
-        self._sync_pending = self._jobs.kind(
-            'catch up', self._sync_with_database, PAUSE)
+        self._copies = InterruptedCopies(backend, snapshots)
         #: Ids of prepared destinations whose metadata was lost as the node
         #: went down.
         self._without_metadata: set[str] = set()
@@ -107,8 +89,7 @@ class Recovery:
         """Rebuild all handles of this backend."""
         volumes = {lv.name: lv for lv in logical_volumes.find_all(
             self._backend.group.vg_name)}
-        self._copies.update({lv.name: lv for lv in volumes.values()
-                             if _COPY.fullmatch(lv.name)})
+        self._copies.find(volumes.values())
         self._unfinished = [lv for lv in volumes.values() if lv.unfinished]
         for lv in volumes.values():
             names = names_module.of_logical_volume(lv.name)
@@ -131,7 +112,7 @@ class Recovery:
                 self.failed[row.id] = row
                 LOG.exception('Recovering volume %s failed; it is tried '
                               'again.', lookups.guarding_id(row))
-        self._rows = list(rows)
+        self.rows = list(rows)
         self._jobs.start('start', self._resume_local, context)
 
     def _rows_here(self, context: cinder_context.RequestContext,
@@ -178,14 +159,6 @@ class Recovery:
                   'dmclone-reconcile for details.',
                   {'lv': lv.path, 'tags': ', '.join(sorted(lv.tags)) or '-'})
         return None
-
-    def start_peer_sync(self, context: cinder_context.RequestContext) -> None:
-        """Start to read what peers have changed, once peers are answered.
-
-        Peers themselves tell this node about changes made after this read.
-        """
-        self._sync_pending.add('start')
-        self._jobs.start('catch up', self._sync_with_database, context)
 
     def _recover(self, context: cinder_context.RequestContext,
                  row: objects.Volume,
@@ -278,10 +251,10 @@ class Recovery:
             self._destination.rebuild(names, passive=True)
         except exception.MetadataUnusable:
             if placeholders.state_of(row) != State.RELEASED:
-                self._set_error(context, row)
+                lost_metadata.set_error(context, row)
             # Otherwise the volume does not need it.
             raise
-        self._clear_error(context, row)
+        lost_metadata.clear_error(context, row)
         clone = dmsetup.clones(names.of(CLONE)).get(names.of(CLONE))
         if clone is None:
             # Interrupted between the linear handle and the tag for it.
@@ -297,44 +270,6 @@ class Recovery:
                 names, lookups.guarding_id(row), tagged=lv.opened,
                 writable=not (lv.sealed or _is_source(row)))
 
-    def _set_error(self, context: cinder_context.RequestContext,
-                   row: objects.Volume) -> None:
-        """Set a volume whose clone cannot be rebuilt to error.
-
-        Its status is kept in previous_status.
-
-        :param row: its own row, or that of a source which it still needs
-        """
-        volume = self._users_volume(context, row)
-        if volume is None or volume.status not in (STATUS.AVAILABLE,
-                                                   STATUS.IN_USE):
-            return
-        volume.previous_status = _PREVIOUS % row.name_id + volume.status
-        volume.status = STATUS.ERROR
-        volume.save()
-        messages.tell_user(
-            volume, detail=message_field.Detail.VOLUME_INVALID_STATE)
-
-    @staticmethod
-    def _users_volume(context: cinder_context.RequestContext,
-                      row: objects.Volume) -> objects.Volume | None:
-        return (lookups.get(context, lookups.guarding_id(row))
-                if placeholders.is_placeholder(row) else row)
-
-    def _clear_error(self, context: cinder_context.RequestContext,
-                     row: objects.Volume) -> None:
-        """Restore the status of a volume whose metadata has been found."""
-        volume = self._users_volume(context, row)
-        mark = _PREVIOUS % row.name_id
-        if volume is None or not (volume.previous_status or
-                                  '').startswith(mark):
-            return
-        volume.refresh()
-        if volume.status == STATUS.ERROR:
-            volume.status = volume.previous_status.removeprefix(mark)
-        volume.previous_status = None
-        volume.save()
-
     def _resume_local(self, context: cinder_context.RequestContext) -> None:
         """Do the slow work that needs neither peers nor a message bus."""
         self._backend.warm_up()
@@ -345,14 +280,13 @@ class Recovery:
                           'pool failed; the next start of the service tries '
                           'it again.')
         try:
-            self._remove_stale_exports(context)
+            stale_exports.remove(context, self._backend, self._source)
         except Exception:
             LOG.exception('Removing the exports that no peer needs failed; '
                           'the next start of the service tries it again.')
-        self._resume(context, self._not_idle(context))
+        self.resume(context, self._not_idle(context))
         self._snapshots.delete_unfinished(context, self._unfinished)
-        if self._copies:
-            self._jobs.start(self._copies.name, self._remove_copies, context)
+        self._copies.start_to_remove(context)
 
     def _not_idle(self, context: cinder_context.RequestContext
                   ) -> list[objects.Volume]:
@@ -364,13 +298,13 @@ class Recovery:
             now = {row.id: row for row in lookups.on_host(
                 context, self._backend.host)}
             # Their attachments are read here.
-            return [row for row in self._rows
+            return [row for row in self.rows
                     if row.id in self.failed or self._has_work(row) or
                     self._has_work(now.get(row.id))]
         except Exception:
             LOG.exception('Reading all volumes failed; they are read one by '
                           'one.')
-            return self._rows
+            return self.rows
 
     def _has_work(self, row: objects.Volume | None) -> bool:
         return row is not None and bool(
@@ -378,58 +312,12 @@ class Recovery:
             Names(row.name_id) in self._completion.unfinished or
             _has_old_export(row))
 
-    def _sync_with_database(self,
-                            context: cinder_context.RequestContext) -> None:
-        """Handle what peers have changed while this node was down."""
-        self._resume(context, self._switched_since_start(context))
-        for row in self._rows:
-            if placeholders.state_of(row) == State.SWITCHED:
-                self._requests.remember_to_activate(context,
-                                                    Placeholder(row))
-        self._end_moves(context)
-        self._sync_pending.discard('start')
-        # All in one call: a node that does not answer gets one request.
-        self._requests.ask_again(context)
-
-    def _end_moves(self, context: cinder_context.RequestContext) -> None:
-        """Queue requests to remove old sources and aborted destinations."""
-        volumes = {row.id: row for row in self._rows}
-        for other in lookups.placeholders_of(context, volumes):
-            volume = volumes[other.volume_id]
-            if other.state == State.RELEASED:
-                self._requests.remember(other, peer_requests.Request.RELEASE)
-            elif other.state == State.ABORTED:
-                self._requests.remember(other, peer_requests.Request.DELETE)
-            elif other.id == volume.name_id and not (
-                    # A follower does that itself.
-                    placeholders.is_placeholder(volume)) and (
-                    preflight.is_complete(
-                        volume, other, self._backend.logical_volume(
-                            Names(other.id)))):
-                # The row is back since the database was restored.
-                self._requests.release(context, other)
-
-    def _switched_since_start(
-            self,
-            context: cinder_context.RequestContext) -> list[objects.Volume]:
-        """Return the rows that other nodes have switched since the start."""
-        def key_of(row: objects.Volume) -> tuple[str, str, State | None]:
-            return row.id, row.name_id, placeholders.state_of(row)
-
-        known = set(map(key_of, self._rows))
-        switched = [
-            row for row in lookups.on_host(context, self._backend.host)
-            if key_of(row) not in known and
-            (placeholders.is_placeholder(row) or row.name_id != row.id)]
-        self.failed.update({row.id: row for row in switched})
-        return switched
-
     def retry(self, context: cinder_context.RequestContext) -> None:
         """Retry failed rows; called by the watcher."""
-        self._resume(context, list(self.failed.values()))
+        self.resume(context, list(self.failed.values()))
 
-    def _resume(self, context: cinder_context.RequestContext,
-                rows: list[objects.Volume]) -> None:
+    def resume(self, context: cinder_context.RequestContext,
+               rows: list[objects.Volume]) -> None:
         """Resume each row from its present state; recover failed ones."""
         for row in rows:
             try:
@@ -451,63 +339,6 @@ class Recovery:
                     self._source.wait(Placeholder(row))
                 LOG.exception('Recovering volume %s, or its move, failed; it '
                               'is tried again.', lookups.guarding_id(row))
-
-    def _remove_copies(self, context: cinder_context.RequestContext) -> None:
-        """Remove the snapshots that Cinder copies volumes from.
-
-        If the service was killed during a copy, nothing else removes its
-        snapshot, and the origin could be neither moved nor deleted
-        (cinder/volume/drivers/lvm.py, create_cloned_volume).
-        """
-        for name, lv in list(self._copies.items()):
-            LOG.warning('Removing snapshot %s: the copy of a volume was '
-                        'interrupted.', name)
-            self._snapshots.origin_may_go(lv.origin)
-            try:
-                deletion.delete_snapshot(lv, self._backend.group,
-                                         self._backend.configuration)
-            except Exception:
-                LOG.exception('Removing snapshot %s failed; it is tried '
-                              'again.', name)
-            else:
-                self._copies.discard(name)
-
-    def _remove_stale_exports(self,
-                              context: cinder_context.RequestContext) -> None:
-        """Remove the exports that no peer needs.
-
-        After a reboot only the target of an export may be left.
-        """
-        exported = {parsed[0] for parsed in map(
-            names_module.parse, dmsetup.devices())
-            if parsed and parsed[1] == EXPORT}
-        exported.update(filter(None, map(names_module.of_target,
-                                         self._backend.target.names())))
-        for names in exported:
-            try:
-                self._remove_if_stale(context, names)
-            except Exception:
-                LOG.exception('Checking whether the export of %s is in use '
-                              'failed; it is kept.', names)
-
-    def _remove_if_stale(self, context: cinder_context.RequestContext,
-                         names: Names) -> None:
-        """Remove an export, unless its volume or source still needs it."""
-        lv = self._backend.logical_volume(names)
-        row = lookups.owner_row(context, names.name_id)
-        if lv is not None and lv.sealed and placeholders.state_of(row) is None:
-            # A clone may read it, whatever the database says.
-            return
-        if row is None:
-            if logical_volumes.find_read_as(
-                    names.name_id, self._backend.group.vg_name) is None:
-                self._source.unexport(names)
-            return
-        with self._backend.lock(lookups.guarding_id(row)):
-            row.refresh()
-            if not (lookups.prepared_move(row) or
-                    placeholders.state_of(row) == State.SWITCHED):
-                self._source.unexport(names)
 
     def _clean_up(self, context: cinder_context.RequestContext,
                   row: objects.Volume) -> None:

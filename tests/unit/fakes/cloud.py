@@ -20,6 +20,7 @@ from oslo_config import cfg
 from oslo_utils import timeutils
 
 from dmclone_driver import driver as driver_module
+from dmclone_driver.move import catching_up
 from dmclone_driver.move import jobs
 from dmclone_driver.move import lookups
 from dmclone_driver.move import outages
@@ -60,8 +61,8 @@ SYSFS = {'all_requests': 'all_requests', 'devices': 'names',
 
 
 #: The jobs that do not run at once, but in settle(), like in a thread.
-LATER = (recovery.Recovery._resume_local,
-         recovery.Recovery._sync_with_database,
+LATER = (catching_up.CatchingUp.catch_up,
+         recovery.Recovery._resume_local,
          source.Source.release)
 
 
