@@ -60,7 +60,7 @@ class MachineTestCase(PlainTestCase):
         for name in cloud.BLOCK:
             self.patch('dmclone_driver.privsep.block.' + name,
                        new=self.kernel.block(name))
-        self.patch('dmclone_driver.node.devices.time.sleep')
+        self.patch('dmclone_driver.node.copying.time.sleep')
 
     def tearDown(self):
         self.assertEqual([], self.kernel.violations)

@@ -188,7 +188,7 @@ class Cloud:
         patch('dmclone_driver.move.locks.threading',
               new=types.SimpleNamespace(Thread=self._thread_at_once))
         for module in ('move.deadline', 'move.destination', 'move.home',
-                       'node.devices'):
+                       'node.copying'):
             patch('dmclone_driver.%s.time' % module,
                   new=types.SimpleNamespace(
                       sleep=self.pass_time, monotonic=lambda: self.seconds))
