@@ -30,7 +30,6 @@ from cinder import objects
 from cinder.volume import volume_utils
 from oslo_config import cfg
 from oslo_log import log as logging
-from oslo_utils import excutils
 
 from dmclone_driver import exception
 from dmclone_driver.move.backend import Backend
@@ -46,12 +45,10 @@ from dmclone_driver.node import deletion
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.logical_volumes import LogicalVolume
-from dmclone_driver.node.logical_volumes import Taken
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import EXPORT
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
-from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node import snapshot_devices
 from dmclone_driver.privsep import block
 from dmclone_driver import steps
@@ -60,9 +57,6 @@ from dmclone_driver.steps import Step
 LOG = logging.getLogger(__name__)
 
 CONF = cfg.CONF
-
-# Bytes at the start of a store that have to be zero before its first use.
-_HEADER = Bytes(4096)
 
 
 def id_of(lv: LogicalVolume) -> str | None:
@@ -73,7 +67,7 @@ def id_of(lv: LogicalVolume) -> str | None:
             lv.name.removeprefix('_')))
 
 
-def _name_of(snapshot_id: str) -> str:
+def name_of(snapshot_id: str) -> str:
     """Return the name of a snapshot's logical volume."""
     return names_module.of_snapshot(CONF.snapshot_name_template % snapshot_id)
 
@@ -98,7 +92,7 @@ class Snapshots:
         """Return the logical volume of a snapshot, None if not here."""
         group = self._backend.group.vg_name
         return logical_volumes.find(
-            _name_of(snapshot_id), group
+            name_of(snapshot_id), group
         ) or logical_volumes.find_followed(snapshot_id, group)
 
     def of(self, lv: LogicalVolume,
@@ -132,68 +126,7 @@ class Snapshots:
             return names.path()
         return snapshot_devices.path(lv.taken) if lv.taken else lv.path
 
-    # Creation
-
-    def take(self, names: Names, lv: LogicalVolume, snapshot_id: str,
-             hidden: bool = False) -> None:
-        """Take a snapshot that does not need LVM's own of a thick volume.
-
-        It is taken above the volume's clone, and requests wait for moments.
-        If the volume is thin, and complete, LVM takes it. Callers hold the
-        volume's lock.
-
-        :param lv: the volume's logical volume
-        :param hidden: for a clone alone; it is deleted when that is complete
-        :raises: RequestsWait
-        """
-        tags = [logical_volumes.HIDDEN_TAG] if hidden else []
-        try:
-            if lv.thin and not lv.clone:
-                self._take_thin(names, lv, snapshot_id, tags)
-            else:
-                self._take_above(names, lv, snapshot_id, tags)
-        except Exception:
-            with excutils.save_and_reraise_exception():
-                self.delete_unread(snapshot_id)
-                self.origin_may_go(lv.name)
-        steps.reached(Step.FROZEN, names.name_id)
-
-    @staticmethod
-    def _take_thin(names: Names, lv: LogicalVolume, snapshot_id: str,
-                   tags: list[str]) -> None:
-        logical_volumes.take_snapshot(lv, _name_of(snapshot_id), *tags)
-        # It shares blocks that the disk may not have written yet.
-        LocalVolume(names).make_durable()
-
-    def _take_above(self, names: Names, lv: LogicalVolume, snapshot_id: str,
-                    tags: list[str]) -> None:
-        local = LocalVolume(names)
-        local.refuse_closed_gate()
-        taken = Taken(snapshot_id, names.name_id, block.size(names.path()))
-        if not lv.has_taken:
-            logical_volumes.tag(lv, logical_volumes.ORIGIN_TAG)
-        store = self._create_store(lv, taken, tags)
-        local.take_snapshot(lv, taken, store)
-        # What a power cut would take from the volume, it would take from
-        # the snapshot, too.
-        local.make_durable()
-        logical_volumes.retag(store, logical_volumes.NOT_TAKEN_TAG,
-                              logical_volumes.TAKEN_TAG + str(taken))
-
-    def _create_store(self, lv: LogicalVolume, taken: Taken,
-                      tags: list[str]) -> LogicalVolume:
-        """Create the logical volume for the blocks that a snapshot saves.
-
-        It is in the pool of a thin volume: it allocates what it saves.
-        """
-        logical_volumes.create(
-            lv.group, _name_of(taken.snapshot_id),
-            snapshot_devices.store_size(taken.size),
-            logical_volumes.NOT_TAKEN_TAG + str(taken), *tags, pool=lv.pool)
-        store = self.find(taken.snapshot_id)
-        assert store is not None
-        block.zero_start(store.path, _HEADER)
-        return store
+    # What creations leave
 
     def delete_unread(self, snapshot_id: str) -> None:
         """Delete a snapshot that is not needed, unless a volume reads it.

@@ -349,7 +349,7 @@ FAULTS_OF_SNAPSHOTS = {
         ('new_snapshots.NewSnapshots.take', _snapshot_below,
          'a snapshot has'),
     'snapshot taken but not flushed':
-        ('move.snapshots.LocalVolume', _Hasty,
+        ('new_snapshots.LocalVolume', _Hasty,
          'has lost its content|a power cut would make'),
     'snapshot served without the tag for its reader':
         ('move.snapshots.Snapshots.serve', _serve_without_tag,
@@ -425,11 +425,11 @@ FAULTS_OF_THIN_VOLUMES = {
          lambda self, lv: lv is not None and lv.thin and self._backend.thin,
          'a new volume has'),
     'thin snapshot taken below the clone':
-        ('move.snapshots.Snapshots._take_above',
+        ('new_snapshots.NewSnapshots._take_above',
          lambda self, *args: self._take_thin(*args),
          'a snapshot has|a new volume has'),
     'thin snapshot that is not flushed':
-        ('move.snapshots.Snapshots._take_thin',
+        ('new_snapshots.NewSnapshots._take_thin',
          staticmethod(_take_thin_without_flush),
          'has lost its content|a power cut would make'),
     'thin clone that is not flushed':
