@@ -26,6 +26,7 @@ from dmclone_driver.move.peers import Peer
 from dmclone_driver.move.peers import Peers
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.preflight import Preflight
+from dmclone_driver.move.prepared_moves import PreparedMoves
 from dmclone_driver.move import records
 from dmclone_driver.move.remotes import Remotes
 from dmclone_driver.node.devices import LocalVolume
@@ -44,10 +45,11 @@ class Connections:
     """Connects instances locally, and Cinder's own tasks over iSCSI."""
 
     def __init__(self, backend: backend_module.Backend, home: Home,
-                 preflight: Preflight, peers: Peers, remotes: Remotes,
-                 target_driver: Any) -> None:
+                 prepared_moves: PreparedMoves, preflight: Preflight,
+                 peers: Peers, remotes: Remotes, target_driver: Any) -> None:
         self._backend = backend
         self._home = home
+        self._prepared_moves = prepared_moves
         self._preflight = preflight
         self._peers = peers
         self._remotes = remotes
@@ -109,8 +111,8 @@ class Connections:
                          {'volume': volume.id, 'host': volume.host})
                 return True
             if lookups.prepared_move(volume):
-                return self._home.end_attachment(context, volume,
-                                                 connector)
+                return self._prepared_moves.end_attachment(context, volume,
+                                                           connector)
             if self._remote(volume) and connector:
                 self._end_remote(context, volume, connector)
             return len(volume.volume_attachment) > 1

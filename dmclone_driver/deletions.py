@@ -13,9 +13,9 @@ from oslo_log import log as logging
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import backend as backend_module
-from dmclone_driver.move.home import Home
 from dmclone_driver.move import messages
 from dmclone_driver.move.preflight import Preflight
+from dmclone_driver.move.prepared_moves import PreparedMoves
 from dmclone_driver.move import row_repairs
 from dmclone_driver.move.snapshots import Snapshots
 from dmclone_driver.move.source import Source
@@ -31,11 +31,11 @@ class Deletions:
     """Deletes volumes of one backend."""
 
     def __init__(self, backend: backend_module.Backend, preflight: Preflight,
-                 home: Home, source: Source, snapshots: Snapshots,
-                 teardown: Teardown) -> None:
+                 prepared_moves: PreparedMoves, source: Source,
+                 snapshots: Snapshots, teardown: Teardown) -> None:
         self._backend = backend
         self._preflight = preflight
-        self._home = home
+        self._prepared_moves = prepared_moves
         self._source = source
         self._snapshots = snapshots
         self._teardown = teardown
@@ -69,9 +69,8 @@ class Deletions:
         with self._backend.lock(volume.id):
             self._take_over(context, volume,
                             self._refuse_deletion(context, volume))
-            if not self._home.roll_back(context, volume,
-                                        'the volume is deleted',
-                                        deleting=True):
+            if not self._prepared_moves.roll_back(
+                    context, volume, 'the volume is deleted', deleting=True):
                 raise self._not_rolled_back(volume)
             if not self._keep_for_snapshots(context, volume):
                 self._teardown.remove(context, volume)

@@ -45,6 +45,7 @@ from dmclone_driver.move.pacer import Pacer
 from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move.peers import Peers
 from dmclone_driver.move.preflight import Preflight
+from dmclone_driver.move.prepared_moves import PreparedMoves
 from dmclone_driver.move.recovery import Recovery
 from dmclone_driver.move.relocation import Relocation
 from dmclone_driver.move.remotes import Remotes
@@ -104,7 +105,10 @@ class Parts:
         self.followers = Followers(
             backend, self.destination, self.copies, self.snapshots,
             self.teardown, self.requests)
-        self.home = Home(backend, self.source, self.requests, self.preflight)
+        self.prepared_moves = PreparedMoves(backend, self.source,
+                                            self.requests)
+        self.home = Home(backend, self.source, self.requests, self.preflight,
+                         self.prepared_moves)
         self.peers = Peers(backend.host)
         self.remotes = Remotes(backend, self.peers)
 
@@ -112,11 +116,11 @@ class Parts:
         """Build what does the requests of Cinder, a part for each subject."""
         backend, preflight = self._backend, self.preflight
         self.connections = Connections(
-            backend, self.home, preflight, self.peers, self.remotes,
-            target_driver)
+            backend, self.home, self.prepared_moves, preflight, self.peers,
+            self.remotes, target_driver)
         self.deletions = Deletions(
-            backend, preflight, self.home, self.source, self.snapshots,
-            self.teardown)
+            backend, preflight, self.prepared_moves, self.source,
+            self.snapshots, self.teardown)
         self.extensions = Extensions(backend, preflight)
         self.groups = Groups(backend, preflight, self.snapshots)
         self.migrations = Migrations(backend, preflight, self.home,
@@ -146,7 +150,7 @@ class Parts:
             self._hydration, complete, troubles, self._turns, self._marks)
         self._maps = Maps(backend, self.source)
         self._recovery = Recovery(
-            backend, self.source, self.destination, self.home,
+            backend, self.source, self.destination, self.prepared_moves,
             self.snapshots, complete, self._marks, self._maps,
             self.connections.end_export)
         self._catching_up = CatchingUp(backend, self._recovery, self.requests)
@@ -200,7 +204,7 @@ class Parts:
         jobs = self._backend.jobs
         self._backend.correct_all(context)
         moves = lookups.moves_from(context, self._backend.host)
-        self.home.watch(moves.prepared)
+        self.prepared_moves.watch(moves.prepared)
         self.source.find_released(moves.released)
         jobs.start('delete snapshots', self.snapshots.delete_later_ones,
                    context)

@@ -20,7 +20,6 @@ from dmclone_driver import exception
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.completion import Completion
 from dmclone_driver.move.destination import Destination
-from dmclone_driver.move.home import Home
 from dmclone_driver.move.interrupted_copies import InterruptedCopies
 from dmclone_driver.move import jobs
 from dmclone_driver.move import lookups
@@ -30,6 +29,7 @@ from dmclone_driver.move.marks import Marks
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
+from dmclone_driver.move.prepared_moves import PreparedMoves
 from dmclone_driver.move import records
 from dmclone_driver.move.snapshots import Snapshots
 from dmclone_driver.move.source import Source
@@ -53,7 +53,8 @@ class Recovery:
     """Brings the kernel in line with LVM and the database."""
 
     def __init__(self, backend: Backend, source: Source,
-                 destination: Destination, home: Home, snapshots: Snapshots,
+                 destination: Destination, prepared_moves: PreparedMoves,
+                 snapshots: Snapshots,
                  completion: Completion, marks: Marks, maps: Maps,
                  end_export: collections.abc.Callable[
                      [cinder_context.RequestContext, objects.Volume], None]
@@ -65,7 +66,7 @@ class Recovery:
         self._backend = backend
         self._source = source
         self._destination = destination
-        self._home = home
+        self._prepared_moves = prepared_moves
         self._snapshots = snapshots
         self._completion = completion
         self._marks = marks
@@ -200,7 +201,7 @@ class Recovery:
             if lv.tagged(logical_volumes.COMPLETE_TAG) is not None:
                 self._completion.unfinished.add(names)
         if lookups.prepared_move(row):
-            self._home.prepared[row.id] = lookups.prepared_move(row)
+            self._prepared_moves.known[row.id] = lookups.prepared_move(row)
         if placeholders.state_of(row) in (State.SWITCHED, State.LOST):
             self._source.close(names, row.id, flush=False)
         elif lv.sealed:

@@ -165,7 +165,7 @@ def _recover_sealed(self, context, row, lv):
 def _end_with_any_attachment(self, context, volume, connector):
     placeholder = lookups.placeholder(context, lookups.prepared_move(volume))
     if not (connector and placeholder and
-            self._wanted(volume, placeholder)) or (
+            self.is_wanted(volume, placeholder)) or (
             attachments.attached_on(connector, placeholder.node)):
         return not self.roll_back(context, volume, 'planted')
     self.switch_over(context, volume)
@@ -317,8 +317,8 @@ FAULTS_WITH_HANDS = {
         ('move.backend.Backend.correct', lambda self, context, row: None,
          'the volume cannot be used'),
     'home sealed under a guest as another attachment was deleted':
-        ('move.home.Home.end_attachment', _end_with_any_attachment,
-         'refuses the writes of the guest'),
+        ('move.prepared_moves.PreparedMoves.end_attachment',
+         _end_with_any_attachment, 'refuses the writes of the guest'),
     'volume that does not save old content for its snapshots':
         ('node.devices.LocalVolume._over_origin',
          lambda volume, segments: segments, 'has lost its content'),
@@ -338,7 +338,7 @@ FAULTS_OF_MEMORY = {
          lambda self, context, names, lv, locked: True, 'left over'),
     'home discarded that the database has forgotten':
         (('move.teardown.Teardown.refuse_opened '
-          'move.home.Home._has_moved_away'),
+          'move.prepared_moves.PreparedMoves._has_moved_away'),
          lambda *args: None, 'is not on'),
 }
 

@@ -57,7 +57,7 @@ class MilestonesTestCase(base.CloudTestCase):
         for record in self.row().volume_attachment:
             record.destroy()
         with self.cloud.on(self.a):
-            self.a.home_side.abort_orphans(self.context)
+            self.a.prepared_moves.abort_orphans(self.context)
         self.assertStory(
             'Moving volume', 'is prepared on', 'its attachment is gone',
             'is aborted')

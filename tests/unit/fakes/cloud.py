@@ -187,8 +187,8 @@ class Cloud:
                                         Lock=threading.Lock))
         patch('dmclone_driver.move.locks.threading',
               new=types.SimpleNamespace(Thread=self._thread_at_once))
-        for module in ('move.deadline', 'move.destination', 'move.home',
-                       'node.copying'):
+        for module in ('move.deadline', 'move.destination',
+                       'move.prepared_moves', 'node.copying'):
             patch('dmclone_driver.%s.time' % module,
                   new=types.SimpleNamespace(
                       sleep=self.pass_time, monotonic=lambda: self.seconds))
@@ -555,6 +555,10 @@ class Node:
     @property
     def home_side(self):
         return self.parts.home
+
+    @property
+    def prepared_moves(self):
+        return self.parts.prepared_moves
 
     @property
     def destination(self):

@@ -58,7 +58,7 @@ class RequestTestCase(base.CloudTestCase):
         self.cloud.steps.run = slowly
 
     def assertTakenBack(self):
-        self.assertEqual({}, self.a.home_side.prepared)
+        self.assertEqual({}, self.a.prepared_moves.known)
         self.cloud.watch(2)
         self.assertIdle(self.a)
 

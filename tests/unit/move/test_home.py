@@ -73,7 +73,7 @@ class AttachTestCase(HomeTestCase):
         self.assertFalse(self.b.kernel.get(new.of('clone')).discards)
         self.assertTrue(self.b.kernel.write(path))
         self.assertRaises(OSError, self.a.kernel.write, self.old.path())
-        self.assertEqual({}, self.a.home_side.prepared)
+        self.assertEqual({}, self.a.prepared_moves.known)
 
     def test_source_is_exported_read_only_to_one_initiator(self):
         self.cloud.attach(self.volume, self.b)
@@ -143,7 +143,7 @@ class MigrationTestCase(HomeTestCase):
         self.assertTrue(self.a.kernel.write(self.home))
         self.assertFalse(self.b.kernel.write(self.there))
         self.assertEqual({self.volume.id: self.new.name_id},
-                         self.a.home_side.prepared)
+                         self.a.prepared_moves.known)
 
     def test_gate_is_closed_from_the_first_moment_until_the_switchover(self):
         """Checked after every step of both nodes."""
@@ -213,7 +213,7 @@ class MigrationTestCase(HomeTestCase):
         self.assertFalse(self.cloud.detach(self.volume, self.b))
         self.assertIdle(self.a)
         self.assertTrue(self.a.kernel.write(self.home))
-        self.assertEqual({}, self.a.home_side.prepared)
+        self.assertEqual({}, self.a.prepared_moves.known)
 
     def test_peer_does_not_see_that_it_has_aborted(self):
         """It reads an old row without the session, and discards later."""
@@ -316,9 +316,9 @@ class MigrationTestCase(HomeTestCase):
             if record.connector['host'] == 'node2':
                 record.destroy()
         with self.cloud.on(self.a):
-            self.a.home_side.abort_orphans(self.context)
+            self.a.prepared_moves.abort_orphans(self.context)
         self.assertIdle(self.a)
-        self.assertEqual({}, self.a.home_side.prepared)
+        self.assertEqual({}, self.a.prepared_moves.known)
 
     def test_orphan_that_a_start_has_not_seen(self):
         """The rows at the start were older; the orphan is found later."""
@@ -329,13 +329,13 @@ class MigrationTestCase(HomeTestCase):
         with mock.patch('dmclone_driver.move.lookups.on_host',
                         return_value=[before]):
             self.a.start()
-        self.assertEqual({}, self.a.home_side.prepared)
+        self.assertEqual({}, self.a.prepared_moves.known)
         for record in self.row().volume_attachment:
             if record.connector['host'] == 'node2':
                 record.destroy()
         with self.cloud.on(self.a):
             self.a.driver._update_volume_stats()
-            self.a.home_side.abort_orphans(self.context)
+            self.a.prepared_moves.abort_orphans(self.context)
         self.assertEqual([], self.cloud.placeholders())
 
     def test_orphan_that_cannot_be_deleted(self):
@@ -347,17 +347,17 @@ class MigrationTestCase(HomeTestCase):
         for volume in self.volume, other:
             for record in self.cloud.row(volume.id).volume_attachment:
                 record.destroy()
-        roll_back = self.a.home_side.roll_back
+        roll_back = self.a.prepared_moves.roll_back
 
         def fails(context, volume, reason):
             if volume.id == self.volume.id:
                 raise OSError
             return roll_back(context, volume, reason)
 
-        self.a.home_side.roll_back = fails
+        self.a.prepared_moves.roll_back = fails
         with self.cloud.on(self.a):
-            self.a.home_side.abort_orphans(self.context)
-        self.assertEqual([self.volume.id], list(self.a.home_side.prepared))
+            self.a.prepared_moves.abort_orphans(self.context)
+        self.assertEqual([self.volume.id], list(self.a.prepared_moves.known))
 
     def test_orphan_that_was_written(self):
         self.migrate()
@@ -365,7 +365,7 @@ class MigrationTestCase(HomeTestCase):
         for record in self.row().volume_attachment:
             record.destroy()
         with self.cloud.on(self.a):
-            self.a.home_side.abort_orphans(self.context)
+            self.a.prepared_moves.abort_orphans(self.context)
         self.assertEqual(self.b.pool, self.row().host)
 
     def test_database_forgets_a_switchover_that_only_the_home_knows(self):
@@ -378,9 +378,9 @@ class MigrationTestCase(HomeTestCase):
         newest = self.rows(*ids)
         self.write_rows(older)
         self.b.start()
-        log = self.patch('dmclone_driver.move.home.LOG')
+        log = self.patch('dmclone_driver.move.prepared_moves.LOG')
         with self.cloud.on(self.a):
-            self.a.home_side.prepared[self.volume.id] = self.new.name_id
+            self.a.prepared_moves.known[self.volume.id] = self.new.name_id
         self.cloud.watch(3)
         self.cloud.detach(self.volume, self.b)
         self.cloud.watch(3)
@@ -408,7 +408,7 @@ class MigrationTestCase(HomeTestCase):
     def test_no_orphan(self):
         self.migrate()
         with self.cloud.on(self.a):
-            self.a.home_side.abort_orphans(self.context)
+            self.a.prepared_moves.abort_orphans(self.context)
         self.assertEqual([State.PREPARED], self.cloud.states())
         self.assertEqual(CLONE, self.b.kernel.roles(self.new))
 
@@ -416,13 +416,13 @@ class MigrationTestCase(HomeTestCase):
         self.patch('dmclone_driver.move.lookups.get',
                    side_effect=AssertionError('a query'))
         with self.cloud.on(self.a):
-            self.a.home_side.abort_orphans(self.context)
+            self.a.prepared_moves.abort_orphans(self.context)
 
     def test_placeholder_was_deleted(self):
         self.migrate()
         records.destroy(self.context, self.new.name_id)
         with self.cloud.on(self.a):
-            self.assertTrue(self.a.home_side.roll_back(
+            self.assertTrue(self.a.prepared_moves.roll_back(
                 self.context, self.row(), 'test'))
         self.assertIsNone(lookups.prepared_move(self.row()))
 

@@ -701,7 +701,7 @@ class PreparedTestCase(RecoveryTestCase):
     def test_service_of_the_home(self):
         """It finds prepared moves, and aborts orphans."""
         self.restart(self.a)
-        self.assertEqual([self.volume.id], list(self.a.home_side.prepared))
+        self.assertEqual([self.volume.id], list(self.a.prepared_moves.known))
         self.cloud.watch()
         self.assertEqual([State.PREPARED], self.cloud.states())
         for record in self.row().volume_attachment:

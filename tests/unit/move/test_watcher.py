@@ -412,7 +412,7 @@ class PassiveTestCase(WatcherTestCase):
     def test_orphans_are_looked_for_each_minute(self):
         """The interval does not depend on the age of another move."""
         look = mock.Mock()
-        self.a.home_side.prepared.run = look
+        self.a.prepared_moves.known.run = look
         for _ in range(600):
             self.look(self.a, seconds=6)
         self.assertIn(look.call_count, range(60, 70))
