@@ -41,7 +41,7 @@ class Deletions:
         self._teardown = teardown
 
     def delete(self, volume: objects.Volume) -> None:
-        """Delete a volume, hydrated or not; succeed if it is already gone.
+        """Delete a volume and what is here of its move, or refuse it.
 
         :raises: VolumeIsBusy, after which Cinder keeps the row; InvalidVolume
             for a volume in a group, whose row Cinder would not keep after

@@ -239,7 +239,10 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         return super().local_path(volume, vg)
 
     def extend_volume(self, volume: objects.Volume, new_size: int) -> None:
-        """Extend a volume without a prepared move; it may be hydrating."""
+        """Extend a volume without a prepared move; it may be hydrating.
+
+        :param new_size: GiB
+        """
         self._parts.extensions.extend(volume, self._sizestr(new_size))
 
     def delete_volume(self, volume: objects.Volume) -> None:
@@ -386,18 +389,14 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
             group, manageable.with_sizes(group, entries))
 
     def unmanage(self, volume: objects.Volume) -> None:
-        """Remove the handle, and keep the logical volume.
-
-        :raises: ClonesRead
-        """
+        """Remove the handle, and keep the logical volume."""
         with messages.telling(volume, message_field.Action.UNMANAGE_VOLUME):
             self._parts.unmanaging.unmanage(volume)
 
     def unmanage_snapshot(self, snapshot: objects.Snapshot) -> None:
         """Keep a snapshot of LVM's own.
 
-        :raises: SnapshotIsBusy, see SnapshotAboveClone, SnapshotElsewhere,
-            SnapshotFollowed
+        :raises: SnapshotIsBusy
         """
         self._parts.unmanaging.unmanage_snapshot(
             cinder_context.get_admin_context(), snapshot)

@@ -30,7 +30,7 @@ class Extensions:
 
     @in_one_place.required(_('extend'), hydrating=True)
     def extend(self, volume: objects.Volume, size: str) -> None:
-        """Extend a volume without a prepared move; it may be hydrating.
+        """Extend a volume's logical volume, and then its handle.
 
         :param size: as LVM takes it, e.g. ``2g``
         :raises: RequestsWait, ClonesRead, ProcessExecutionError

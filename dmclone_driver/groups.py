@@ -109,7 +109,7 @@ class Groups:
                  snapshots: list[objects.Snapshot],
                  make: collections.abc.Callable[[_Row], dict[str, Any]]
                  ) -> Updates:
-        """Create a snapshot of each member of a group, or of none.
+        """Create the snapshots of a group's members; remove all if one fails.
 
         :param make: creates a snapshot; returns the update of its row
         :raises: GroupRefused
@@ -126,7 +126,7 @@ class Groups:
             snapshots: list[objects.Snapshot],
             make: collections.abc.Callable[[_Row, _Row], dict[str, Any]],
             remove: collections.abc.Callable[[_Row], None]) -> Updates:
-        """Create the volumes of a group from snapshots, or none of them.
+        """Create a group's volumes from snapshots; remove all if one fails.
 
         :param snapshots: in the order of the volumes
         :param make: creates a volume from a snapshot; returns the update of
@@ -145,7 +145,7 @@ class Groups:
             originals: list[objects.Volume],
             make: collections.abc.Callable[[_Row, _Row], dict[str, Any]],
             remove: collections.abc.Callable[[_Row], None]) -> Updates:
-        """Create the volumes of a group as clones, or none of them.
+        """Create a group's volumes as clones; remove all if one fails.
 
         :param originals: in the order of the volumes
         :param make: creates a clone of a volume; returns the update of its

@@ -55,7 +55,7 @@ class Migrations:
     def exchange(self, context: cinder_context.RequestContext,
                  volume: objects.Volume,
                  new_volume: objects.Volume) -> dict[str, str | None]:
-        """Keep the names of both logical volumes after Cinder's copy.
+        """Exchange the owners of two logical volumes after Cinder's copy.
 
         :returns: the update of the volume's row, without provider_id, which
             Cinder itself exchanges, once

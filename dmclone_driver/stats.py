@@ -34,11 +34,10 @@ def complete(stats: dict[str, Any], backend: Backend, protocol: str,
 
 
 def goodness(backend: Backend) -> str:
-    """Return how good the node is for volumes: its share of free space.
+    """Return the node's free space in percent, less what is reserved.
 
-    From 0 to 100, less what is reserved. It is a number and no formula: with
-    pyparsing 3.3.3 Cinder cannot evaluate names in it
-    (cinder/scheduler/evaluator/evaluator.py).
+    It is a number from 0 to 100 and no formula: with pyparsing 3.3.3 Cinder
+    cannot evaluate names in it (cinder/scheduler/evaluator/evaluator.py).
     """
     free, total = backend.capacity()
     return str(max(0, round(

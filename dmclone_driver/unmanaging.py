@@ -36,7 +36,7 @@ class Unmanaging:
 
     @in_one_place.required(_('unmanage'))
     def unmanage(self, volume: objects.Volume) -> None:
-        """Remove the handle of a volume, and keep its logical volume.
+        """Give up a volume: only its logical volume is left.
 
         :raises: ClonesRead
         """
@@ -47,7 +47,7 @@ class Unmanaging:
 
     def unmanage_snapshot(self, context: cinder_context.RequestContext,
                           snapshot: objects.Snapshot) -> None:
-        """Keep a snapshot of LVM's own.
+        """Give up a snapshot, unless LVM alone cannot show its content.
 
         :raises: SnapshotIsBusy, see SnapshotAboveClone, SnapshotElsewhere,
             SnapshotFollowed
