@@ -14,7 +14,9 @@ from cinder import exception
 from cinder.volume import volume_utils
 
 from dmclone_driver.move import copy_records
+from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
+from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import row_fields
 from dmclone_driver.move import snapshot_rows
 
@@ -211,6 +213,8 @@ class Database:
                     [] if disabled else self.services)),
             'move.row_repairs.altered': self._altered,
             'move.lookups.is_being_made': lambda context, volume_id: False,
+            'move.lookups.moves_from': self._moves_from,
+            'move.lookups.not_deleted': self._not_deleted,
             'move.backend.objects': types.SimpleNamespace(
                 Service=types.SimpleNamespace(
                     get_by_args=lambda context, host, binary:
@@ -250,6 +254,22 @@ class Database:
                         row.status != 'maintenance' or
                         not (row.migration_status or '').startswith(
                             row_fields.MIGRATION_STATUS)))]
+
+    # Replacements of queries in lookups
+
+    def _moves_from(self, context, host):
+        rows = [row for row in self.seen().rows.values()
+                if row.host.startswith(host)]
+        return lookups.Moves(
+            {row.id: lookups.prepared_move(row) for row in rows
+             if lookups.prepared_move(row)},
+            [row.id for row in rows
+             if placeholders.state_of(row) == State.RELEASED])
+
+    def _not_deleted(self, context, volume_ids):
+        rows = self.seen().rows
+        return {row_id for row_id in volume_ids if row_id in rows and
+                not lookups.is_being_deleted(rows[row_id])}
 
     # Replacements of snapshot_rows
 

@@ -15,6 +15,7 @@ from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import snapshot_rows
+from dmclone_driver.node import logical_volumes
 from tests.model import history
 from tests.model import life
 from tests.model.life import Violation
@@ -149,6 +150,9 @@ class History(history.History):
         """Report a node's capacity, as the node does each minute."""
         with self.fault(fault), self.cloud.on(node):
             node.backend.correct_all(self.cloud.context)
+            moves = lookups.moves_from(self.cloud.context, node.host)
+            node.parts.prepared_moves.watch(moves.prepared)
+            node.source.find_released(moves.released)
             node.parts.snapshots.delete_later_ones(self.cloud.context)
 
     # Volumes from snapshots and volumes
@@ -221,11 +225,18 @@ class History(history.History):
                     self.cloud.database.remove(copy.volume_id)
 
     def is_deferred(self, copy):
-        """Return whether a volume's deletion has begun, and must wait."""
+        """Return whether a volume's deletion has begun, and must wait.
+
+        When it need not wait any longer, its data may be partly removed.
+        """
         row = self.cloud.row(copy.volume_id)
-        return not copy.usable and row.status == 'deleting' and (
-            placeholders.derived_id(row.name_id, 'deleted') in
-            self.cloud.database.rows)
+        if copy.usable or row.status != 'deleting' or (
+                placeholders.derived_id(row.name_id, 'deleted') not in
+                self.cloud.database.rows):
+            return False
+        volume = copy.home().lvm.volumes.get('/dev/volumes/' + row.name)
+        return volume is not None and (
+            logical_volumes.DELETED_TAG not in volume['tags'])
 
     def reset(self, copy):
         """Make a volume available again, as operators do."""
