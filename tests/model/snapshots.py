@@ -151,7 +151,7 @@ class History(history.History):
         with self.fault(fault), self.cloud.on(node):
             node.backend.correct_all(self.cloud.context)
             moves = lookups.moves_from(self.cloud.context, node.host)
-            node.parts.prepared_moves.watch(moves.prepared)
+            node.prepared_moves.watch(moves.prepared)
             node.source.find_released(moves.released)
             node.parts.snapshots.delete_later_ones(self.cloud.context)
 

@@ -919,7 +919,7 @@ class HydratingTestCase(CascadeTestCase):
             lv = self.snapshot_lv(each, self.b)
             self.assertEqual(Names(self.row().name_id).volume, lv.origin)
             with self.cloud.on(self.b):
-                self.assertEqual(lv.path, self.b.driver._snapshots.path(lv))
+                self.assertEqual(lv.path, self.b.parts.snapshots.path(lv))
             self.delete_snapshot(each)
         self.assertGone(self.taken, other)
 
