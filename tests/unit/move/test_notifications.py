@@ -257,7 +257,7 @@ class BusTestCase(NotificationsTestCase):
         """Cinder starts the driver again if its start has failed."""
         before = list(self.a.listeners)
         with self.cloud.on(self.a), mock.patch.object(
-                self.a.driver, '_server', None):
+                self.a.parts, 'server', None):
             self.a.driver.check_for_setup_error()
         self.assertIn(self.a.notifications.listen, before)
         self.assertEqual(before, self.a.listeners)
