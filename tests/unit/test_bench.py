@@ -99,17 +99,20 @@ class MeasurementsTestCase(base.PlainTestCase):
 class BothDriversTestCase(base.PlainTestCase):
 
     def test_live_migration(self):
-        for kind in live_migration.KINDS:
-            self.assertEqual('lvm, preparation', live_migration.base_of(
-                kind + ', preparation'))
+        self.assertEqual(['lvm, preparation', None], [
+            live_migration.base_of(kind + ', preparation')
+            for kind in live_migration.KINDS])
 
     def test_attach_away(self):
-        for kind, size in transfer.KINDS:
-            self.assertEqual('lvm, attach away, 1 GiB', transfer.base_of(
-                '%s, attach away, %d GiB' % (kind, size)))
+        base = 'lvm, attach away, 1 GiB'
+        self.assertEqual([base, None, base], [
+            transfer.base_of('%s, attach away, %d GiB' % kind)
+            for kind in transfer.KINDS])
 
     def test_move_while_it_hydrates(self):
-        self.assertEqual('dmclone, a first move', transfer.base_of(
+        base = 'dmclone, a first move'
+        self.assertIsNone(transfer.base_of(base))
+        self.assertEqual(base, transfer.base_of(
             'dmclone, a move while it hydrates'))
 
 
