@@ -173,7 +173,7 @@ class Volumes:
         for words in (
                 ['qdisc', 'replace', *device, 'root', 'handle', '1:', 'htb'],
                 ['class', 'add', *device, 'classid', '1:1', 'htb', 'rate',
-                 '%dmbit' % mbit],
+                 '%dmbit' % mbit, 'quantum', '1514'],
                 ['qdisc', 'add', *device, 'parent', '1:1', 'bfifo', 'limit',
                  '256kb'],
                 ['filter', 'add', *device, 'parent', '1:', 'protocol', 'ip',
