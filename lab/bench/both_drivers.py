@@ -23,9 +23,3 @@ class Bench(volumes.Volumes):
         self.user = user_module.User(self.lab)
         self.servers = servers_module.Servers(self.lab)
         self.results = ratios.Ratios()
-
-    def save(self, path, base_of):
-        """Print the results, and write them for plot.py."""
-        self.results.report(base_of)
-        self.results.save(path, base_of)
-        print('saved in %s: see `tox -e plots`' % path)

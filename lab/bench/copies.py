@@ -213,4 +213,3 @@ class Bench(lvm_beside.Beside):
         """Print medians and ratios, and save them for a plot."""
         self.results.report(self.base_of)
         self.results.save(PATH, self.base_of)
-        print('saved in %s: see `tox -e plots`' % PATH)

@@ -228,4 +228,4 @@ class Bench(volumes.Volumes):
         """Print medians and ratios, and save the results."""
         self.results.report(base_of)
         self.results.save(PATH, base_of)
-        print('amounts in MiB; saved in %s: see `tox -e plots`' % PATH)
+        print('amounts in MiB')

@@ -191,4 +191,4 @@ class Bench(volumes.Volumes):
         """Print medians and ratios, and save the results."""
         self.results.report(base_of)
         self.results.save(PATH, base_of)
-        print('saved in %s: see `tox -e plots`\n' % PATH)
+        print()

@@ -286,7 +286,7 @@ class Bench(volumes.Volumes):
         """Print medians, ratios and what is kept, and save the results."""
         self.results.report(base_of)
         self.results.save(PATH, base_of)
-        print('saved in %s: see `tox -e plots`\n' % PATH)
+        print()
         self.judge()
 
     def judge(self):

@@ -94,4 +94,3 @@ class Bench:
         self.results.report(self.base_of)
         path = 'bench-%s.json' % self.WHAT
         self.results.save(path, self.base_of)
-        print('saved in %s: see `tox -e plots`' % path)

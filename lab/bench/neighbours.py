@@ -145,7 +145,7 @@ class Bench(volumes.Volumes):
         """Print medians, ratios and what is kept, and save the results."""
         self.results.report(base_of)
         self.results.save(PATH, base_of)
-        print('saved in %s: see `tox -e plots`\n' % PATH)
+        print()
         name = 'p99, ' + self._what
         ratios.judge(name, self.results.of(name, base_of(name))[0], P99)
 

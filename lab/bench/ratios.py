@@ -41,12 +41,13 @@ class Ratios:
                                          ratio))
 
     def save(self, path, base_of):
-        """Write the results for plot.py."""
+        """Write the results for plot.py, and print where they are."""
         rows = [{'name': name, 'values': values, 'ratio': self.of(
             name, base_of(name)) if base_of(name) else None}
             for name, values in self.values.items()]
         with open(path, 'w') as stream:
             json.dump(rows, stream, indent=1)
+        print('saved in %s: see `tox -e plots`' % path)
 
 
 def judge(what, value, limit, least=False):

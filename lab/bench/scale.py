@@ -283,4 +283,3 @@ class Bench(volumes.Volumes):
         """Print medians and ratios, and save them for a plot."""
         self.results.report(base_of)
         self.results.save(PATH, base_of)
-        print('saved in %s: see `tox -e plots`' % PATH)

@@ -70,4 +70,3 @@ class Bench:
         """Print medians and ratios, and save the results."""
         self.results.report(base_of)
         self.results.save(PATH, base_of)
-        print('saved in %s: see `tox -e plots`' % PATH)

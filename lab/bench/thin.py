@@ -149,4 +149,3 @@ class Bench(volumes.Volumes):
         """Print medians and ratios, and save them for a plot."""
         self.results.report(base_of)
         self.results.save('bench-thin.json', base_of)
-        print('saved in bench-thin.json: see `tox -e plots`')

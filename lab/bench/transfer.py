@@ -97,4 +97,5 @@ class Bench(both_drivers.Bench):
 
     def report(self):
         """Print medians, spreads and ratios, and save them."""
-        self.save(PATH, base_of)
+        self.results.report(base_of)
+        self.results.save(PATH, base_of)

@@ -281,15 +281,22 @@ class AgainTestCase(RecoveryTestCase):
         self.hold(move)
         self.assertEqual({}, self.a.kernel.roles(self.names))
 
-    def test_metadata_in_the_middle_of_a_chain(self):
-        """A volume with its home on another node is in error, too."""
+    def chain(self):
+        """Move the volume on to a third node, before its copy is complete.
+
+        :returns: the node, the metadata on the second one, and the path
+        """
         self.broken.clear()
         self.cloud.watch()
         c = self.cloud.add('node3')
         self.cloud.attach(self.volume, self.b)
         metadata = '/dev/volumes/' + Names(self.row().name_id).metadata
         self.cloud.detach(self.volume, self.b)
-        self.cloud.attach(self.volume, c)
+        return c, metadata, self.cloud.attach(self.volume, c)
+
+    def test_metadata_in_the_middle_of_a_chain(self):
+        """A volume with its home on another node is in error, too."""
+        c, metadata, _path = self.chain()
         lost = self.b.lvm.volumes.pop(metadata)
         self.restart(self.b, reboot=True)
         self.assertEqual((c.pool, 'error'), (self.row().host,
@@ -302,13 +309,7 @@ class AgainTestCase(RecoveryTestCase):
 
     def test_metadata_of_a_source_that_is_not_needed(self):
         """The volume is complete on another node, and stays usable."""
-        self.broken.clear()
-        self.cloud.watch()
-        c = self.cloud.add('node3')
-        self.cloud.attach(self.volume, self.b)
-        metadata = '/dev/volumes/' + Names(self.row().name_id).metadata
-        self.cloud.detach(self.volume, self.b)
-        path = self.cloud.attach(self.volume, c)
+        c, metadata, path = self.chain()
         self.b.reboot()
         c.kernel.hydrate(path)
         c.look()
