@@ -45,7 +45,10 @@ _OPTIONS = {
         '--at-once': {'type': int, 'metavar': 'NUMBER', 'help': 'how many of '
                       'them at a time (as configured)'},
         '--seconds': {'type': int, 'default': 30, 'metavar': 'NUMBER',
-                      'help': 'of each load (30)'}},
+                      'help': 'of each load (30)'},
+        '--bandwidths': {'nargs': '+', 'metavar': 'BANDWIDTH', 'default': [],
+                         'help': 'of all copies together, such as 4MiB; each '
+                         'is measured, besides the configured one'}},
     'host-copies': {
         '--seconds': {'type': int, 'default': 30, 'metavar': 'NUMBER',
                       'help': 'of each load (30)'}},

@@ -4,7 +4,8 @@
 Many volumes are attached on a node while its copies are stopped, and a load
 runs there on a volume that was never elsewhere. The load is measured in turn
 while nothing is copied, and while all of them are copied as the node's limits
-allow. None of the volumes becomes complete meanwhile, they are large enough.
+allow, or with less bandwidth. None of the volumes becomes complete meanwhile,
+they are large enough.
 """
 
 import contextlib
@@ -38,8 +39,8 @@ TO_TURN = 90
 
 def base_of(name):
     """Return the measurement that one is compared with, or None."""
-    return (None if name.endswith(ALONE) or name.startswith('copies') else
-            name + ALONE)
+    return (None if name.endswith(ALONE) or
+            name.startswith(('copies', 'copied')) else name + ALONE)
 
 
 class Bench(volumes.Volumes):
@@ -48,12 +49,14 @@ class Bench(volumes.Volumes):
     TO_END = 240
     ROUNDS = 1
 
-    def __init__(self, copies, at_once, seconds):
+    def __init__(self, copies, at_once, seconds, bandwidths=()):
         """Remember the options.
 
         :param copies: number of the volumes that are copied
         :param at_once: how many at a time; None for the configured number
         :param seconds: of a load
+        :param bandwidths: of all copies together, each measured in turn; the
+            configured one always is
         """
         self.lab = lab.Lab.load()
         self.user = user_module.User(self.lab)
@@ -61,7 +64,9 @@ class Bench(volumes.Volumes):
         self.source, self.node = list(self.lab.nodes.values())[:2]
         self._copies, self._seconds = copies, seconds
         self._at_once = at_once
-        self._what = '%d copies' % copies
+        self._bandwidths = {'%d copies' % copies: None, **{
+            '%d copies with %s' % (copies, each): each
+            for each in bandwidths}}
 
     def round(self):
         """Measure everything once, in turns."""
@@ -115,18 +120,27 @@ class Bench(volumes.Volumes):
         # The first writes to a sparse file last longer.
         load.run(self.node, path, self._seconds, LOAD)
         for _turn in range(TURNS):
-            self._load(path, writes, self._what + ALONE)
-            services.allow(self.node, self._at_once)
-            wait.until(lambda: self._running()[0], 'copies to begin', TO_TURN)
-            self._load(path, writes, self._what)
-            running, clones = self._running()
-            self.results.note('copies that run at the end', running)
-            self.results.note('copies under way at the end', clones)
-            assert clones == self._copies and running, (running, clones)
-            services.allow(self.node, 0)
-            wait.until(lambda: not self._running()[0], 'copies to stop',
-                       TO_TURN)
+            for what, bandwidth in self._bandwidths.items():
+                self._load(path, writes, what + ALONE)
+                self._load_beside(path, writes, what, bandwidth)
         writes.compare(self.node, path)
+
+    def _load_beside(self, path, writes, what, bandwidth):
+        """Measure the load while volumes are copied."""
+        # What the turn before has left.
+        services.allow(self.node)
+        services.allow(self.node, self._at_once, bandwidth)
+        wait.until(lambda: self._running()[0], 'copies to begin', TO_TURN)
+        begun = self._copied()
+        self._load(path, writes, what)
+        self.results.note('copied, %s: MiB/s' % what,
+                          (self._copied() - begun) / self._seconds)
+        running, clones = self._running()
+        self.results.note('copies that run at the end', running)
+        self.results.note('copies under way at the end', clones)
+        assert clones == self._copies and running, (running, clones)
+        services.allow(self.node, 0)
+        wait.until(lambda: not self._running()[0], 'copies to stop', TO_TURN)
 
     def _load(self, path, writes, what):
         with writes.meanwhile(self.node, path, self.lab.enter):
@@ -137,6 +151,10 @@ class Bench(volumes.Volumes):
         """Return the numbers of clones that copy, and of all."""
         return running(self.node)
 
+    def _copied(self):
+        """Return the MiB that all clones of the node have."""
+        return copied(self.node)
+
     def _end_all(self, copied):
         self.at_once([functools.partial(self.end_volume, each)
                       for each in copied], AT_ONCE)
@@ -146,15 +164,31 @@ class Bench(volumes.Volumes):
         self.results.report(base_of)
         self.results.save(PATH, base_of)
         print()
-        name = 'p99, ' + self._what
-        ratios.judge(name, self.results.of(name, base_of(name))[0], P99)
+        for what in self._bandwidths:
+            name = 'p99, ' + what
+            ratios.judge(name, self.results.of(name, base_of(name))[0], P99)
 
 
 def running(node):
     """Return the numbers of a node's clones that copy, and of all."""
-    lines = node.run("dmsetup status --noflush --target clone").splitlines()
-    clones = [line for line in lines if ' clone ' in line]
+    clones = _clones(node)
     return sum('no_hydration' not in line for line in clones), len(clones)
+
+
+def copied(node):
+    """Return the MiB of the regions that a node's clones have."""
+    found = 0
+    for line in _clones(node):
+        # NAME: START LENGTH clone METADATA_BLOCK_SIZE USED REGION HYDRATED ...
+        words = line.rpartition(':')[2].split()
+        found += int(words[5]) * int(words[6].split('/')[0])
+    return found / 2048
+
+
+def _clones(node):
+    """Return the status of each clone, a line of dmsetup."""
+    lines = node.run("dmsetup status --noflush --target clone").splitlines()
+    return [line for line in lines if ' clone ' in line]
 
 
 def compare(node, path, volume_id):

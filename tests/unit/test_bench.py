@@ -384,12 +384,15 @@ class NeighboursTestCase(base.PlainTestCase):
 
     def test_clones_that_run(self):
         node = mock.Mock()
-        for text, expected in (
-                ('No devices found\n', (0, 0)),
-                ('\n'.join(['a: 0 8 clone 8 1/9 8 1/8 0 1 no_hydration 0 rw',
-                            'b: 0 8 clone 8 1/9 8 1/8 0 0 0 rw']), (1, 2))):
+        for text, expected, mib in (
+                ('No devices found\n', (0, 0), 0),
+                ('\n'.join([
+                    'a: 0 65536 clone 8 1/9 128 3/512 0 1 no_hydration 0 rw',
+                    'b: 0 65536 clone 8 1/9 2048 5/32 0 0 0 rw']),
+                 (1, 2), 3 / 16 + 5)):
             node.run.return_value = text
             self.assertEqual(expected, neighbours.running(node))
+            self.assertEqual(mib, neighbours.copied(node))
 
     def test_wrong_data(self):
         node = mock.Mock()
@@ -401,7 +404,10 @@ class NeighboursTestCase(base.PlainTestCase):
     def test_bases(self):
         self.assertEqual('p99, 20 copies: alone',
                          neighbours.base_of('p99, 20 copies'))
-        for name in ('p99, 20 copies: alone', 'copies that run at the end'):
+        self.assertEqual('p99, 20 copies with 4MiB: alone',
+                         neighbours.base_of('p99, 20 copies with 4MiB'))
+        for name in ('p99, 20 copies: alone', 'copies that run at the end',
+                     'copied, 20 copies: MiB/s'):
             self.assertIsNone(neighbours.base_of(name))
 
 
@@ -472,8 +478,10 @@ class ServicesTestCase(base.PlainTestCase):
         node = mock.Mock()
         node.name = 'node2'
         node.try_run.return_value = 0, '', ''
-        for number, expected in ((None, '--configured'), (0, '--copies 0')):
-            services.allow(node, number)
+        for words, expected in (
+                ([], '--configured'), ([0], '--copies 0'),
+                ([None, '4MiB'], '--configured --bandwidth-in 4MiB')):
+            services.allow(node, *words)
             self.assertIn(' pace node2 ' + expected,
                           node.try_run.call_args.args[0])
         node.try_run.return_value = 1, '', 'no'
