@@ -158,7 +158,8 @@ def _etcd(run, chosen):
 def _thin(run, chosen):
     """Run scenarios with thin volumes, then random histories."""
     _scenarios(run, chosen)
-    _soak(run, dataclasses.replace(NAMED['soak'], lab=chosen.lab), 120)
+    soak = NAMED['soak']
+    _soak(run, dataclasses.replace(soak, lab={**soak.lab, 'thin': True}), 120)
 
 
 def _tempest(run, chosen):

@@ -365,10 +365,12 @@ class CommandsTestCase(base.PlainTestCase):
 
     def test_thin_ends_with_a_short_soak(self):
         first, second = self.asked('thin')
-        wanted = {'nova': True, 'thin': True}
-        self.assertEqual((wanted, 9000, {}), (first[0], *first[2:]))
+        self.assertEqual(({'nova': True, 'thin': True}, 9000, {}),
+                         (first[0], *first[2:]))
         self.assertIn(' tests/scenarios ', first[1])
-        self.assertEqual((wanted, 1920, {'DMCLONE_SOAK_SECONDS': '120'}),
+        # Random histories need three nodes.
+        self.assertEqual(({'nodes': 3, 'thin': True}, 1920,
+                          {'DMCLONE_SOAK_SECONDS': '120'}),
                          (second[0], *second[2:]))
 
     def test_on_this_machine(self):
