@@ -57,6 +57,9 @@ VAIN = 15
 # Seconds beside those for reading the map until it has to be there.
 _MORE = 10
 
+_FAILURES = (thin_maps.UnusableMap, exception.PeerError, ValueError, OSError,
+             processutils.ProcessExecutionError)
+
 
 class Marks:
     """What is marked in the clones of this node."""
@@ -118,13 +121,19 @@ class Marks:
         try:
             lv = self._due(names)
             room = self._room(names)
-            # In a full pool the clone could not record it.
-            if lv is None or room.used_up or not room.thin:
+            if room.thin and room.used_up:
+                # In a full pool the clone could not record it.
                 return
-            self._decide(context, names, source, lv)
-        except (thin_maps.UnusableMap, exception.PeerError, ValueError,
-                OSError, processutils.ProcessExecutionError) as error:
+            if lv is not None and room.thin:
+                self._decide(context, names, source, lv)
+        except _FAILURES as error:
             LOG.info('Of %(names)s all is copied that is not marked yet: '
+                     '%(why)s.', {'names': names,
+                                  'why': exception.text_of(error)})
+        try:
+            self._correct(names, source)
+        except _FAILURES as error:
+            LOG.info('The tag of what is marked in %(names)s says too much: '
                      '%(why)s.', {'names': names,
                                   'why': exception.text_of(error)})
 
@@ -140,8 +149,7 @@ class Marks:
         assert status is not None
         try:
             ranges = self._ranges(context, source, status, lv)
-        except (thin_maps.UnusableMap, exception.PeerError, ValueError,
-                processutils.ProcessExecutionError):
+        except _FAILURES:
             if not again:
                 self._tag(names, source, Bytes(0))
             self._decided.add(names)
@@ -153,12 +161,6 @@ class Marks:
         steps.reached(Step.MAPPED, names.name_id)
         try:
             marked = self._mark(names, source, ranges)
-        except processutils.ProcessExecutionError:
-            # Its process was killed. What a guest has written counts, too.
-            now = dmsetup.clone(names.of(CLONE))
-            self._tag(names, source, Bytes(min(
-                size, now.hydrated * _bytes(now) if now else 0)))
-            raise
         finally:
             self._decided.add(names)
         if not again:
@@ -167,6 +169,24 @@ class Marks:
         LOG.info('Of %(names)s %(marked)d of %(total)d regions are not '
                  'copied: its source has nothing there.',
                  {'names': names, 'marked': marked, 'total': status.total})
+
+    def _correct(self, names: Names, source: Placeholder) -> None:
+        """Have the tag say no more than there is, before copies begin.
+
+        It may if the service, or the process that marks, was killed, and the
+        rest was not marked afterwards. What is copied would not be seen then,
+        and a copy that runs be taken for one that is stalled.
+
+        :raises: UnusableMap, ProcessExecutionError
+        """
+        size = self._sizes.get(names)
+        status = dmsetup.clone(names.of(CLONE)) if size else None
+        if size and status is not None and status.healthy:
+            # What a guest has written counts, too.
+            there = Bytes(status.hydrated * _bytes(status))
+            if there < size:
+                self._sizes[names] = there
+                self._tag(names, source, there)
 
     def _tag(self, names: Names, source: Placeholder, size: Bytes) -> None:
         with self._backend.lock(source.volume_id):

@@ -18,6 +18,7 @@ from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import ORIGIN
 from dmclone_driver.node import thin_maps
 from tests.unit import base
+from tests.unit.fakes import steps
 from tests.unit.fakes import storage
 
 MIB = 1024 ** 2
@@ -412,6 +413,65 @@ class MoveTestCase(MarksTestCase):
         self.cloud.watch(2)
         self.assertEqual([], self.b.lvm.names())
         self.assertEqual({}, self.b.kernel.of_volumes())
+
+
+@ddt.ddt
+class InterruptedTestCase(MarksTestCase):
+    """The service was killed after the tag, before the first mark."""
+
+    def setUp(self):
+        super().setUp()
+        self.move()
+        with mock.patch('dmclone_driver.privsep.marks.run',
+                        side_effect=steps.Killed), self.cloud.on(self.b):
+            self.assertRaises(steps.Killed, self.b.watcher.look)
+        self.assertEqual(MARKED * REGION, self.lv().marked)
+        self.b.stop()
+        self.cloud.locks.clear()
+        self.cloud.pass_time(1000)
+        self.b.start()
+        self.cloud.settle()
+
+    def assertCopied(self):
+        """Check that the copy is seen, of which nothing is marked."""
+        self.assertEqual((0, 0, True), (
+            self.hydrated(), self.lv().marked, self.device().own.hydration))
+        self.device().own.bitmap['hydrated'] = 100
+        self.look()
+        with self.cloud.on(self.b):
+            move, = self.b.parts.reporter.report(self.context).moves
+        self.assertEqual((100, TOTAL), (move.hydrated, move.total))
+        for _minute in range(4):
+            self.cloud.pass_time(61)
+            self.device().own.bitmap['hydrated'] += 1
+            self.look()
+        self.assertTrue(self.device().own.hydration)
+        self.assertNotIn('makes no progress', self.log.output)
+        self.assertComplete()
+
+    def test_is_done_again(self):
+        self.look()
+        self.assertEqual((MARKED, MARKED * REGION), (
+            self.hydrated(), self.lv().marked))
+        self.assertComplete()
+
+    def test_map_cannot_be_read_any_longer(self):
+        self.patch('tests.unit.fakes.storage.Lvm._dump',
+                   side_effect=processutils.ProcessExecutionError())
+        self.look()
+        self.assertCopied()
+
+    def test_without_the_guest_a_moment(self):
+        with mock.patch('tests.unit.fakes.kernel.Kernel.never_ends',
+                        return_value=True):
+            self.look()
+        self.assertCopied()
+
+    def test_clone_takes_no_discards_any_longer(self):
+        """Its node has started with a kernel that has none for its tail."""
+        self.device().discards = False
+        self.look()
+        self.assertCopied()
 
 
 @ddt.ddt
