@@ -12,6 +12,8 @@ copied to the volume as it is.
 # Cinder's objects do not exist before they are registered.
 from __future__ import annotations
 
+import contextlib
+
 from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.volume import volume_utils
@@ -27,6 +29,7 @@ from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.new_content import NewContent
 from dmclone_driver.move.preflight import Preflight
 from dmclone_driver.move import snapshot_rows
+from dmclone_driver.move import snapshots as snapshots_module
 from dmclone_driver.move.snapshots import Snapshots
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
@@ -69,23 +72,22 @@ class Reverts:
             # The snapshot has followed its volume to another node. This is
             # the old copy, which is deleted after its last reader is complete.
             lv = None
-        mine = self._backend.logical_volume(Names(volume.name_id))
+        names = Names(volume.name_id)
+        mine = self._backend.logical_volume(names)
         # Otherwise the operation was refused (NotOnNode).
         assert mine is not None
         if lv is not None and lv.deleted:
             raise exception.SnapshotUnavailable(
                 snapshot=snapshot.id, volume=volume.id,
                 host=self._backend.host)
-        if lv is not None and self._can_merge(mine, lv):
-            self._merge(volume, mine, lv)
+        if lv is not None and self._merge_if_possible(volume, mine, lv):
             return ''
-        if self._has_room(mine) and not LocalVolume(
-                Names(volume.name_id)).is_open():
+        if self._has_room(mine) and not LocalVolume(names).is_open():
             return self._new_content.take(
                 backend_module.context_of(volume), volume, snapshot, mine)
         self._refuse_overflow(volume, mine)
         if lv is not None:
-            self._copy(Names(volume.name_id), lv)
+            self._copy(names, lv)
             return ''
         LOG.info('Volume %(volume)s is reverted by Cinder, which copies a '
                  'temporary volume: snapshot %(snapshot)s is on %(host)s.',
@@ -109,13 +111,40 @@ class Reverts:
             raise cinder_exception.VolumeGroupNotFound(vg_name=mine.group)
         return group.free >= mine.size + _FOR_METADATA
 
+    def _merge_if_possible(self, volume: objects.Volume, mine: LogicalVolume,
+                           lv: LogicalVolume) -> bool:
+        """Have LVM merge a snapshot, unless that cannot be done at once.
+
+        Volumes that are to read one of the snapshots from now on wait. LVM
+        would merge what is open at a later activation, over what was written
+        until then.
+
+        :returns: False if nothing was done
+        """
+        if not self._can_merge(mine, lv):
+            return False
+        with contextlib.ExitStack() as locks:
+            for snapshot_id in sorted(filter(None, map(
+                    snapshots_module.id_of, self._deactivated(mine, lv)))):
+                locks.enter_context(self._backend.lock(snapshot_id))
+            now = logical_volumes.find(lv.name, lv.group)
+            if now is None or not self._can_merge(mine, now):
+                return False
+            self._merge(volume, mine, now)
+        return True
+
     def _can_merge(self, mine: LogicalVolume, lv: LogicalVolume) -> bool:
-        # LVM deactivates the volume, with all of its snapshots if these are
-        # not thin.
         return lv.origin == mine.name and lv.thin == mine.thin and not (
             mine.clone or mine.has_taken or
-            any(each.readers for each in (
-                [lv] if lv.thin else self._snapshots.of(mine))))
+            any(each.readers for each in self._deactivated(mine, lv)))
+
+    def _deactivated(self, mine: LogicalVolume,
+                     lv: LogicalVolume) -> list[LogicalVolume]:
+        """Return the snapshots that LVM deactivates with a volume.
+
+        These are all, if they are not thin.
+        """
+        return [lv] if lv.thin else self._snapshots.of(mine)
 
     def _merge(self, volume: objects.Volume, mine: LogicalVolume,
                lv: LogicalVolume) -> None:

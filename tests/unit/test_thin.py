@@ -387,6 +387,15 @@ class TakenTestCase(SnapshotsTestCase):
         with self.cloud.on(self.a):
             self.a.driver.unmanage_snapshot(self.read(self.taken))
 
+    def test_revert_while_a_reader_comes(self):
+        """It waits: LVM would merge what is open at a later activation."""
+        held = []
+        merge = storage.Group.revert
+        self.patch('tests.unit.fakes.storage.Group.revert', new=lambda *args: (
+            held.extend(self.cloud.locks), merge(*args))[1])
+        self.revert(self.taken)
+        self.assertIn('dmclone-%s-%s' % (self.a.host, self.taken.id), held)
+
     @ddt.data({}, {'after': True}, {'killed': True},
               {'killed': True, 'after': True})
     def test_revert_that_fails(self, fault):
