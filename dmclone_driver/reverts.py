@@ -28,6 +28,7 @@ from dmclone_driver.move import backend as backend_module
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.new_content import NewContent
 from dmclone_driver.move.preflight import Preflight
+from dmclone_driver.move import room
 from dmclone_driver.move import snapshot_rows
 from dmclone_driver.move import snapshots as snapshots_module
 from dmclone_driver.move.snapshots import Snapshots
@@ -37,6 +38,7 @@ from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node import snapshot_devices
+from dmclone_driver.node import thin_pools
 from dmclone_driver.node import volume_groups
 from dmclone_driver.privsep import block
 
@@ -65,7 +67,8 @@ class Reverts:
         :returns: what :meth:`start` has to be called with, empty if nothing
             is left to do; None if Cinder has to copy a snapshot of another
             node
-        :raises: SnapshotUnavailable, RevertNotServed, SnapshotWouldOverflow
+        :raises: SnapshotUnavailable, RevertNotServed, SnapshotWouldOverflow,
+            NoRoomInPool
         """
         lv = self._snapshots.find(snapshot.id)
         if lv is not None and lv.hidden:
@@ -105,11 +108,17 @@ class Reverts:
                                     revert_id)
 
     def _has_room(self, mine: LogicalVolume) -> bool:
-        """Whether there is room for as much data again, and its metadata."""
+        """Whether there is room for as much data again, and its metadata.
+
+        The data of a thin volume is in the pool, which is most of the group.
+        """
         group = volume_groups.find(mine.group)
         if group is None:
             raise cinder_exception.VolumeGroupNotFound(vg_name=mine.group)
-        return group.free >= mine.size + _FOR_METADATA
+        if not self._backend.thin:
+            return group.free >= mine.size + _FOR_METADATA
+        return group.free >= _FOR_METADATA and (
+            room.free_gb(self._backend) * units.Gi >= mine.size)
 
     def _merge_if_possible(self, volume: objects.Volume, mine: LogicalVolume,
                            lv: LogicalVolume) -> bool:
@@ -202,8 +211,14 @@ class Reverts:
                          mine: LogicalVolume) -> None:
         """Refuse to overwrite a volume if that loses one of its snapshots.
 
-        :raises: SnapshotWouldOverflow
+        Of a thin one all blocks are written, which may be shared now. That
+        must not take what the pool keeps for others.
+
+        :raises: SnapshotWouldOverflow, NoRoomInPool
         """
+        if mine.pool == thin_pools.name_of(mine.group):
+            room.refuse_filling(self._backend, Names(volume.name_id),
+                                mine.size)
         for each in self._snapshots.of(mine):
             if each.origin and not each.thin and (
                     not snapshot_devices.has_room(each, mine.size)):

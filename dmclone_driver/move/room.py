@@ -18,6 +18,7 @@ from dmclone_driver import exception
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import reserve
 from dmclone_driver.node.names import Names
+from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node import thin_pools
 from dmclone_driver.node import volume_groups
 from dmclone_driver.releases import sched_utils
@@ -70,8 +71,18 @@ def refuse_overfull(backend: Backend, names: Names) -> None:
     :param names: of the clone, which has its tag
     :raises: NoRoomInPool
     """
+    refuse_filling(backend, names, Bytes(0))
+
+
+def refuse_filling(backend: Backend, names: Names, size: Bytes) -> None:
+    """Refuse to write more to a thin volume than its pool has for copies.
+
+    :param names: of the volume
+    :param size: what is written; that may share blocks with a snapshot now
+    :raises: NoRoomInPool
+    """
     pool, reserved = _pool(backend), _reserved(backend)
-    left = _blocks(pool, reserved)
+    left = _blocks(pool, reserved) - size / units.Gi
     if left < 0:
         raise exception.NoRoomInPool(names=names, pool=pool.full_name,
                                      needed=-left,

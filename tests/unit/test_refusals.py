@@ -307,7 +307,7 @@ OTHERS = {
     'MoveGone': 'between peers: the home answers its user MoveFailed',
     'NoRoomForMetadata': 'between peers: the reason in MoveFailed',
     'NoRoomForSnapshots': 'the reason in GroupRefused',
-    'NoRoomInPool': 'between peers: the reason in MoveFailed',
+    'NoRoomInPool': 'the reason in MoveFailed; of a revert: see test_thin',
     'OriginNotRebuilt': 'between peers: the reason in SnapshotNotServed',
     'PaceRefused': "of an operator's command: see cmd/test_pace",
     'PeerBusy': 'between peers: the reason in MoveRefused or MoveFailed',

@@ -396,6 +396,46 @@ class TakenTestCase(SnapshotsTestCase):
         self.revert(self.taken)
         self.assertIn('dmclone-%s-%s' % (self.a.host, self.taken.id), held)
 
+    def large(self):
+        """Return a snapshot that LVM cannot merge, of 10 GiB.
+
+        The group has 5 GiB outside of the pool.
+        """
+        with self.cloud.on(self.a):
+            self.a.driver.extend_volume(self.row(), 10)
+        first, second = self.snapshot(), self.snapshot()
+        self.revert(second)
+        self.assertIsNone(self.snapshot_lv(first).snapshot_of)
+        return first
+
+    def test_revert_needs_room_in_the_pool(self):
+        """Not in what is left of the group."""
+        first = self.large()
+        with mock.patch('cinder.volume.volume_utils.copy_volume') as copy:
+            self.revert(first)
+        copy.assert_not_called()
+        self.assertIn('clone', self.roles(self.volume, self.a))
+
+    @ddt.data(False, True)
+    def test_revert_would_fill_the_pool(self, metadata):
+        """Neither a clone nor a copy takes the reserve of others.
+
+        :param metadata: whether there is room for the metadata of a clone
+        """
+        first = self.large()
+        self.a.lvm.add('volumes', 'guests', 90 * GIB, pool=POOL)
+        self.a.lvm.volumes['/dev/volumes/guests']['allocated'] = 90 * GIB
+        if not metadata:
+            self.leave_no_room()
+        with mock.patch('cinder.volume.volume_utils.copy_volume') as copy:
+            error = self.assertRaises(exception.NoRoomInPool, self.revert,
+                                      first)
+        copy.assert_not_called()
+        self.assertIn('needs 6.90 GiB more', error.msg)
+        self.assertEqual([], self.cloud.placeholders())
+        self.assertEqual({'handle': 'linear'},
+                         self.roles(self.volume, self.a))
+
     @ddt.data({}, {'after': True}, {'killed': True},
               {'killed': True, 'after': True})
     def test_revert_that_fails(self, fault):
