@@ -41,6 +41,14 @@ def percentage(configured: int) -> int:
     return max(configured, LEAST)
 
 
+def percentage_of_metadata(configured: int) -> int:
+    """Return the reserve for the pool's metadata, in per cent.
+
+    :param configured: reserved_percentage
+    """
+    return max(configured, LEAST_OF_METADATA)
+
+
 @dataclasses.dataclass(frozen=True)
 class Room:
     """What the copies of a node may take of its thin pool.
@@ -90,7 +98,7 @@ def room(found: status.PoolStatus, reserved: int,
         return Room(frozenset(thin), metadata=True)
     size = Bytes(found.length * table.SECTOR)
     free = found.total - found.used - found.total * percentage(reserved) / 100
-    least = max(reserved, LEAST_OF_METADATA)
+    least = percentage_of_metadata(reserved)
     free_metadata = found.metadata_total - found.metadata_used
     return Room(
         frozenset(thin), size, Bytes(math.floor(free * size / found.total)),

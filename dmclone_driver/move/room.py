@@ -105,10 +105,14 @@ def _pool(backend: Backend) -> thin_pools.ThinPool:
 def _blocks(pool: thin_pools.ThinPool, reserved: int) -> float:
     """Return what is left for copies, in GiB.
 
-    What would have to stop before the reserve has no room.
+    What would have to stop before the reserve has no room, be it that of the
+    pool's metadata.
     """
     kept = pool.size * reserve.percentage(reserved) / 100
-    return (pool.free - pool.awaited - kept) / units.Gi
+    left = (pool.free - pool.awaited - kept) / units.Gi
+    short = (100 - pool.metadata_percent <=
+             reserve.percentage_of_metadata(reserved))
+    return min(left, 0) if short else left
 
 
 def _of_pool(backend: Backend) -> float:

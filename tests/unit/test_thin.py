@@ -139,6 +139,20 @@ class RoomTestCase(Mixin, base.CloudTestCase):
         self.assertEqual([], self.cloud.placeholders())
         self.assertEqual(1, len(self.b.lvm.names()))
 
+    @ddt.data((0, '89.99', 95), (0, '90.00', 0), (20, '80.00', 0),
+              (20, '79.99', 76))
+    @ddt.unpack
+    def test_metadata_of_the_pool(self, percentage, used, free):
+        """Without room for it a copy would wait, and the volume be here."""
+        self.override_config('reserved_percentage', percentage,
+                             group=cloud.BACKEND)
+        self.b.lvm.volumes[POOL]['metadata'] = used
+        self.assertAlmostEqual(free, self.free(self.b), delta=2)
+        if not free:
+            self.assertRaises(exception.NoRoomOnPeer, self.cloud.attach,
+                              self.volume, self.b)
+            self.assertEqual(self.a.pool, self.row().host)
+
     def test_no_pool(self):
         del self.b.lvm.volumes[POOL]
         self.assertRaises(cinder_exception.VolumeGroupNotFound, self.free,
