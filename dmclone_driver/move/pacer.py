@@ -154,7 +154,8 @@ class Pacer:
             self._forget_others(found)
             copies = reserve.limit(
                 self._copies(found, begun), room,
-                self._backend.configuration.dmclone_check_interval)
+                self._backend.configuration.dmclone_check_interval,
+                self._settings.limits.copies)
             self._without_room = frozenset(
                 copy.names for copy in copies if not copy.room)
             self._plan = pace.plan(

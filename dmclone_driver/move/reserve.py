@@ -77,7 +77,8 @@ class Room:
     def rate(self, seconds: float, copies: int) -> float:
         """Return what each of the copies that run may take.
 
-        They do not reach the reserve before the next look.
+        They do not reach the reserve before the next look, even if as many
+        begin at this one.
 
         :param seconds: from one look to the next
         :returns: bytes per second; 0 for nothing
@@ -125,17 +126,18 @@ def look(group: str, reserved: int,
     return room(found, reserved, (names[each] for each in thin))
 
 
-def limit(copies: list[pace.Copy], found: Room, seconds: float
-          ) -> list[pace.Copy]:
+def limit(copies: list[pace.Copy], found: Room, seconds: float,
+          turns: int) -> list[pace.Copy]:
     """Return copies with what the pool allows them.
 
     :param seconds: from one look at the pool to the next
+    :param turns: how many may begin until then, at most
     """
     mine = [each for each in copies if each.names in found.thin]
     if sum(each.left for each in mine) <= found.left and not found.metadata:
         return copies
     running = sum(each.running for each in mine)
-    rate = found.rate(seconds, max(1, running))
+    rate = found.rate(seconds, max(1, running, min(turns, len(mine))))
     return [dataclasses.replace(
         each, room=rate if each.running or found.begins(each.left) else 0)
         if each.names in found.thin else each for each in copies]

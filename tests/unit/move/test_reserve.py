@@ -65,7 +65,7 @@ class RoomTestCase(base.PlainTestCase):
 
     def limit(self, used, *copies):
         return [each.room for each in reserve.limit(
-            list(copies), self.room(used), 10)]
+            list(copies), self.room(used), 10, 2)]
 
     def test_limit(self):
         """Only what is in the pool, and only if not all of it fits."""
@@ -79,6 +79,19 @@ class RoomTestCase(base.PlainTestCase):
         waiting = pace.Copy(MINE, 100 << 20)
         self.assertEqual([0], self.limit(975, waiting))
         self.assertEqual([(50 << 20) / 20], self.limit(930, waiting))
+
+    @ddt.data((0, 2), (0, 9), (1, 9), (9, 2))
+    @ddt.unpack
+    def test_limit_of_those_that_begin(self, running, turns):
+        """They do not reach the reserve together, either."""
+        copies = [pace.Copy(Names(str(number)), 100 << 20,
+                            running=number < running) for number in range(9)]
+        found = reserve.room(status.PoolStatus(
+            1000 * 2048, 'rw', 880, 1000, 0, 100), 0,
+            [each.names for each in copies])
+        room = sum(each.room for each in reserve.limit(
+            copies, found, 10, turns)[:running + turns])
+        self.assertTrue(0 < room * 10 <= 100 << 20, room)
 
 
 class ReserveTestCase(test_pacer.PacedTestCase):
