@@ -614,6 +614,10 @@ class Destination:
             LOG.info('Hydration of %s has started.', names)
         return True
 
+    def is_marking(self, names: Names) -> bool:
+        """Whether it is being found out what need not be copied."""
+        return names in self._marks.making
+
     def end_source(self, context: cinder_context.RequestContext, names: Names,
                    placeholder: Placeholder) -> None:
         """Fail all requests that wait for a source whose node is lost.

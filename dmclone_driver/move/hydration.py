@@ -185,8 +185,12 @@ class Hydration:
 
         While a guest's request is in progress the kernel begins no copy
         (do_hydration in drivers/md/dm-clone-target.c). A busy guest alone is
-        not a stall, and neither is a copy that waits for its turn.
+        not a stall, and neither is a copy that waits for its turn, or until it
+        is known what need not be copied.
         """
+        if self._destination.is_marking(names):
+            self._progress.pop(names, None)
+            return
         if self._pacer.is_held_back(names, status):
             self._progress.pop(names, None)
             if self._pacer.lacks_room(names):

@@ -71,6 +71,9 @@ class Marks:
         self._sizes: dict[Names, Bytes] = {}
         #: Clones for which that was decided by this process.
         self._decided: set[Names] = set()
+        #: Clones whose maps are being read, or that are being marked. That may
+        #: take minutes.
+        self.making: set[Names] = set()
 
     # For those who look
 
@@ -118,6 +121,14 @@ class Marks:
 
         :param source: which is sealed
         """
+        self.making.add(names)
+        try:
+            self._make(context, names, source)
+        finally:
+            self.making.discard(names)
+
+    def _make(self, context: cinder_context.RequestContext, names: Names,
+              source: Placeholder) -> None:
         try:
             lv = self._due(names)
             room = self._room(names)

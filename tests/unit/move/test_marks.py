@@ -244,6 +244,24 @@ class MoveTestCase(MarksTestCase):
         self.assertAllIsCopied()
         self.assertEqual(2, dump.call_count)
 
+    def test_reading_the_map_takes_long(self):
+        """Meanwhile it is not taken for stalled."""
+        dump = self.a.lvm.dump
+
+        def slow(*args):
+            for _time in range(3):
+                self.cloud.pass_time(25)
+                self.b.look()
+            return dump(*args)
+
+        self.patch('dmclone_driver.privsep.thin.dump', new=slow)
+        self.move()
+        self.look()
+        self.assertEqual(MARKED, self.hydrated())
+        self.assertNotIn('makes no progress', self.log.output)
+        self.assertEqual([], self.cloud.messages())
+        self.assertComplete()
+
     def test_without_the_guest_a_moment(self):
         """A request that does not end is let go; then all is copied."""
         self.move()
