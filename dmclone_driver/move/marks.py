@@ -200,7 +200,7 @@ class Marks:
                 self._tag(names, source, there)
 
     def _tag(self, names: Names, source: Placeholder, size: Bytes) -> None:
-        with self._backend.lock(source.volume_id):
+        with self._backend.lock_owner(source):
             lv = self._backend.logical_volume(names)
             if lv is None or not lv.clone:
                 raise thin_maps.UnusableMap(_('it is no clone any longer'))
@@ -256,7 +256,7 @@ class Marks:
             [each.first, each.count] for each in ranges]
         marked = vain = 0
         while left and vain < VAIN:
-            with self._backend.lock(source.volume_id):
+            with self._backend.lock_owner(source):
                 if names in self._outages.lost or not _may(names):
                     break
                 result = process.Result(**privileged.run(

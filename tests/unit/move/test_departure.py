@@ -19,6 +19,7 @@ from dmclone_driver.move import lost_node
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
+from dmclone_driver.move import row_repairs
 from dmclone_driver.node.names import Names
 from tests.unit import base
 
@@ -229,6 +230,31 @@ class HydratingTestCase(DepartureTestCase):
         self.assertEqual([State.LOST], self.cloud.states())
         self.cloud.watch(3)
         self.assertLeft()
+        self.delete_source(source, self.b)
+        self.assertGone(source)
+
+
+class MarksTestCase(DepartureTestCase):
+    """The volume is thin, and hydrates to a thin one."""
+
+    KINDS = ('thin', 'thin')
+
+    def test_deletion_begins_while_the_maps_are_read(self):
+        """What is marked then is excluded from the deletion."""
+        self.cloud.migrate(self.volume, self.b)
+        source = self.leave(self.b)
+        dump, mark, held = self.a.lvm.dump, self.b.kernel.mark, []
+
+        def read(*args):
+            with self.cloud.on(self.b):
+                row_repairs.take_over(self.context, source)
+            return dump(*args)
+
+        self.patch('dmclone_driver.privsep.thin.dump', new=read)
+        self.patch('dmclone_driver.privsep.marks.run', new=lambda *args: (
+            held.extend(self.cloud.locks), mark(*args))[1])
+        self.b.look()
+        self.assertIn('dmclone-%s-%s' % (self.b.host, source.id), held)
         self.delete_source(source, self.b)
         self.assertGone(source)
 
