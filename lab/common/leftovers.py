@@ -47,8 +47,9 @@ def placeholders(lab, volume_id):
 
 
 def volumes(node):
-    """Return the names of a node's logical volumes."""
-    return node.run('lvs --noheadings -o lv_name').split()
+    """Return the names of a node's logical volumes, without its thin pool."""
+    return [name for name in node.run('lvs --noheadings -o lv_name').split()
+            if name != pools.NAME]
 
 
 def devices(node):

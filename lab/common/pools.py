@@ -8,7 +8,8 @@ from lab import wait
 
 GROUP = 'cinder-volumes'
 #: As Cinder names it.
-POOL = GROUP + '/' + GROUP + '-pool'
+NAME = GROUP + '-pool'
+POOL = GROUP + '/' + NAME
 
 # Prints the kind and the allocated part of each logical volume of volumes.
 _VOLUMES = ("lvs --noheadings --separator , -o lv_name,pool_lv,lv_size,"

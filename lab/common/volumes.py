@@ -80,6 +80,12 @@ class Volumes:
                  'dd of=%s bs=1M iflag=fullblock oflag=direct conv=fsync '
                  'status=none' % (seed, mib, path), timeout=timeout)
 
+    def allocate(self, node, path, mib):
+        """Write zeros to a device, from an offset in MiB to its end."""
+        node.run('dd if=/dev/zero of={0} bs=1M seek={1} oflag=direct '
+                 'conv=fsync status=none count=$(($(blockdev --getsize64 {0}) '
+                 '/ 1048576 - {1}))'.format(path, mib), timeout=240)
+
     def write(self, node, path, mib, seed):
         """Write one recognisable MiB at an offset in MiB, durably."""
         node.run('yes %s | head -c 1M | dd of=%s bs=1M seek=%d '
@@ -104,15 +110,19 @@ class Volumes:
                 path, at - first, seed, at + 1, mib - at - 1, first=first),
             timeout=120).split()[0]
 
-    def filled_volume(self, mib=DATA, **attributes):
+    def filled_volume(self, mib=DATA, whole=False, **attributes):
         """Create a volume with data.
 
+        :param whole: have it allocate all of its blocks, too, so that a thin
+            one is copied for as long as a thick one
         :returns: (volume id, its home, checksum)
         """
         volume = self.user.create_volume(**attributes)
         home = self.home(volume['id'])
         with self.attached(volume['id'], home) as path:
             self.fill(home, path, mib)
+            if whole and self.lab.settings.thin:
+                self.allocate(home, path, mib)
             return volume['id'], home, self.checksum(home, path, mib)
 
     @contextlib.contextmanager

@@ -115,7 +115,7 @@ class MoveTest(base.E2ETest):
 
     def test_others_see_nothing_of_a_move(self):
         """The placeholder, signatures and the source are hidden."""
-        volume_id, home, checksum = self.filled_volume()
+        volume_id, home, checksum = self.filled_volume(whole=True)
         other = self.other(home)
         with self.attached(volume_id, home) as path:
             home.run('mkswap ' + path)

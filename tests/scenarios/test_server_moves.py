@@ -65,7 +65,7 @@ class PlugTest(live.LiveTest):
     """Volumes of another node, attached to and detached from a server."""
 
     def test_hot_plug_and_unplug_while_it_hydrates(self):
-        volume_id, home, _ = self.filled_volume()
+        volume_id, home, _ = self.filled_volume(whole=True)
         node = self.other(home)
         server_id, console = self.boot(node)
         with self.slow_network(node):

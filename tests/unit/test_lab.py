@@ -230,6 +230,12 @@ class LeftoversTest(unittest.TestCase):
         self.assertEqual(['node1: ' + line for line in (
             *self.POOL, *self.OTHER)], self.find(False))
 
+    def test_volumes(self):
+        """Those that move from node to node."""
+        node = mock.Mock()
+        node.run.return_value = ' cinder-volumes-pool\n volume-1\n'
+        self.assertEqual(['volume-1'], leftovers.volumes(node))
+
     def test_thin(self):
         self.assertEqual(['node1: ' + line for line in self.OTHER],
                          self.find(True))

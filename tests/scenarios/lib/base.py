@@ -46,7 +46,7 @@ class HydratingTest(E2ETest):
 
     def setUp(self):
         super().setUp()
-        self.volume_id, self.node, self.before = self.filled_volume()
+        self.volume_id, self.node, self.before = self.filled_volume(whole=True)
         self.peer = self.other(self.node)
 
     def attach_and_write(self):

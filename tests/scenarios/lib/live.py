@@ -58,7 +58,7 @@ class LiveTest(writers.Writers, base.E2ETest):
         :param more: number of additional volumes
         :returns: (server id, console, volume ids)
         """
-        made = [self.filled_volume() for _ in range(1 + more)]
+        made = [self.filled_volume(whole=True) for _ in range(1 + more)]
         volume_ids = [volume_id for volume_id, home, checksum in made]
         self.user.make_bootable(volume_ids[0],
                                 self.servers.boot_properties())
