@@ -6,7 +6,7 @@ import re
 from lab.common import pools
 
 #: Prints the devices of volumes. Those below the tails of clones stay until
-#: the node goes down.
+#: the node goes down, with Linux 6.1 a loop device, too.
 DEVICES = 'dmsetup ls | grep -v -e ^dmclone-anchor -e ^dmclone-zeros || true'
 
 # One command, so that a check costs one round trip to a node. Each line that
@@ -21,7 +21,8 @@ ls /sys/kernel/config/target/iscsi 2>/dev/null | grep ^iqn | sed 's/^/lio /'
 ls /sys/kernel/config/target/core 2>/dev/null | grep iblock_ | sed 's/^/lio /'
 ls /sys/block | grep '^sd' | sed 's/^/disk /'
 find /var/lib/cinder/volumes -type f 2>/dev/null | sed 's/^/target file /'
-losetup --noheadings -O NAME 2>/dev/null | sed 's/^/loop /'
+losetup --noheadings -O NAME,BACK-FILE 2>/dev/null | grep -v dmclone-anchor |
+    sed 's/^/loop /'
 true
 """
 
