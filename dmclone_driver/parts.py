@@ -99,9 +99,8 @@ class Parts:
             Bypass(backend, self.requests), self._marks)
         self.copies = Copies(backend, self.destination, self.teardown,
                              self.requests)
-        self._new_content = NewContent(
-            backend, self.destination, self.copies, self.source,
-            self.teardown)
+        self._new_content = NewContent(backend, self.copies, self.source,
+                                       self.teardown)
         self.followers = Followers(
             backend, self.destination, self.copies, self.snapshots,
             self.teardown, self.requests)
@@ -145,7 +144,7 @@ class Parts:
         self._hydration = Hydration(backend, self.destination, self._sessions,
                                     troubles, self._turns)
         self._watcher = Watcher(
-            backend, self.destination, self._sessions,
+            backend, self._sessions,
             Arrival(backend, self.destination, self.requests, troubles),
             self._hydration, complete, troubles, self._turns, self._marks)
         self._maps = Maps(backend, self.source)

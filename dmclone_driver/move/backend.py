@@ -59,6 +59,9 @@ class Backend:
         self.client = client
         self.jobs = jobs.Jobs()
         self.locks = locks.Locks(host, self.jobs)
+        #: Names of clones in use by requests, once per request. The watcher
+        #: leaves these clones alone.
+        self.busy: list[Names] = []
 
     @property
     def node(self) -> str:
@@ -174,6 +177,15 @@ class Backend:
         except Exception:
             LOG.exception('Starting the iSCSI tools in advance failed; the '
                           'first move starts them.')
+
+    @contextlib.contextmanager
+    def mark_busy(self, names: Names) -> collections.abc.Iterator[None]:
+        """Have the watcher leave a clone alone for some time."""
+        self.busy.append(names)
+        try:
+            yield
+        finally:
+            self.busy.remove(names)
 
     def lock(self, volume_id: str, timeout: float | None = None
              ) -> contextlib.AbstractContextManager[None]:

@@ -55,7 +55,7 @@ class Copies:
         """
         placeholder_id = str(uuid.uuid4())
         names = Names(placeholder_id)
-        with self._destination.mark_busy(names):
+        with self._backend.mark_busy(names):
             with self._backend.lock(volume.id):
                 self._begin(context, volume, placeholder_id, snapshot_id,
                             host)

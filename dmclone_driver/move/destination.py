@@ -115,9 +115,6 @@ class Destination:
         self._teardown = teardown
         self._bypass = bypass
         self._marks = marks
-        #: Names of clones in use by requests, once per request. The watcher
-        #: leaves these clones alone.
-        self.busy: list[Names] = []
         self._turns = threading.BoundedSemaphore(PREPARED_AT_ONCE)
 
     def describe(self) -> dict[str, Any]:
@@ -162,8 +159,8 @@ class Destination:
         """
         names_module.belongs_to(placeholder_id, volume_id)
         names = Names(placeholder_id)
-        with self.mark_busy(names), self._backend.lock(volume_id), (
-                self._turn()):
+        with self._backend.mark_busy(names), self._backend.lock(
+                volume_id), self._turn():
             records.check_prepared(context, volume_id, placeholder_id)
             try:
                 self._build(names, size, location, auth)
@@ -373,7 +370,7 @@ class Destination:
                 volume=volume_id, placeholder=placeholder_id, reason=state)
         names = Names(placeholder_id)
         lost = state == State.LOST
-        with self.mark_busy(names):
+        with self._backend.mark_busy(names):
             seal = (None if lost or sealed else
                     self._ask_to_seal(context, placeholder))
             with self._backend.lock(volume_id):
@@ -416,7 +413,7 @@ class Destination:
 
         :param answers: whether the old home has sealed the source
         """
-        with self.mark_busy(names):
+        with self._backend.mark_busy(names):
             if lost:
                 self.end_source(context, names, placeholder)
             # What is to be marked first would take too long; the watcher has
@@ -501,15 +498,6 @@ class Destination:
                     'the database this node is the home.',
                     {'volume': placeholder.volume_id,
                      'host': placeholder.backend, 'error': error})
-
-    @contextlib.contextmanager
-    def mark_busy(self, names: Names) -> collections.abc.Iterator[None]:
-        """Have the watcher leave a clone alone for some time."""
-        self.busy.append(names)
-        try:
-            yield
-        finally:
-            self.busy.remove(names)
 
     def rebuild(self, names: Names, passive: bool = False) -> None:
         """Recreate the missing devices of a clone, with its own metadata.
@@ -673,7 +661,7 @@ class Destination:
                 raise self._unknown(placeholder_id)
             return True
         volume_id = placeholder.volume_id
-        with self.mark_busy(names), self._backend.lock(volume_id):
+        with self._backend.mark_busy(names), self._backend.lock(volume_id):
             self._abort_if_early(context, placeholder, names)
             placeholder = lookups.placeholder(context, placeholder_id)
             if placeholder is None:

@@ -96,7 +96,7 @@ class Followers:
             return
         here, there = self._check(context, snapshot)
         follower_id, names = str(uuid.uuid4()), Names(str(uuid.uuid4()))
-        with self._destination.mark_busy(names):
+        with self._backend.mark_busy(names):
             with self._backend.lock(follower_id):
                 if not follower_records.begin(
                         context, snapshot, follower_id, names.name_id,

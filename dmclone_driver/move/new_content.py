@@ -31,7 +31,6 @@ from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.copies import Copies
-from dmclone_driver.move.destination import Destination
 from dmclone_driver.move import events
 from dmclone_driver.move import jobs
 from dmclone_driver.move import lookups
@@ -55,10 +54,9 @@ def _names(revert_id: str) -> Names:
 class NewContent:
     """Replaces the data of this node's volumes by clones of snapshots."""
 
-    def __init__(self, backend: Backend, destination: Destination,
-                 copies: Copies, source: Source, teardown: Teardown) -> None:
+    def __init__(self, backend: Backend, copies: Copies, source: Source,
+                 teardown: Teardown) -> None:
         self._backend = backend
-        self._destination = destination
         self._copies = copies
         self._source = source
         self._teardown = teardown
@@ -83,7 +81,7 @@ class NewContent:
         host = snapshot_rows.read_host(context, snapshot)
         there, initiator = self._copies.ends(context, volume, snapshot.id,
                                              host)
-        with self._destination.mark_busy(names):
+        with self._backend.mark_busy(names):
             try:
                 revert_records.begin(
                     context, volume, revert_id, str(uuid.uuid4()),

@@ -18,7 +18,6 @@ from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.clone_state import CloneState
 from dmclone_driver.move.completion import Completion
 from dmclone_driver.move import counts
-from dmclone_driver.move.destination import Destination
 from dmclone_driver.move.gate_waits import GateWaits
 from dmclone_driver.move.hydration import Hydration
 from dmclone_driver.move import jobs
@@ -51,12 +50,11 @@ GLANCE = 0.025
 class Watcher:
     """A thread that checks this backend's clones."""
 
-    def __init__(self, backend: Backend, destination: Destination,
-                 outages: Outages, arrival: Arrival, hydration: Hydration,
-                 completion: Completion, troubles: Troubles,
-                 pacer: Pacer, marks: Marks) -> None:
+    def __init__(self, backend: Backend, outages: Outages, arrival: Arrival,
+                 hydration: Hydration, completion: Completion,
+                 troubles: Troubles, pacer: Pacer, marks: Marks) -> None:
+        self._backend = backend
         self._jobs = backend.jobs
-        self._destination = destination
         self._outages = outages
         self._arrival = arrival
         self._hydration = hydration
@@ -143,7 +141,7 @@ class Watcher:
         found: dict[Names, tuple[CloneStatus, CloneState | None]] = {}
         for names, status in clones.items():
             found[names] = status, None
-            if names in self._destination.busy:
+            if names in self._backend.busy:
                 continue
             try:
                 state = self._look_at(context, names, status)
@@ -175,7 +173,7 @@ class Watcher:
         Whatever fails there, writes that wait at gates do not wait for it.
         """
         try:
-            self._pacer.look(context, clones, self._destination.busy)
+            self._pacer.look(context, clones, self._backend.busy)
         except Exception:
             LOG.exception('Deciding which copies run failed; it is tried '
                           'again.')

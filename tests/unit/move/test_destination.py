@@ -403,7 +403,7 @@ class ActivateTestCase(DestinationTestCase):
         self.assertFalse(self.device('gate').suspended)
         self.assertFalse(self.device().clone.hydration)
         self.assertEqual(self.names, start.call_args[0][0])
-        self.assertEqual([], self.b.destination.busy)
+        self.assertEqual([], self.b.backend.busy)
         self.cloud.watch(hydrate=False)
         self.assertTrue(self.device().clone.hydration)
 

@@ -114,7 +114,7 @@ class WaitTestCase(WatcherTestCase):
 
     def test_request_is_under_way(self):
         """Nothing else tells the watcher that a gate is to be watched."""
-        with self.b.destination.mark_busy(self.names):
+        with self.b.backend.mark_busy(self.names):
             self.look()
             self.assertEqual(jobs.RETRY_FIRST, self.interval)
         self.look()
