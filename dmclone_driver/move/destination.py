@@ -11,7 +11,6 @@ from typing import Any
 
 from cinder import context as cinder_context
 from cinder import exception as cinder_exception
-from oslo_context import context as oslo_context
 from oslo_log import log as logging
 from oslo_utils import excutils
 from oslo_utils import timeutils
@@ -30,6 +29,7 @@ from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.move import room
 from dmclone_driver.move.teardown import Teardown
+from dmclone_driver.move import threads
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devicemapper import table
@@ -63,46 +63,6 @@ PREPARED_AT_ONCE = 4
 
 # Seconds to wait for the old home to seal its copy before a gate opens.
 SEAL_TIMEOUT = 3
-
-
-class _Beside:
-    """A function that runs in a thread while the body of the context does.
-
-    The context ends after the function, whatever fails: only then is known
-    what has to be removed. An error of the body hides one of the function.
-    """
-
-    def __init__(self, function: collections.abc.Callable[..., str],
-                 *args: str) -> None:
-        self._function = function
-        self._args = args
-        self._results: list[str] = []
-        self._errors: list[Exception] = []
-        #: That of the request, for log lines.
-        self._context = oslo_context.get_current()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        if self._context is not None:
-            self._context.update_store()
-        try:
-            self._results.append(self._function(*self._args))
-        except Exception as error:
-            self._errors.append(error)
-
-    def __enter__(self) -> '_Beside':
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._thread.join(None)
-
-    def result(self) -> str:
-        """Wait for the function; return what it does, or raise its error."""
-        self._thread.join(None)
-        for error in self._errors:
-            raise error
-        return self._results[0]
 
 
 class Destination:
@@ -188,13 +148,13 @@ class Destination:
     def _build(self, names: Names, size: Bytes, location: str,
                auth: str) -> None:
         # Both take seconds, and neither needs the other.
-        with _Beside(self._backend.initiator.connect, location,
-                     auth) as session:
+        with threads.beside(self._backend.initiator.connect, location,
+                            auth) as connected:
             lv, before = self._create_logical_volume(names, size)
             if lv.size != size:
                 raise self._other_size(lv, size)
             lv, path, region = self._create_metadata(names, lv, before)
-            disk = session.result()
+            disk = connected()
         steps.reached(Step.CONNECTED, names.name_id)
         self._compare(names, lv, disk)
         self._build_passive(names, lv, path, region, disk)

@@ -269,8 +269,9 @@ class Cloud(fake_cloud.Cloud):
         threads = clock_module.threads(clock, self.spawn)
         times = types.SimpleNamespace(sleep=self.pause, monotonic=clock.time)
         for module in ('move.destination', 'move.home', 'move.jobs',
-                       'move.locks', 'move.outages', 'move.watcher',
-                       'move.gathering', 'drain.mover', 'drain.threads'):
+                       'move.locks', 'move.outages', 'move.threads',
+                       'move.watcher', 'move.gathering', 'drain.mover',
+                       'drain.threads'):
             patch('dmclone_driver.%s.threading' % module, new=threads)
         for module in ('move.outages', 'move.watcher', 'move.gathering',
                        'drain.mover',

@@ -185,8 +185,9 @@ class Cloud:
         patch('dmclone_driver.move.metrics.threading',
               new=types.SimpleNamespace(Thread=self._thread_at_once,
                                         Lock=threading.Lock))
-        patch('dmclone_driver.move.locks.threading',
-              new=types.SimpleNamespace(Thread=self._thread_at_once))
+        for module in ('move.locks', 'move.threads'):
+            patch('dmclone_driver.%s.threading' % module,
+                  new=types.SimpleNamespace(Thread=self._thread_at_once))
         for module in ('move.deadline', 'move.destination',
                        'move.prepared_moves', 'node.copying'):
             patch('dmclone_driver.%s.time' % module,

@@ -60,8 +60,9 @@ class DestinationTestCase(base.CloudTestCase):
                 start=lambda: None,
                 join=lambda timeout: [to_do.pop()() for _ in to_do[:]])
 
-        self.patch('dmclone_driver.move.destination.threading.Thread',
-                   new=thread)
+        for module in ('destination', 'threads'):
+            self.patch('dmclone_driver.move.%s.threading.Thread' % module,
+                       new=thread)
 
     @staticmethod
     def index(log, *words):
