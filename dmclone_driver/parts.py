@@ -18,8 +18,10 @@ from dmclone_driver.deletions import Deletions
 from dmclone_driver.extensions import Extensions
 from dmclone_driver.groups import Groups
 from dmclone_driver.migrations import Migrations
+from dmclone_driver.move.activation import Activation
 from dmclone_driver.move.arrival import Arrival
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move.builder import Builder
 from dmclone_driver.move.bypass import Bypass
 from dmclone_driver.move.catching_up import CatchingUp
 from dmclone_driver.move.completion import Completion
@@ -94,11 +96,14 @@ class Parts:
         self._settings = PaceSettings(backend.host, backend.configuration)
         self._turns = Pacer(backend, self._settings, self._sessions)
         self._marks = Marks(backend, self._sessions)
-        self.destination = Destination(
-            backend, self.teardown, self._turns,
+        self.builder = Builder(backend)
+        self.destination = Destination(backend, self.builder, self.teardown,
+                                       self._marks)
+        self.activation = Activation(
+            backend, self.builder, self._turns,
             Bypass(backend, self.requests), self._marks)
-        self.copies = Copies(backend, self.destination, self.teardown,
-                             self.requests)
+        self.copies = Copies(backend, self.builder, self.activation,
+                             self.teardown, self.requests)
         self._new_content = NewContent(backend, self.copies, self.source,
                                        self.teardown)
         self.followers = Followers(
@@ -141,17 +146,18 @@ class Parts:
         backend = self._backend
         troubles = Troubles()
         complete = Completion(backend, self.teardown, self.requests, troubles)
-        self._hydration = Hydration(backend, self.destination, self._sessions,
+        self._hydration = Hydration(backend, self.activation, self._sessions,
                                     troubles, self._turns)
         self._watcher = Watcher(
             backend, self._sessions,
-            Arrival(backend, self.destination, self.requests, troubles),
+            Arrival(backend, self.destination, self.activation,
+                    self.requests, troubles),
             self._hydration, complete, troubles, self._turns, self._marks)
         self._maps = Maps(backend, self.source)
         self._recovery = Recovery(
-            backend, self.source, self.destination, self.prepared_moves,
-            self.snapshots, complete, self._marks, self._maps,
-            self.connections.end_export)
+            backend, self.source, self.destination, self.builder,
+            self.activation, self.prepared_moves, self.snapshots, complete,
+            self._marks, self._maps, self.connections.end_export)
         self._catching_up = CatchingUp(backend, self._recovery, self.requests)
         self.reporter = Reporter(
             backend, self._watcher.sightings, self._sessions, self._turns,
@@ -182,7 +188,8 @@ class Parts:
         """
         backend = self._backend
         return rpcapi.PeerEndpoint(
-            self.destination, self.source, self.image_cache, backend.jobs,
+            self.destination, self.activation, self.source, self.image_cache,
+            backend.jobs,
             Relocation(backend, self.home, self.preflight, self.peers),
             self.followers, self.reporter,
             PaceRequests(backend, self._settings, self._turns, lent), lent,

@@ -10,6 +10,7 @@ from cinder import context as cinder_context
 from oslo_log import log as logging
 
 from dmclone_driver import exception
+from dmclone_driver.move.activation import Activation
 from dmclone_driver.move import attachments
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.clone_state import CloneState
@@ -37,10 +38,12 @@ class Arrival:
     """Activate or delete the passive clones of this node."""
 
     def __init__(self, backend: Backend, destination: Destination,
-                 requests: PeerRequests, troubles: Troubles) -> None:
+                 activation: Activation, requests: PeerRequests,
+                 troubles: Troubles) -> None:
         self._jobs = backend.jobs
         self._pauses = backend.jobs.pauses
         self._destination = destination
+        self._activation = activation
         self._requests = requests
         self._troubles = troubles
 
@@ -77,7 +80,7 @@ class Arrival:
 
     def _activate(self, context: cinder_context.RequestContext,
                   names: Names) -> None:
-        self._destination.activate(context, names.name_id)
+        self._activation.activate(context, names.name_id)
         self.forget(names)
 
     def forget(self, names: Names) -> None:

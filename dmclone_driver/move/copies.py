@@ -19,9 +19,10 @@ from oslo_log import log as logging
 from oslo_utils import excutils
 
 from dmclone_driver import exception
+from dmclone_driver.move.activation import Activation
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move.builder import Builder
 from dmclone_driver.move import copy_records
-from dmclone_driver.move.destination import Destination
 from dmclone_driver.move import events
 from dmclone_driver.move import lookups
 from dmclone_driver.move.peer_requests import PeerRequests
@@ -35,10 +36,12 @@ LOG = logging.getLogger(__name__)
 class Copies:
     """Creates volumes from snapshots on this node."""
 
-    def __init__(self, backend: Backend, destination: Destination,
-                 teardown: Teardown, requests: PeerRequests) -> None:
+    def __init__(self, backend: Backend, builder: Builder,
+                 activation: Activation, teardown: Teardown,
+                 requests: PeerRequests) -> None:
         self._backend = backend
-        self._destination = destination
+        self._builder = builder
+        self._activation = activation
         self._teardown = teardown
         self._requests = requests
 
@@ -96,7 +99,7 @@ class Copies:
              volume: objects.Volume, names: Names) -> None:
         """Open a volume's clone, and start its hydration."""
         try:
-            self._destination.activate(context, names.name_id, sealed=True)
+            self._activation.activate(context, names.name_id, sealed=True)
         except Exception:
             LOG.exception('Volume %s is not open yet; that is tried again.',
                           volume.id)
@@ -143,7 +146,8 @@ class Copies:
             raise exception.ReadLagsBehind(volume=volume.id)
         try:
             if origin_id is None:
-                self._destination.ask_for_source(context, placeholder)
+                self._backend.client.export_source(
+                    context, placeholder.backend, placeholder.id)
             else:
                 self._backend.client.export_clone(
                     context, placeholder.backend, placeholder.id, origin_id)
@@ -152,7 +156,7 @@ class Copies:
                 snapshot=placeholder.snapshot_id, volume=volume.id,
                 host=placeholder.backend, reason=error.msg)
         placeholder.refresh()
-        self._destination.build_copy(names, placeholder, size)
+        self._builder.build_copy(names, placeholder, size)
 
     def _undo(self, context: cinder_context.RequestContext,
               names: Names) -> None:

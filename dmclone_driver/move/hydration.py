@@ -8,9 +8,9 @@ from cinder import context as cinder_context
 from oslo_log import log as logging
 from oslo_utils import excutils
 
+from dmclone_driver.move.activation import Activation
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.clone_state import CloneState
-from dmclone_driver.move.destination import Destination
 from dmclone_driver.move import jobs
 from dmclone_driver.move import lookups
 from dmclone_driver.move.messages import Troubles
@@ -52,12 +52,12 @@ class _Progress:
 class Hydration:
     """Clones of this node that hydrate or have to."""
 
-    def __init__(self, backend: Backend, destination: Destination,
+    def __init__(self, backend: Backend, activation: Activation,
                  outages: Outages, troubles: Troubles, pacer: Pacer) -> None:
         self._backend = backend
         self._jobs = backend.jobs
         self._pauses = backend.jobs.pauses
-        self._destination = destination
+        self._activation = activation
         self._outages = outages
         self._troubles = troubles
         self._pacer = pacer
@@ -122,7 +122,7 @@ class Hydration:
         try:
             if not self._may_call_node(context, names, placeholder):
                 self._pacer.give_up(names)
-            elif self._destination.hydrate(context, names, placeholder):
+            elif self._activation.hydrate(context, names, placeholder):
                 return
         except Exception:
             with excutils.save_and_reraise_exception():
@@ -139,7 +139,7 @@ class Hydration:
         the source is lost, fail the requests that wait for it.
         """
         if placeholder.state == State.LOST:
-            self._destination.end_source(context, names, placeholder)
+            self._activation.end_source(context, names, placeholder)
             return False
         return self._backend.is_up(context, placeholder.backend)
 
@@ -188,7 +188,7 @@ class Hydration:
         not a stall, and neither is a copy that waits for its turn, or until it
         is known what need not be copied.
         """
-        if self._destination.is_marking(names):
+        if self._activation.is_marking(names):
             self._progress.pop(names, None)
             return
         if self._pacer.is_held_back(names, status):
@@ -252,7 +252,7 @@ class Hydration:
             'written on this node.',
             {'volume': placeholder.volume_id, 'host': placeholder.host})
         if placeholder.state == State.LOST:
-            self._destination.end_source(context, names, placeholder)
+            self._activation.end_source(context, names, placeholder)
         elif status.hydration:
             # It is restarted with growing pauses. While dm-clone tries to
             # copy a region that can't be read, a guest can't overwrite the
@@ -260,7 +260,8 @@ class Hydration:
             local.stop_hydration()
             self._pauses.due(('hydration', names))
             if self._backend.is_up(context, placeholder.backend):
-                self._destination.ask_for_source(context, placeholder)
+                self._backend.client.export_source(
+                    context, placeholder.backend, placeholder.id)
                 # The node answers, so some blocks may be unreadable.
                 local.copy_one_by_one()
 

@@ -19,6 +19,7 @@ import sqlalchemy
 from sqlalchemy import orm
 
 from dmclone_driver import exception
+from dmclone_driver.i18n import _
 from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
@@ -34,6 +35,13 @@ from dmclone_driver.releases import models
 BEING_DELETED = ('deleting', 'error_deleting', 'deleted')
 #: The migration statuses of a volume that Cinder migrates.
 MIGRATES = ('starting', 'migrating', 'completing')
+
+
+def unknown(placeholder_id: str) -> cinder_exception.VolumeDriverException:
+    """Return the error of a request for a placeholder that has no row."""
+    return cinder_exception.VolumeDriverException(message=_(
+        'move %s is not in the database that this node reads')
+        % placeholder_id)
 
 
 def prepared_move(volume: objects.Volume) -> str | None:

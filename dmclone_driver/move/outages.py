@@ -87,7 +87,7 @@ class Outages:
         disks = sysfs.disks_below(shim)
         if disks and sysfs.is_suspended(shim):
             # A process was killed between a suspend and its resume. A shim
-            # without a disk is not connected yet: see Destination.reconnect.
+            # without a disk is not connected yet: see Builder.reconnect.
             dmsetup.resume(shim)
         if not any(map(self._backend.initiator.is_lost, disks)):
             if names in self.lost:

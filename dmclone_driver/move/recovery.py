@@ -17,7 +17,9 @@ from cinder.objects import fields
 from oslo_log import log as logging
 
 from dmclone_driver import exception
+from dmclone_driver.move.activation import Activation
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move.builder import Builder
 from dmclone_driver.move.completion import Completion
 from dmclone_driver.move.destination import Destination
 from dmclone_driver.move.interrupted_copies import InterruptedCopies
@@ -53,9 +55,10 @@ class Recovery:
     """Brings the kernel in line with LVM and the database."""
 
     def __init__(self, backend: Backend, source: Source,
-                 destination: Destination, prepared_moves: PreparedMoves,
-                 snapshots: Snapshots,
-                 completion: Completion, marks: Marks, maps: Maps,
+                 destination: Destination, builder: Builder,
+                 activation: Activation, prepared_moves: PreparedMoves,
+                 snapshots: Snapshots, completion: Completion, marks: Marks,
+                 maps: Maps,
                  end_export: collections.abc.Callable[
                      [cinder_context.RequestContext, objects.Volume], None]
                  ) -> None:
@@ -66,6 +69,8 @@ class Recovery:
         self._backend = backend
         self._source = source
         self._destination = destination
+        self._builder = builder
+        self._activation = activation
         self._prepared_moves = prepared_moves
         self._snapshots = snapshots
         self._completion = completion
@@ -249,7 +254,7 @@ class Recovery:
                        row: objects.Volume, names: Names,
                        lv: logical_volumes.LogicalVolume) -> None:
         try:
-            self._destination.rebuild(names, passive=True)
+            self._builder.rebuild(names, passive=True)
         except exception.MetadataUnusable:
             if placeholders.state_of(row) != State.RELEASED:
                 lost_metadata.set_error(context, row)
@@ -267,7 +272,7 @@ class Recovery:
                 clone.hydrated or not clone.healthy or _is_source(row)):
             # Before the first write the gate may never have been open: then
             # the watcher asks the old home to seal first.
-            self._destination.open(
+            self._activation.open(
                 names, lookups.guarding_id(row), tagged=lv.opened,
                 writable=not (lv.sealed or _is_source(row)))
 

@@ -27,6 +27,7 @@ from dmclone_driver.move.report import Report
 from dmclone_driver.node import names
 
 if TYPE_CHECKING:
+    from dmclone_driver.move.activation import Activation
     from dmclone_driver.move.destination import Destination
     from dmclone_driver.move.followers import Followers
     from dmclone_driver.move.image_cache import ImageCache
@@ -266,12 +267,13 @@ class PeerEndpoint:
 
     target = messaging.Target(version=VERSION)
 
-    def __init__(self, destination: Destination, source: Source,
-                 image_cache: ImageCache, jobs: Jobs,
+    def __init__(self, destination: Destination, activation: Activation,
+                 source: Source, image_cache: ImageCache, jobs: Jobs,
                  relocation: Relocation, followers: Followers,
                  reporter: Reporter, pace: PaceRequests, outgoing: Outgoing,
                  maps: Maps, version: str) -> None:
         self._destination = destination
+        self._activation = activation
         self._source = source
         self._image_cache = image_cache
         self._jobs = jobs
@@ -297,7 +299,7 @@ class PeerEndpoint:
 
     def activate(self, context: cinder_context.RequestContext,
                  placeholder_id: str, sealed: bool) -> None:
-        _answer(self._destination.activate, context, placeholder_id,
+        _answer(self._activation.activate, context, placeholder_id,
                 sealed=sealed)
 
     def delete_destination(self, context: cinder_context.RequestContext,

@@ -13,7 +13,7 @@ import hypothesis
 
 from dmclone_driver import driver
 from dmclone_driver.move import attachments
-from dmclone_driver.move import destination
+from dmclone_driver.move import builder
 from dmclone_driver.move import follower_records
 from dmclone_driver.move import followers
 from dmclone_driver.move import lookups
@@ -48,10 +48,10 @@ from tests.model import test_model
 _terminate = driver.DMCloneVolumeDriver.terminate_connection
 _ensure_linear = LocalVolume.ensure_linear
 _recover = recovery.Recovery._recover
-_rebuild = destination.Destination.rebuild
+_rebuild = builder.Builder.rebuild
 _find = lvm.LogicalVolumeMetadata.find
 _settle = followers.Followers._settle
-_reconnect = destination.Destination.reconnect
+_reconnect = builder.Builder.reconnect
 _unallocated = maps.Maps.unallocated
 _export = source.Source.export
 _release = source.Source._release
@@ -298,7 +298,7 @@ FAULTS = {
         ('node.metadata.lvm.LogicalVolumeMetadata.find', _metadata_made_anew,
          'zeroed again'),
     'gate opened without the tag for it':
-        ('move.destination.Destination.rebuild', _rebuild_with_open_gate,
+        ('move.builder.Builder.rebuild', _rebuild_with_open_gate,
          'the logical volume has no tag|which is not sealed'),
     'chain without a limit':
         ('move.preflight.Preflight._refuse_long_chain',
@@ -413,7 +413,7 @@ FAULTS_OF_MOVING_ON = {
         ('node.devices.LocalVolume.has_nothing_own', lambda volume: True,
          'instead of|a power cut would make|a snapshot has'),
     'bypassed source released before its snapshot is counted':
-        ('move.destination.Destination.reconnect', _reconnect_later,
+        ('move.builder.Builder.reconnect', _reconnect_later,
          'is not on|is not complete|cannot be|left over'),
 }
 

@@ -268,10 +268,9 @@ class Cloud(fake_cloud.Cloud):
         patch, clock = self.test.patch, self.clock
         threads = clock_module.threads(clock, self.spawn)
         times = types.SimpleNamespace(sleep=self.pause, monotonic=clock.time)
-        for module in ('move.destination', 'move.home', 'move.jobs',
-                       'move.locks', 'move.outages', 'move.threads',
-                       'move.watcher', 'move.gathering', 'drain.mover',
-                       'drain.threads'):
+        for module in ('move.activation', 'move.jobs', 'move.locks',
+                       'move.outages', 'move.threads', 'move.watcher',
+                       'move.gathering', 'drain.mover', 'drain.threads'):
             patch('dmclone_driver.%s.threading' % module, new=threads)
         for module in ('move.outages', 'move.watcher', 'move.gathering',
                        'drain.mover',
@@ -281,7 +280,6 @@ class Cloud(fake_cloud.Cloud):
                               ('home', 'a turn at the old home')):
             patch('dmclone_driver.move.%s.threading' % module,
                   new=types.SimpleNamespace(
-                      Thread=threads.Thread,
                       BoundedSemaphore=functools.partial(
                           self._turns, which)))
         patch('dmclone_driver.drain.threads.queue', new=types.SimpleNamespace(

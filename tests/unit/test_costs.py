@@ -58,7 +58,7 @@ class CostsTestCase(base.QueriesTestCase):
         self.cloud.attach(self.volume, self.a)
         path = self.cloud.attach(self.volume, self.b)
         self.b.kernel.write(path)
-        with mock.patch.object(self.b.destination, 'hydrate'):
+        with mock.patch.object(self.b.activation, 'hydrate'):
             self.cost(self.b.look)
         self.assertFalse(self.b.kernel.get(path + '-gate').suspended)
         # At the same time, on two nodes.

@@ -274,7 +274,7 @@ class FromSourceTestCase(GroupsTestCase):
     def test_last_member_fails(self, kind):
         """Cinder itself would declare it available all the same."""
         group, create = self.source(kind)
-        build = self.a.destination.build_copy
+        build = self.a.builder.build_copy
         failed = []
 
         def fail(*args):
@@ -282,7 +282,7 @@ class FromSourceTestCase(GroupsTestCase):
             if len(failed) == 2:
                 raise OSError('no')
             return build(*args)
-        self.a.destination.build_copy = fail
+        self.a.builder.build_copy = fail
         before = self.a.lvm.names()
         error = self.assertRaises(exception.GroupRefused, create)
         self.assertIn('no', error.msg)

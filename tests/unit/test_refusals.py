@@ -373,8 +373,7 @@ class Situations(test_snapshots.SnapshotsTestCase):
         def build(*args):
             self.cloud.pass_time(100)
             return build_at_once(*args)
-        build_at_once, self.b.destination._build = (
-            self.b.destination._build, build)
+        build_at_once, self.b.builder.build = self.b.builder.build, build
 
     def peer_of_long_name(self):
         self.b.initiator = 'iqn.' + 'x' * 160
@@ -393,7 +392,7 @@ class Situations(test_snapshots.SnapshotsTestCase):
         self._give_type(**{'RESKEY:availability_zones': 'zone-node1'})
 
     def peer_fails(self):
-        self.patch('dmclone_driver.move.destination.Destination._build',
+        self.patch('dmclone_driver.move.builder.Builder.build',
                    side_effect=OSError('no disk'))
 
     def peer_has_aborted(self):
@@ -549,15 +548,13 @@ class Situations(test_snapshots.SnapshotsTestCase):
             for record in self.row().volume_attachment:
                 record.destroy()
             return build(*args)
-        build, self.b.destination._build = (self.b.destination._build,
-                                            prepare)
+        build, self.b.builder.build = self.b.builder.build, prepare
 
     def attached_meanwhile(self):
         def prepare(*args):
             self.cloud.attachment(self.volume, self.a)
             return build(*args)
-        build, self.b.destination._build = (self.b.destination._build,
-                                            prepare)
+        build, self.b.builder.build = self.b.builder.build, prepare
 
     def at_home_without_handle(self):
         with self.cloud.on(self.a):

@@ -347,7 +347,7 @@ class ConnectTestCase(RemotesTestCase):
         """What fails later is no lack of room, whatever its text says."""
         self.set_room(self.b, True)
         with mock.patch.object(
-                self.b.destination, '_build', side_effect=OSError(
+                self.b.builder, 'build', side_effect=OSError(
                     'it needs 1 GiB, and has only 0.50 GiB left')):
             self.refused(self.b, exception.MoveFailed)
         self.assertNothingLeft(self.a)

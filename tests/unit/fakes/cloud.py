@@ -178,17 +178,13 @@ class Cloud:
         patch('dmclone_driver.move.events._LISTENERS', new=Listeners(self))
         patch('dmclone_driver.move.backend.jobs',
               new=types.SimpleNamespace(Jobs=lambda: Jobs(self)))
-        patch('dmclone_driver.move.destination.threading',
-              new=types.SimpleNamespace(
-                  Thread=self._thread_at_once,
-                  BoundedSemaphore=threading.BoundedSemaphore))
         patch('dmclone_driver.move.metrics.threading',
               new=types.SimpleNamespace(Thread=self._thread_at_once,
                                         Lock=threading.Lock))
-        for module in ('move.locks', 'move.threads'):
+        for module in ('move.activation', 'move.locks', 'move.threads'):
             patch('dmclone_driver.%s.threading' % module,
                   new=types.SimpleNamespace(Thread=self._thread_at_once))
-        for module in ('move.deadline', 'move.destination',
+        for module in ('move.activation', 'move.deadline', 'move.destination',
                        'move.prepared_moves', 'node.copying'):
             patch('dmclone_driver.%s.time' % module,
                   new=types.SimpleNamespace(
@@ -564,6 +560,14 @@ class Node:
     @property
     def destination(self):
         return self.parts.destination
+
+    @property
+    def builder(self):
+        return self.parts.builder
+
+    @property
+    def activation(self):
+        return self.parts.activation
 
     @property
     def source(self):

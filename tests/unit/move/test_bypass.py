@@ -219,14 +219,14 @@ class FailuresTestCase(BypassTestCase):
         self.assertEqual(3, len(self.cloud.placeholders()))
         self.assertEqual([self.b.host, self.a.host], self.sources())
 
-    @ddt.data('destination.Destination.reconnect', 'bypass.Bypass.end')
+    @ddt.data('builder.Builder.reconnect', 'bypass.Bypass.end')
     def test_continues(self, path):
         self.interrupted(path)
         self.cloud.watch(2, hydrate=False)
         self.assertBypassed()
         self.assertComplete()
 
-    @ddt.data('destination.Destination.reconnect', 'bypass.Bypass.end')
+    @ddt.data('builder.Builder.reconnect', 'bypass.Bypass.end')
     def test_all_nodes_reboot(self, path):
         self.interrupted(path)
         for node in self.cloud.nodes.values():
@@ -237,7 +237,7 @@ class FailuresTestCase(BypassTestCase):
         self.assertBypassed()
         self.assertComplete()
 
-    @ddt.data('destination.Destination.reconnect', 'bypass.Bypass.end')
+    @ddt.data('builder.Builder.reconnect', 'bypass.Bypass.end')
     def test_deleted(self, path):
         self.interrupted(path)
         self.delete(self.made)
@@ -248,7 +248,7 @@ class FailuresTestCase(BypassTestCase):
             self.assertEqual(([], {}, {}), (
                 node.lvm.names(), node.kernel.of_volumes(), node.kernel.disks))
 
-    @ddt.data('destination.Destination.reconnect', 'bypass.Bypass.end')
+    @ddt.data('builder.Builder.reconnect', 'bypass.Bypass.end')
     def test_complete_by_writes(self, path):
         """The guest writes everything before the copy can begin."""
         self.interrupted(path)
@@ -256,7 +256,7 @@ class FailuresTestCase(BypassTestCase):
         clone.bitmap['hydrated'] = clone.total
         self.assertComplete()
 
-    @ddt.data('destination.Destination.reconnect', 'bypass.Bypass.end')
+    @ddt.data('builder.Builder.reconnect', 'bypass.Bypass.end')
     def test_snapshot_is_counted(self, path):
         """It is deleted, and the old home's node restarts."""
         self.interrupted(path)
@@ -273,7 +273,7 @@ class FailuresTestCase(BypassTestCase):
         self.cloud.watch(6)
         self.assertEqual([], self.cloud.leftovers())
 
-    @ddt.data('destination.Destination.reconnect', 'bypass.Bypass.end')
+    @ddt.data('builder.Builder.reconnect', 'bypass.Bypass.end')
     def test_old_home_is_lost(self, path):
         """The database still says that the volume needs it."""
         self.interrupted(path)
@@ -291,7 +291,7 @@ class FailuresTestCase(BypassTestCase):
     def test_row_that_was_recreated(self):
         """It may stand for another source."""
         source, = [each.id for each in self.cloud.placeholders()]
-        with mock.patch('dmclone_driver.move.destination.Destination.hydrate',
+        with mock.patch('dmclone_driver.move.activation.Activation.hydrate',
                         return_value=False):
             self.move()
         nearest, = [each.id for each in self.cloud.placeholders()
@@ -316,7 +316,7 @@ class FailuresTestCase(BypassTestCase):
 
     def _move_later(self, volume):
         """Move the volume; its hydration has not begun."""
-        with mock.patch('dmclone_driver.move.destination.Destination.hydrate',
+        with mock.patch('dmclone_driver.move.activation.Activation.hydrate',
                         return_value=False):
             self.move(volume)
 

@@ -60,7 +60,7 @@ class DestinationTestCase(base.CloudTestCase):
                 start=lambda: None,
                 join=lambda timeout: [to_do.pop()() for _ in to_do[:]])
 
-        for module in ('destination', 'threads'):
+        for module in ('activation', 'threads'):
             self.patch('dmclone_driver.move.%s.threading.Thread' % module,
                        new=thread)
 
@@ -73,7 +73,7 @@ class DestinationTestCase(base.CloudTestCase):
         records.switch_over(self.context, self.volume.id, self.placeholder_id)
 
     def activate(self):
-        self.b.destination.activate(self.context, self.placeholder_id)
+        self.b.activation.activate(self.context, self.placeholder_id)
 
     def delete(self):
         return self.b.destination.delete(self.context, self.placeholder_id)
@@ -116,7 +116,7 @@ class PrepareTestCase(DestinationTestCase):
         self.prepare()
 
     def test_turns_are_given_back(self):
-        with mock.patch.object(self.b.destination, '_build',
+        with mock.patch.object(self.b.builder, 'build',
                                side_effect=OSError):
             self.assertRaises(OSError, self.prepare)
         for _ in range(destination.PREPARED_AT_ONCE):

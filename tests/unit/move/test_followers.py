@@ -536,7 +536,7 @@ class RepeatedTestCase(FollowersTestCase):
     """A request is repeated, after one that has failed."""
 
     def fail_once(self):
-        with mock.patch.object(self.b.destination, 'build_copy',
+        with mock.patch.object(self.b.builder, 'build_copy',
                                side_effect=OSError('no')):
             self.assertRaises(exception.PeerFailed, self.take_along)
 

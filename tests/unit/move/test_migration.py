@@ -109,7 +109,7 @@ class MigrationTestCase(base.CloudTestCase):
         self.assertStayed('migrating')
 
     def test_preparation_fails(self):
-        self.patch('dmclone_driver.move.destination.Destination._build',
+        self.patch('dmclone_driver.move.builder.Builder.build',
                    side_effect=OSError('no'))
         self.assertRaises(exception.MoveFailed, self.migrate, lock=True)
         self.assertStayed()
@@ -118,8 +118,8 @@ class MigrationTestCase(base.CloudTestCase):
         def attach(*args):
             self.cloud.attachment(self.volume, self.a)
             return build(*args)
-        build = self.b.destination._build
-        self.b.destination._build = attach
+        build = self.b.builder.build
+        self.b.builder.build = attach
         error = self.assertRaises(exception.MigrationRefused, self.migrate)
         self.assertIn('attached meanwhile', error.msg)
         self.assertStayed()

@@ -9,7 +9,7 @@ import fixtures
 from oslo_config import cfg
 
 from dmclone_driver import exception
-from dmclone_driver.move import destination
+from dmclone_driver.move import activation
 from dmclone_driver.move import hydration
 from dmclone_driver.move import lenders
 from dmclone_driver.move import lookups
@@ -321,14 +321,14 @@ class OutageTestCase(PacedTestCase):
 
     def test_begin_fails(self):
         broken = self.begin_three()
-        hydrate = destination.Destination.hydrate
+        hydrate = activation.Activation.hydrate
 
         def fail(side, context, names, *args):
             if names.name_id == broken:
                 raise OSError
             return hydrate(side, context, names, *args)
 
-        self.patch('dmclone_driver.move.destination.Destination.hydrate',
+        self.patch('dmclone_driver.move.activation.Activation.hydrate',
                    new=fail)
         self.assertThirdBegins()
 
@@ -355,7 +355,7 @@ class OutageTestCase(PacedTestCase):
         placeholder = Names(self.cloud.row(second.id).name_id).name_id
         records.lose(self.context, placeholder)
         with self.cloud.on(self.b):
-            self.b.destination.activate(self.context, placeholder)
+            self.b.activation.activate(self.context, placeholder)
         self.look()
         self.assertIn(Wait.SOURCE, self.waits())
         self.assertEqual([], self.pace()['waiting'])

@@ -154,7 +154,7 @@ class MoveTestCase(RelocationTestCase):
         self.refused('it needs 1 GiB')
 
     def test_preparation_fails(self):
-        self.patch('dmclone_driver.move.destination.Destination._build',
+        self.patch('dmclone_driver.move.builder.Builder.build',
                    side_effect=OSError('no'))
         error = self.assertRaises(exception.PeerFailed, self.move)
         self.assertIn('It stays where it was', error.msg)

@@ -185,7 +185,7 @@ class ContentTestCase(ReporterTestCase):
     def test_hydration_has_to_start(self):
         self.cloud.attach(self.volume, self.b)
         self.clone().hydration = False
-        with mock.patch.object(self.b.destination, 'hydrate',
+        with mock.patch.object(self.b.activation, 'hydrate',
                                return_value=False):
             self.b.look()
         self.assertEqual((MoveState.SWITCHED, Wait.START),

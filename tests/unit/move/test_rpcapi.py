@@ -16,7 +16,7 @@ HOST = 'node2@dmclone'
 
 
 class Part:
-    """Replaces Destination and Source; returns the call and its arguments."""
+    """Replaces a part of the backend; returns the call and its arguments."""
 
     def __init__(self):
         self.error = None
@@ -40,14 +40,14 @@ class RpcApiTestCase(base.DatabaseTestCase):
 
     def setUp(self):
         super().setUp()
-        self.destination, self.source, self.relocation = (Part(), Part(),
-                                                          Part())
+        self.destination, self.activation = Part(), Part()
+        self.source, self.relocation = Part(), Part()
         self.image_cache, self.followers, self.maps = Part(), Part(), Part()
         self.reporter = mock.Mock()
         self.pace, self.outgoing = Part(), mock.Mock(
             **{'lend.side_effect': lambda *args: list(args)})
         self.server = rpcapi.serve(HOST, rpcapi.PeerEndpoint(
-            self.destination, self.source, self.image_cache,
+            self.destination, self.activation, self.source, self.image_cache,
             mock.Mock(**{'left.return_value': {'recover': ['x']}}),
             self.relocation, self.followers, self.reporter, self.pace,
             self.outgoing, self.maps, '0.1.0'))
@@ -148,7 +148,7 @@ class RpcApiTestCase(base.DatabaseTestCase):
     def test_which_part_acts(self):
         done = []
         for part, method, name, more in (
-                ('destination', 'activate', 'activate', (False,)),
+                ('activation', 'activate', 'activate', (False,)),
                 ('source', 'export_again', 'export_source', ()),
                 ('followers', 'take_along', 'take_along', ()),
                 ('source', 'release_soon', 'release_source', ())):

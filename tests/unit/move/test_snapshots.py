@@ -656,7 +656,7 @@ class CopyTestCase(SnapshotsTestCase):
     def test_killed_before_it_is_a_clone(self):
         """The empty logical volume gets no handle at the start."""
         volume = self.new(self.b)
-        with mock.patch('dmclone_driver.move.destination.Destination.'
+        with mock.patch('dmclone_driver.move.builder.Builder.'
                         '_create_metadata', side_effect=steps.Killed):
             self.assertRaises(steps.Killed, self.fill, volume, self.b,
                               self.taken)

@@ -5,8 +5,8 @@ from unittest import mock
 
 import ddt
 
+from dmclone_driver.move import activation
 from dmclone_driver.move import arrival
-from dmclone_driver.move import destination
 from dmclone_driver.move import hydration
 from dmclone_driver.move import jobs
 from dmclone_driver.move import lookups
@@ -145,7 +145,7 @@ class WaitTestCase(WatcherTestCase):
 
     def test_write_that_waits_on(self):
         """It is looked at as often as the rest then."""
-        with mock.patch.object(self.b.destination, 'activate'):
+        with mock.patch.object(self.b.activation, 'activate'):
             self.b.kernel.write(self.names.path())
             self.wait()
         self.assertEqual(10, len(self.slept))
@@ -279,7 +279,7 @@ class PassiveTestCase(WatcherTestCase):
     def see_no_answer(self):
         self.b.kernel.write(self.names.path())
         with mock.patch(
-                'dmclone_driver.move.destination.LOG.warning') as warning:
+                'dmclone_driver.move.activation.LOG.warning') as warning:
             self.look()
         self.assertFalse(self.gate.suspended)
         self.assertEqual(0, self.handle.clone.waiting)
@@ -302,10 +302,10 @@ class PassiveTestCase(WatcherTestCase):
 
     def test_message_bus_is_dead(self):
         """The call for the seal hangs; the gate opens after a timeout."""
-        thread = self.patch('dmclone_driver.move.destination.threading').Thread
+        thread = self.patch('dmclone_driver.move.activation.threading').Thread
         self.see_no_answer()
         thread.return_value.join.assert_called_once_with(
-            destination.SEAL_TIMEOUT)
+            activation.SEAL_TIMEOUT)
 
     def test_gate_stays_closed_while_the_switchover_fails(self):
         """The pending write is kept until the commit succeeds."""
