@@ -66,30 +66,45 @@ class Activation:
         if state not in (State.SWITCHED, State.LOST):
             raise exception.MoveGone(
                 volume=volume_id, placeholder=placeholder_id, reason=state)
-        names = Names(placeholder_id)
-        lost = state == State.LOST
+        names, lost = Names(placeholder_id), state == State.LOST
         with self._backend.mark_busy(names):
             seal = (None if lost or sealed else
                     self._ask_to_seal(context, placeholder))
             with self._backend.lock(volume_id):
-                if placeholder.snapshot_id and placeholders.state_of(
-                        lookups.owner_row(context, placeholder_id)) == (
-                            State.REVERTING):
-                    # It has not taken the place of the volume's data.
+                if self._is_reverting(context, placeholder):
                     return
-                # With a closed gate: open() decides who may write, and tags
-                # the logical volume first.
-                self._builder.rebuild(names, passive=True)
-                clone = LocalVolume(names).is_clone()
-                if clone and sysfs.is_suspended(names.of(GATE)):
-                    owner = lookups.owner_row(context, placeholder_id)
-                    self.open(names, volume_id, writable=(
-                        owner is not None and
-                        not placeholders.is_placeholder(owner)), wait=seal)
+                clone = self._open_passive(context, names, volume_id, seal)
             answers = not lost and (sealed or seal is None or seal())
         if clone:
             self._in_background(names, self._after_opening, context, names,
                                 placeholder, lost, answers)
+
+    @staticmethod
+    def _is_reverting(context: cinder_context.RequestContext,
+                      placeholder: Placeholder) -> bool:
+        """Whether a clone has yet to take the place of a volume's data."""
+        return bool(placeholder.snapshot_id) and placeholders.state_of(
+            lookups.owner_row(context, placeholder.id)) == State.REVERTING
+
+    def _open_passive(self, context: cinder_context.RequestContext,
+                      names: Names, volume_id: str,
+                      seal: collections.abc.Callable[[], bool] | None
+                      ) -> bool:
+        """Open the gate of a clone if it is closed, also after a reboot.
+
+        :param seal: as in :meth:`open`
+        :returns: whether it is a clone; else it is complete
+        """
+        # With a closed gate: open() decides who may write, and tags the
+        # logical volume first.
+        self._builder.rebuild(names, passive=True)
+        clone = LocalVolume(names).is_clone()
+        if clone and sysfs.is_suspended(names.of(GATE)):
+            owner = lookups.owner_row(context, names.name_id)
+            self.open(names, volume_id, writable=(
+                owner is not None and
+                not placeholders.is_placeholder(owner)), wait=seal)
+        return clone
 
     def open(self, names: Names, volume_id: str, writable: bool = True,
              tagged: bool = False,
@@ -126,18 +141,8 @@ class Activation:
 
         :returns: whether it runs; the watcher tries again if not
         """
-        local = LocalVolume(names)
         try:
-            if not local.is_connected():
-                self._builder.reconnect(context, names, placeholder)
-            sealed = self._backend.client.seal_source(
-                context, placeholder.backend, placeholder.id)
-            snapshot = sealed and self._bypass.begin(context, placeholder)
-            if snapshot:
-                self._builder.reconnect(context, names, snapshot, anew=True)
-                self._bypass.end(context, placeholder)
-                # It may be a source on another node now.
-                placeholder.refresh()
+            sealed = self._connect_sealed(context, names, placeholder)
         except exception.PeerError as error:
             LOG.warning('Hydration of %(names)s waits: %(error)s.',
                         {'names': names, 'error': error.msg})
@@ -154,7 +159,7 @@ class Activation:
             # concurrent deletion has just stopped.
             if not self._pacer.take_turn(names, placeholder.backend):
                 return False
-            local.start_hydration()
+            LocalVolume(names).start_hydration()
             steps.reached(Step.HYDRATING, names.name_id)
             LOG.info('Hydration of %s has started.', names)
         return True
@@ -162,6 +167,28 @@ class Activation:
     def is_marking(self, names: Names) -> bool:
         """Whether it is being found out what need not be copied."""
         return names in self._marks.making
+
+    def _connect_sealed(self, context: cinder_context.RequestContext,
+                        names: Names, placeholder: Placeholder) -> bool:
+        """Connect a clone, and have the old home seal its source.
+
+        A source that was not written is replaced by its own source.
+
+        :returns: whether it is sealed, and not open
+        :raises: PeerUnreachable, PeerFailed
+        """
+        if not LocalVolume(names).is_connected():
+            self._builder.reconnect(context, names, placeholder)
+        if not self._backend.client.seal_source(
+                context, placeholder.backend, placeholder.id):
+            return False
+        snapshot = self._bypass.begin(context, placeholder)
+        if snapshot:
+            self._builder.reconnect(context, names, snapshot, anew=True)
+            self._bypass.end(context, placeholder)
+            # It may be a source on another node now.
+            placeholder.refresh()
+        return True
 
     def end_source(self, context: cinder_context.RequestContext, names: Names,
                    placeholder: Placeholder) -> None:
