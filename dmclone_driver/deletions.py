@@ -16,9 +16,9 @@ from dmclone_driver.move import backend as backend_module
 from dmclone_driver.move import messages
 from dmclone_driver.move.preflight import Preflight
 from dmclone_driver.move.prepared_moves import PreparedMoves
+from dmclone_driver.move.released_sources import ReleasedSources
 from dmclone_driver.move import row_repairs
 from dmclone_driver.move.snapshots import Snapshots
-from dmclone_driver.move.source import Source
 from dmclone_driver.move.teardown import Teardown
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.logical_volumes import LogicalVolume
@@ -31,12 +31,13 @@ class Deletions:
     """Deletes volumes of one backend."""
 
     def __init__(self, backend: backend_module.Backend, preflight: Preflight,
-                 prepared_moves: PreparedMoves, source: Source,
-                 snapshots: Snapshots, teardown: Teardown) -> None:
+                 prepared_moves: PreparedMoves,
+                 released_sources: ReleasedSources, snapshots: Snapshots,
+                 teardown: Teardown) -> None:
         self._backend = backend
         self._preflight = preflight
         self._prepared_moves = prepared_moves
-        self._source = source
+        self._released_sources = released_sources
         self._snapshots = snapshots
         self._teardown = teardown
 
@@ -138,7 +139,7 @@ class Deletions:
             raise exception.DeletionRefused(volume=volume.id, reason=_(
                 'it has snapshots; delete them first'))
         if left and lv.in_parts:
-            self._source.keep_later(context, volume, lv)
+            self._released_sources.keep_later(context, volume, lv)
         elif left:
             self._teardown.keep(context, volume, lv)
         return bool(left)

@@ -49,6 +49,7 @@ from dmclone_driver.move.peers import Peers
 from dmclone_driver.move.preflight import Preflight
 from dmclone_driver.move.prepared_moves import PreparedMoves
 from dmclone_driver.move.recovery import Recovery
+from dmclone_driver.move.released_sources import ReleasedSources
 from dmclone_driver.move.relocation import Relocation
 from dmclone_driver.move.remotes import Remotes
 from dmclone_driver.move.reporter import Reporter
@@ -91,7 +92,9 @@ class Parts:
         self.teardown = Teardown(backend, self.requests)
         self.preflight = Preflight(backend, self.requests)
         self.snapshots = Snapshots(backend)
-        self.source = Source(backend, self.teardown, self.snapshots)
+        self.source = Source(backend, self.snapshots)
+        self.released_sources = ReleasedSources(backend, self.source,
+                                                self.teardown, self.snapshots)
         self._sessions = Outages(backend)
         self._settings = PaceSettings(backend.host, backend.configuration)
         self._turns = Pacer(backend, self._settings, self._sessions)
@@ -104,8 +107,8 @@ class Parts:
             Bypass(backend, self.requests), self._marks)
         self.copies = Copies(backend, self.builder, self.activation,
                              self.teardown, self.requests)
-        self._new_content = NewContent(backend, self.copies, self.source,
-                                       self.teardown)
+        self._new_content = NewContent(backend, self.copies,
+                                       self.released_sources, self.teardown)
         self.followers = Followers(
             backend, self.destination, self.copies, self.snapshots,
             self.teardown, self.requests)
@@ -123,7 +126,7 @@ class Parts:
             backend, self.home, self.prepared_moves, preflight, self.peers,
             self.remotes, target_driver)
         self.deletions = Deletions(
-            backend, preflight, self.prepared_moves, self.source,
+            backend, preflight, self.prepared_moves, self.released_sources,
             self.snapshots, self.teardown)
         self.extensions = Extensions(backend, preflight)
         self.groups = Groups(backend, preflight, self.snapshots)
@@ -155,9 +158,10 @@ class Parts:
             self._hydration, complete, troubles, self._turns, self._marks)
         self._maps = Maps(backend, self.source)
         self._recovery = Recovery(
-            backend, self.source, self.destination, self.builder,
-            self.activation, self.prepared_moves, self.snapshots, complete,
-            self._marks, self._maps, self.connections.end_export)
+            backend, self.source, self.released_sources, self.destination,
+            self.builder, self.activation, self.prepared_moves,
+            self.snapshots, complete, self._marks, self._maps,
+            self.connections.end_export)
         self._catching_up = CatchingUp(backend, self._recovery, self.requests)
         self.reporter = Reporter(
             backend, self._watcher.sightings, self._sessions, self._turns,
@@ -188,8 +192,8 @@ class Parts:
         """
         backend = self._backend
         return rpcapi.PeerEndpoint(
-            self.destination, self.activation, self.source, self.image_cache,
-            backend.jobs,
+            self.destination, self.activation, self.source,
+            self.released_sources, self.image_cache, backend.jobs,
             Relocation(backend, self.home, self.preflight, self.peers),
             self.followers, self.reporter,
             PaceRequests(backend, self._settings, self._turns, lent), lent,
@@ -211,7 +215,7 @@ class Parts:
         self._backend.correct_all(context)
         moves = lookups.moves_from(context, self._backend.host)
         self.prepared_moves.watch(moves.prepared)
-        self.source.find_released(moves.released)
+        self.released_sources.find_released(moves.released)
         jobs.start('delete snapshots', self.snapshots.delete_later_ones,
                    context)
         jobs.start('list left behind', self.reporter.refresh)

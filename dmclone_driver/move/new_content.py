@@ -35,9 +35,9 @@ from dmclone_driver.move import events
 from dmclone_driver.move import jobs
 from dmclone_driver.move import lookups
 from dmclone_driver.move import placeholders
+from dmclone_driver.move.released_sources import ReleasedSources
 from dmclone_driver.move import revert_records
 from dmclone_driver.move import snapshot_rows
-from dmclone_driver.move.source import Source
 from dmclone_driver.move.teardown import Teardown
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.logical_volumes import LogicalVolume
@@ -54,11 +54,12 @@ def _names(revert_id: str) -> Names:
 class NewContent:
     """Replaces the data of this node's volumes by clones of snapshots."""
 
-    def __init__(self, backend: Backend, copies: Copies, source: Source,
-                 teardown: Teardown) -> None:
+    def __init__(self, backend: Backend, copies: Copies,
+                 released_sources: ReleasedSources, teardown: Teardown
+                 ) -> None:
         self._backend = backend
         self._copies = copies
-        self._source = source
+        self._released_sources = released_sources
         self._teardown = teardown
         #: Ids of reverts whose clone has not taken the volume's place.
         self.interrupted = backend.jobs.kind(jobs.GIVE_UP_REVERT,
@@ -125,7 +126,7 @@ class NewContent:
         What fails is tried again, also by a start of the service.
         """
         self._copies.open(context, volume, _names(revert_id))
-        self._source.release_soon(context, revert_id)
+        self._released_sources.release_soon(context, revert_id)
 
     # Reverts that have failed, or were interrupted
 
@@ -157,4 +158,4 @@ class NewContent:
                         names, lookups.placeholder(context, names.name_id))
         finally:
             # Of the clone, or of the old data if it was exchanged.
-            self._source.release_soon(context, revert_id)
+            self._released_sources.release_soon(context, revert_id)

@@ -33,6 +33,7 @@ from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move.prepared_moves import PreparedMoves
 from dmclone_driver.move import records
+from dmclone_driver.move.released_sources import ReleasedSources
 from dmclone_driver.move.snapshots import Snapshots
 from dmclone_driver.move.source import Source
 from dmclone_driver.move import stale_exports
@@ -55,6 +56,7 @@ class Recovery:
     """Brings the kernel in line with LVM and the database."""
 
     def __init__(self, backend: Backend, source: Source,
+                 released_sources: ReleasedSources,
                  destination: Destination, builder: Builder,
                  activation: Activation, prepared_moves: PreparedMoves,
                  snapshots: Snapshots, completion: Completion, marks: Marks,
@@ -68,6 +70,7 @@ class Recovery:
         """
         self._backend = backend
         self._source = source
+        self._released_sources = released_sources
         self._destination = destination
         self._builder = builder
         self._activation = activation
@@ -342,7 +345,7 @@ class Recovery:
                 self.failed[row.id] = row
                 if placeholders.state_of(row) == State.RELEASED:
                     # It can be deleted, if nothing reads it.
-                    self._source.wait(Placeholder(row))
+                    self._released_sources.wait(Placeholder(row))
                 LOG.exception('Recovering volume %s, or its move, failed; it '
                               'is tried again.', lookups.guarding_id(row))
 
@@ -373,7 +376,7 @@ class Recovery:
         The called functions take the lock themselves.
         """
         if placeholders.state_of(row) == State.RELEASED:
-            self._source.release(context, row.id)
+            self._released_sources.release(context, row.id)
         elif placeholders.state_of(row) == State.REVERTING:
             self._jobs.add(jobs.GIVE_UP_REVERT, row.id)
         elif (placeholders.state_of(row) == State.ABORTED or

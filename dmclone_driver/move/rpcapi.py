@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dmclone_driver.move.maps import Maps
     from dmclone_driver.move.outgoing import Outgoing
     from dmclone_driver.move.pace_requests import PaceRequests
+    from dmclone_driver.move.released_sources import ReleasedSources
     from dmclone_driver.move.relocation import Relocation
     from dmclone_driver.move.reporter import Reporter
     from dmclone_driver.move.source import Source
@@ -268,13 +269,15 @@ class PeerEndpoint:
     target = messaging.Target(version=VERSION)
 
     def __init__(self, destination: Destination, activation: Activation,
-                 source: Source, image_cache: ImageCache, jobs: Jobs,
+                 source: Source, released_sources: ReleasedSources,
+                 image_cache: ImageCache, jobs: Jobs,
                  relocation: Relocation, followers: Followers,
                  reporter: Reporter, pace: PaceRequests, outgoing: Outgoing,
                  maps: Maps, version: str) -> None:
         self._destination = destination
         self._activation = activation
         self._source = source
+        self._released_sources = released_sources
         self._image_cache = image_cache
         self._jobs = jobs
         self._relocation = relocation
@@ -339,7 +342,7 @@ class PeerEndpoint:
     def release_source(self, context: cinder_context.RequestContext,
                        placeholder_id: str) -> None:
         self._outgoing.forget(placeholder_id)
-        _answer(self._source.release_soon, context, placeholder_id)
+        _answer(self._released_sources.release_soon, context, placeholder_id)
 
     def jobs(self,
              context: cinder_context.RequestContext) -> dict[str, list[str]]:

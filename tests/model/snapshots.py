@@ -152,7 +152,7 @@ class History(history.History):
             node.backend.correct_all(self.cloud.context)
             moves = lookups.moves_from(self.cloud.context, node.host)
             node.prepared_moves.watch(moves.prepared)
-            node.source.find_released(moves.released)
+            node.released_sources.find_released(moves.released)
             node.parts.snapshots.delete_later_ones(self.cloud.context)
 
     # Volumes from snapshots and volumes

@@ -23,6 +23,7 @@ from dmclone_driver.move import placeholders
 from dmclone_driver.move.placeholders import State
 from dmclone_driver.move import records
 from dmclone_driver.move import recovery
+from dmclone_driver.move import released_sources
 from dmclone_driver.move import reserve
 from dmclone_driver.move import row_fields
 from dmclone_driver.move import source
@@ -54,7 +55,7 @@ _settle = followers.Followers._settle
 _reconnect = builder.Builder.reconnect
 _unallocated = maps.Maps.unallocated
 _export = source.Source.export
-_release = source.Source._release
+_release = released_sources.ReleasedSources._release
 _make = marks.Marks.make
 _copy = machine.Kernel.copy
 
@@ -402,7 +403,8 @@ FAULTS_OF_DELETIONS = {
          property(lambda placeholder: False),
          'is not on|instead of|has no source|cannot be|after a power cut'),
     'deleted volume cut loose under its clones':
-        ('move.source.Source._release', _released_while_read,
+        ('move.released_sources.ReleasedSources._release',
+         _released_while_read,
          'instead of|a power cut would make|after a power cut'),
 }
 

@@ -336,7 +336,8 @@ class FireTestCase(base.CloudTestCase):
 
     def test_released_source(self):
         def cause():
-            with mock.patch('dmclone_driver.move.source.Source._release',
+            with mock.patch('dmclone_driver.move.released_sources.'
+                            'ReleasedSources._release',
                             side_effect=OSError('busy')):
                 self.attach()
                 self.end()

@@ -26,7 +26,7 @@ from dmclone_driver.move import lookups
 from dmclone_driver.move import outages
 from dmclone_driver.move import placeholders
 from dmclone_driver.move import recovery
-from dmclone_driver.move import source
+from dmclone_driver.move import released_sources
 from dmclone_driver.move import watcher
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import Names
@@ -63,7 +63,7 @@ SYSFS = {'all_requests': 'all_requests', 'devices': 'names',
 #: The jobs that do not run at once, but in settle(), like in a thread.
 LATER = (catching_up.CatchingUp.catch_up,
          recovery.Recovery._resume_local,
-         source.Source.release)
+         released_sources.ReleasedSources.release)
 
 
 class Jobs(jobs.Jobs):
@@ -572,6 +572,10 @@ class Node:
     @property
     def source(self):
         return self.parts.source
+
+    @property
+    def released_sources(self):
+        return self.parts.released_sources
 
     @property
     def jobs(self):

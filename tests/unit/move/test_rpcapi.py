@@ -41,13 +41,15 @@ class RpcApiTestCase(base.DatabaseTestCase):
     def setUp(self):
         super().setUp()
         self.destination, self.activation = Part(), Part()
-        self.source, self.relocation = Part(), Part()
+        self.source, self.released_sources = Part(), Part()
+        self.relocation = Part()
         self.image_cache, self.followers, self.maps = Part(), Part(), Part()
         self.reporter = mock.Mock()
         self.pace, self.outgoing = Part(), mock.Mock(
             **{'lend.side_effect': lambda *args: list(args)})
         self.server = rpcapi.serve(HOST, rpcapi.PeerEndpoint(
-            self.destination, self.activation, self.source, self.image_cache,
+            self.destination, self.activation, self.source,
+            self.released_sources, self.image_cache,
             mock.Mock(**{'left.return_value': {'recover': ['x']}}),
             self.relocation, self.followers, self.reporter, self.pace,
             self.outgoing, self.maps, '0.1.0'))
@@ -151,7 +153,7 @@ class RpcApiTestCase(base.DatabaseTestCase):
                 ('activation', 'activate', 'activate', (False,)),
                 ('source', 'export_again', 'export_source', ()),
                 ('followers', 'take_along', 'take_along', ()),
-                ('source', 'release_soon', 'release_source', ())):
+                ('released_sources', 'release_soon', 'release_source', ())):
             setattr(getattr(self, part), method,
                     lambda context, *args, name=name, **kwargs:
                     done.append((name, args, kwargs)))

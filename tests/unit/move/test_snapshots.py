@@ -1613,8 +1613,9 @@ class ReadAndDeletedTestCase(ReadAndDeletedBase):
         with self.cloud.on(self.b):
             placeholder = lookups.placeholder(
                 self.context, placeholders.id_of_deleted(names.name_id))
-            self.b.source._keep(self.context, placeholder,
-                                self.b.backend.logical_volume(names))
+            self.b.released_sources._keep(
+                self.context, placeholder,
+                self.b.backend.logical_volume(names))
             self.assertNotIn('handle', self.b.kernel.roles(names))
         self.b.stop()
         self.b.start()
@@ -1751,13 +1752,13 @@ class ManyReadAndDeletedTestCase(base.QueriesTestCase, ReadAndDeletedBase):
     def looked_at(self, act, *args):
         """Return the logical volumes whose deletion is tried meanwhile."""
         found = []
-        real = self.b.source.release
+        real = self.b.released_sources.release
 
         def release(context, placeholder_id):
             found.append(self.cloud.row(placeholder_id).name_id)
             real(context, placeholder_id)
 
-        with mock.patch.object(self.b.source, 'release', release):
+        with mock.patch.object(self.b.released_sources, 'release', release):
             act(*args)
         return found
 
@@ -1794,7 +1795,7 @@ class ManyReadAndDeletedTestCase(base.QueriesTestCase, ReadAndDeletedBase):
             self.cloud.steps.start()
             with self.cloud.on(self.b):
                 self.assertEqual([], self.looked_at(
-                    self.b.source.look_again, self.context))
+                    self.b.released_sources.look_again, self.context))
             costs.add((self.queries.count('BEGIN'), len(self.queries),
                        len(self.cloud.steps.log)))
         self.assertEqual({(1, 2, 1)}, costs)

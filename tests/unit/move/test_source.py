@@ -22,6 +22,7 @@ class SourceTestCase(base.CloudTestCase):
         super().setUp()
         self.names = Names(self.volume.id)
         self.source = self.a.source
+        self.released = self.a.released_sources
         self.enter = self.cloud.on(self.a)
         self.enter.__enter__()
         self.addCleanup(self.enter.__exit__, None, None, None)
@@ -273,27 +274,27 @@ class ReleaseTestCase(SourceTestCase):
         self.placeholder = self.move()
 
     def test_only_what_is_released(self):
-        self.source.release(self.context, self.placeholder.id)
+        self.released.release(self.context, self.placeholder.id)
         self.assertEqual([self.volume.name], self.a.lvm.names())
         self.assertEqual(1, len(self.exports()))
 
     def test_released(self):
         records.release(self.context, self.placeholder.id)
-        self.source.release(self.context, self.placeholder.id)
+        self.released.release(self.context, self.placeholder.id)
         self.assertEqual([], self.a.lvm.names())
         self.assertEqual({}, self.a.kernel.of_volumes())
         self.assertEqual([], self.exports())
         self.assertIsNone(self.cloud.row(self.placeholder.id))
         # A late or repeated request.
-        self.source.release(self.context, self.placeholder.id)
+        self.released.release(self.context, self.placeholder.id)
 
     def test_open(self):
         """It is kept, and the error names it."""
         records.release(self.context, self.placeholder.id)
         self.a.kernel.get(self.names.path()).opened += 1
         error = self.assertRaises(
-            cinder_exception.VolumeIsBusy, self.source._release, self.context,
-            self.placeholder.id)
+            cinder_exception.VolumeIsBusy, self.released._release,
+            self.context, self.placeholder.id)
         self.assertIn(self.names.path(), error.msg)
         self.assertEqual([self.volume.name], self.a.lvm.names())
 
@@ -306,12 +307,12 @@ class ReleaseTestCase(SourceTestCase):
         @contextlib.contextmanager
         def wait(volume_id, timeout=None):
             self.a.backend.lock = lock
-            self.source.release(self.context, self.placeholder.id)
+            self.released.release(self.context, self.placeholder.id)
             with lock(volume_id):
                 yield
 
         self.a.backend.lock = wait
-        self.source.release(self.context, self.placeholder.id)
+        self.released.release(self.context, self.placeholder.id)
         delete.assert_called_once()
 
     def test_volume_may_come_back_while_its_source_is_cleared(self):
@@ -325,7 +326,7 @@ class ReleaseTestCase(SourceTestCase):
             delete(*args)
 
         self.a.teardown.delete_data = look
-        self.source.release(self.context, self.placeholder.id)
+        self.released.release(self.context, self.placeholder.id)
         self.assertEqual(2, len(seen))
         self.assertIsNone(self.cloud.row(self.placeholder.id))
 
@@ -342,7 +343,7 @@ class ReleaseTestCase(SourceTestCase):
             zero(path, start, reached)
 
         with mock.patch.object(self.a.kernel, '_zero', new=die):
-            self.assertRaises(steps.Killed, self.source.release,
+            self.assertRaises(steps.Killed, self.released.release,
                               self.context, self.placeholder.id)
         getattr(self.a, crash)()
         self.a.start()
@@ -359,7 +360,7 @@ class ReleaseTestCase(SourceTestCase):
     def test_not_here(self):
         records.release(self.context, self.placeholder.id)
         with self.cloud.on(self.b):
-            self.b.source.release(self.context, self.placeholder.id)
+            self.b.released_sources.release(self.context, self.placeholder.id)
         self.assertEqual([self.volume.name], self.a.lvm.names())
         self.assertIn('clone', self.b.kernel.get(self.path).kinds)
 
@@ -367,13 +368,13 @@ class ReleaseTestCase(SourceTestCase):
         """It is kept with its row, and no exception is raised."""
         records.release(self.context, self.placeholder.id)
         self.a.kernel.get(self.names.path()).opened += 1
-        self.source.release(self.context, self.placeholder.id)
+        self.released.release(self.context, self.placeholder.id)
         self.assertEqual([self.volume.name], self.a.lvm.names())
         self.assertIsNotNone(self.cloud.row(self.placeholder.id))
 
     def test_answers_before_it_is_done(self):
         records.release(self.context, self.placeholder.id)
-        self.source.release_soon(self.context, self.placeholder.id)
+        self.released.release_soon(self.context, self.placeholder.id)
         self.assertEqual([self.volume.name], self.a.lvm.names())
         self.cloud.settle()
         self.assertEqual([], self.a.lvm.names())
@@ -439,5 +440,5 @@ class LostRequestTestCase(SourceTestCase):
 
         self.a.teardown.delete_data = look
         placeholder, = self.cloud.placeholders()
-        self.source.release(self.context, placeholder.id)
+        self.released.release(self.context, placeholder.id)
         self.assertEqual([], self.a.lvm.names())
