@@ -14,6 +14,7 @@ import collections.abc
 from cinder import context as cinder_context
 from cinder import objects
 from cinder.objects import fields
+from oslo_concurrency import processutils
 from oslo_log import log as logging
 
 from dmclone_driver import exception
@@ -40,6 +41,7 @@ from dmclone_driver.move import stale_exports
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node import handles
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import CLONE
@@ -108,10 +110,14 @@ class Recovery:
                 self._snapshots.origin_may_go(lv.name)
         rows = self._rows_here(context, volumes)
         # One query of the kernel for all volumes.
-        live = {name for name, device in dmsetup.devices().items()
-                if device.live}
-        self.built = frozenset(row.id for row in rows if Names(
-            row.name_id).of(HANDLE) not in live)
+        live = _live()
+        missing = [row for row in rows
+                   if Names(row.name_id).of(HANDLE) not in live]
+        self.built = frozenset(row.id for row in missing)
+        plain = {Names(row.name_id): volumes[row.name] for row in missing
+                 if row.name in volumes and _is_plain(row, volumes[row.name])}
+        if plain:
+            live = self._create_handles(plain)
         for row in rows:
             try:
                 if placeholders.state_of(row) in placeholders.OF_FOLLOWERS:
@@ -123,6 +129,26 @@ class Recovery:
                               'again.', lookups.guarding_id(row))
         self.rows = list(rows)
         self._jobs.start('start', self._resume_local, context)
+
+    @staticmethod
+    def _create_handles(
+            volumes: dict[Names, logical_volumes.LogicalVolume]) -> set[str]:
+        """Create the handles of volumes that need nothing else.
+
+        After a boot these are nearly all. One process does it for all; what
+        it leaves is done one by one.
+
+        :returns: the names of all live devices
+        """
+        try:
+            handles.create_linear(volumes)
+        except processutils.ProcessExecutionError as error:
+            LOG.warning('Creating the handles of %(number)d volumes at once '
+                        'failed; those that are missing are created one by '
+                        'one. The reason: %(error)s', {
+                            'number': len(volumes),
+                            'error': error.stderr.strip()})
+        return _live()
 
     def _rows_here(self, context: cinder_context.RequestContext,
                    volumes: dict[str, logical_volumes.LogicalVolume]
@@ -385,6 +411,18 @@ class Recovery:
             if self._destination.delete(context, row.id):
                 records.destroy(context, row.id)
             self._without_metadata.discard(row.id)
+
+
+def _live() -> set[str]:
+    """Return the names of all live devices of the kernel."""
+    return {name for name, device in dmsetup.devices().items() if device.live}
+
+
+def _is_plain(row: objects.Volume, lv: logical_volumes.LogicalVolume) -> bool:
+    """Whether a volume needs nothing but a linear handle that is written."""
+    return (lv.active and not placeholders.is_placeholder(row) and
+            not lookups.prepared_move(row) and not _may_be_copy(row, lv) and
+            not lv.needed)
 
 
 def _is_source(row: objects.Volume) -> bool:

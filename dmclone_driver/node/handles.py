@@ -6,6 +6,8 @@ discards, and while snapshots are taken above a clone, there is the device of
 an origin in between: see :mod:`snapshot_devices`.
 """
 
+import collections.abc
+
 from oslo_log import log as logging
 
 from dmclone_driver import exception
@@ -34,6 +36,17 @@ SUSPEND_LIMIT = 5
 
 def _linear(lv: LogicalVolume) -> list[table.Segment]:
     return [table.Linear(table.sectors(lv.size), lv.path)]
+
+
+def create_linear(volumes: collections.abc.Mapping[Names, LogicalVolume]
+                  ) -> None:
+    """Create the linear handles of many volumes, which have none, at once.
+
+    :raises: ProcessExecutionError; some may be missing then
+    """
+    dmsetup.create_together(*(
+        table.concise(names.of(HANDLE), names.uuid(HANDLE), *_linear(lv))
+        for names, lv in volumes.items()))
 
 
 class Handle(Roles):

@@ -7,10 +7,13 @@ import os
 import subprocess
 import time
 
+from oslo_concurrency import processutils
+
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
+from dmclone_driver.node import handles
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import EXPORT
@@ -174,6 +177,39 @@ class HydrationTest(base.FunctionalTest):
             pass
         LocalVolume(names).start_hydration()
         self.assertTrue(events.wait(30))
+
+
+class StartTest(base.FunctionalTest):
+    """The handles of many volumes, created by one process."""
+
+    def test_handles_at_once(self):
+        volumes = dict(self.logical_volume() for _ in range(3))
+        for names in volumes:
+            self.addCleanup(LocalVolume(names).remove, HANDLE)
+        handles.create_linear(volumes)
+        for number, names in enumerate(volumes):
+            clones.write(names.path(), 0, bytes([number]) * clones.MIB)
+        for number, (names, lv) in enumerate(volumes.items()):
+            self.assertEqual(bytes([number]) * clones.MIB,
+                             clones.read(lv.path, 0, clones.MIB))
+            found = dmsetup.device(names.of(HANDLE))
+            self.assertEqual((names.uuid(HANDLE), False),
+                             (found.uuid, found.read_only))
+
+    def test_one_fails(self):
+        """Others are created, or missing; none is left without a table."""
+        (one, lv), (two, other), (three, last) = (
+            self.logical_volume() for _ in range(3))
+        for names in one, two, three:
+            self.addCleanup(LocalVolume(names).remove, HANDLE)
+        wrong = dataclasses.replace(other, name='volume-of-nobody')
+        self.assertRaises(processutils.ProcessExecutionError,
+                          handles.create_linear,
+                          {one: lv, two: wrong, three: last})
+        for names, each in ((one, lv), (two, other), (three, last)):
+            LocalVolume(names).ensure_linear(each)
+            self.assertTrue(dmsetup.device(names.of(HANDLE)).live)
+            clones.write(names.path(), 0, WRITTEN)
 
 
 class ExportTest(base.FunctionalTest):

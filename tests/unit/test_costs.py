@@ -128,3 +128,15 @@ class CostsTestCase(base.QueriesTestCase):
                 self.a.create()
             self.cost(self.restart, self.a)
             self.assertCost(7, 12)
+
+    def test_start_after_a_boot(self):
+        """One process creates the handles of all volumes at rest."""
+        for number in (0, 5):
+            for _ in range(number):
+                self.a.create()
+            self.a.reboot()
+            # As LVM does while a node boots.
+            for volume in self.a.lvm.volumes.values():
+                volume['active'] = True
+            self.cost(self.restart, self.a)
+            self.assertCost(8, 12)

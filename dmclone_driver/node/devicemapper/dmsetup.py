@@ -125,6 +125,16 @@ def create(name: str, uuid: str, *segments: table.Segment,
         device_mapper.change(*operations)
 
 
+def create_together(*devices: str) -> None:
+    """Create devices with one process, each as :func:`table.concise` says.
+
+    :raises: ProcessExecutionError if one fails; others may be missing then,
+        or have no table
+    """
+    device_mapper.change(['dmsetup', ['create', '--concise'],
+                          ';'.join(devices)])
+
+
 def load_and_resume(name: str, *segments: table.Segment) -> None:
     """Load another table into a suspended device, and resume it.
 

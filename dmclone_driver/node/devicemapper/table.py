@@ -130,6 +130,15 @@ def text(*segments: Segment) -> str:
     return ''.join(lines)
 
 
+def concise(name: str, uuid: str, *segments: Segment) -> str:
+    """Return a device as ``dmsetup create --concise`` reads it.
+
+    Devices are separated by semicolons (dmsetup(8)); there is neither a comma
+    nor a semicolon in our names and paths.
+    """
+    return ','.join([name, uuid, '', 'rw', *text(*segments).splitlines()])
+
+
 def length(*segments: Segment) -> Sectors:
     """Return the length of a table."""
     return Sectors(sum(segment.length for segment in segments))

@@ -570,6 +570,14 @@ class Kernel:
         return segments
 
     def _create(self, arguments, table):
+        if arguments == ['--concise']:
+            for each in table.split(';'):
+                name, uuid, _minor, _mode, *lines = each.split(',')
+                self._create_one([name, '--uuid', uuid], '\n'.join(lines))
+        else:
+            self._create_one(arguments, table)
+
+    def _create_one(self, arguments, table):
         name, option, uuid, *mode = arguments
         if name in self.devices or option != '--uuid':
             raise error('Device or resource busy')

@@ -38,6 +38,73 @@ class RecoveryTestCase(base.CloudTestCase):
         return node.kernel.get(Names(self.row().name_id).path())
 
 
+class BootTestCase(RecoveryTestCase):
+    """LVM has activated all logical volumes before the service starts."""
+
+    def setUp(self):
+        super().setUp()
+        self.volumes = [self.volume, self.a.create(), self.a.create()]
+        self.boot(self.a)
+
+    def boot(self, node):
+        """Boot a node; its service is not started."""
+        node.reboot()
+        for volume in node.lvm.volumes.values():
+            volume['active'] = True
+        self.cloud.steps.start()
+
+    def created(self):
+        """Return the commands that have created devices."""
+        return [step for step in self.cloud.steps.log
+                if 'dmsetup create' in step]
+
+    def assertUsable(self):
+        for volume in self.volumes:
+            path = Names(self.cloud.row(volume.id).name_id).path()
+            self.a.kernel.write(path)
+        self.assertEqual([], self.cloud.violations())
+
+    def test_one_process_creates_all_handles(self):
+        self.a.start()
+        self.assertEqual(['node1: dmsetup create --concise'], self.created())
+        self.assertUsable()
+
+    def steps_of_creation(self):
+        """Return the numbers of the steps of the process."""
+        self.a.start()
+        first, = (number for number, step in enumerate(self.cloud.steps.log)
+                  if '--concise' in step)
+        self.boot(self.a)
+        # The process, and the table of each device.
+        return range(first, first + 1 + len(self.volumes))
+
+    def test_one_fails(self):
+        """What the process has not created is created one by one."""
+        for number in self.steps_of_creation():
+            self.cloud.steps.start(number)
+            self.a.start()
+            self.assertUsable()
+            self.boot(self.a)
+
+    def test_service_is_killed_meanwhile(self):
+        for number in self.steps_of_creation():
+            self.cloud.steps.start(number, killed=True)
+            self.assertRaises(steps.Killed, self.a.start)
+            self.cloud.steps.start()
+            self.a.start()
+            self.assertUsable()
+            self.boot(self.a)
+
+    def test_snapshots_and_moves_are_left_alone(self):
+        """Only volumes at rest are created together."""
+        self.a.start()
+        self.cloud.attach(self.volumes[0], self.b)
+        self.boot(self.b)
+        self.b.start()
+        self.assertNotIn('--concise', ' '.join(self.created()))
+        self.assertEqual([], self.cloud.violations())
+
+
 class VolumesTestCase(RecoveryTestCase):
 
     def test_idle(self):

@@ -140,6 +140,14 @@ class ChangeTestCase(base.PlainTestCase):
             [['dmsetup', ['create', 'one', '--uuid', 'U1', '--readonly'],
               '0 8 zero\n8 1 error\n']], self.create(read_only=True))
 
+    def test_create_together(self):
+        dmsetup.create_together(
+            table.concise('one', 'U1', table.Zero(8), table.Error(1)),
+            table.concise('two', 'U2', table.Zero(8)))
+        both = 'one,U1,,rw,0 8 zero,8 1 error;two,U2,,rw,0 8 zero'
+        self.assertEqual([[['dmsetup', ['create', '--concise'], both]]],
+                         self.calls)
+
     def test_create_suspended(self):
         """In one call, so that it is suspended whatever happens here.
 
