@@ -42,16 +42,26 @@ TIMEOUT = 60
 PAGE, KEPT = 2000, 4
 
 
+#: One program reads at a time. Others wait here, and not in the privileged
+#: daemon: its threads are few, and all that is done as root needs one.
+turn = threading.Lock()
+
+
 def read(lv: LogicalVolume) -> thin_maps.ThinMap:
     """Return what a thin volume has allocated at this moment.
 
     :raises: UnusableMap, ValueError, ProcessExecutionError
     """
     device = logical_volumes.thin_id(lv)
-    metadata = lvm.device(lv.group, lv.pool + '_tmeta')
-    return thin_maps.parse(thin.dump(
-        lvm.device(lv.group, lv.pool, 'tpool'),
-        '%s/%s' % (sysfs.MAPPER, metadata), device, TIMEOUT), device)
+    if not turn.acquire(timeout=TIMEOUT):
+        raise thin_maps.UnusableMap(_('reading others takes too long'))
+    try:
+        metadata = lvm.device(lv.group, lv.pool + '_tmeta')
+        text = thin.dump(lvm.device(lv.group, lv.pool, 'tpool'),
+                         '%s/%s' % (sysfs.MAPPER, metadata), device, TIMEOUT)
+    finally:
+        turn.release()
+    return thin_maps.parse(text, device)
 
 
 class Maps:

@@ -8,6 +8,7 @@ rest is copied. See the documentation, "Decisions".
 """
 
 import collections.abc
+import threading
 from typing import Any
 
 from cinder import context as cinder_context
@@ -50,6 +51,9 @@ ROUND = 2
 # The most ranges of one call.
 RANGES = 2000
 
+# Such calls at a time: the threads of the privileged daemon are few.
+CALLS = 4
+
 # Calls in succession that mark nothing, since the guest's requests do not end
 # in time, after which the rest is copied.
 VAIN = 15
@@ -74,6 +78,7 @@ class Marks:
         #: Clones whose maps are being read, or that are being marked. That may
         #: take minutes.
         self.making: set[Names] = set()
+        self._turns = threading.BoundedSemaphore(CALLS)
 
     # For those who look
 
@@ -256,7 +261,8 @@ class Marks:
             [each.first, each.count] for each in ranges]
         marked = vain = 0
         while left and vain < VAIN:
-            with self._backend.lock_owner(source):
+            # Before the lock, which others need.
+            with self._turns, self._backend.lock_owner(source):
                 if names in self._outages.lost or not _may(names):
                     break
                 result = process.Result(**privileged.run(

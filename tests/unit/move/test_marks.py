@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Only what is allocated is copied from a thin source to a thin volume."""
 
+from concurrent import futures
+import time
 from unittest import mock
 
 import ddt
@@ -9,6 +11,7 @@ from oslo_concurrency import processutils
 
 from dmclone_driver import exception
 from dmclone_driver.move import counts
+from dmclone_driver.move import maps
 from dmclone_driver.move import marks as marks_module
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.logical_volumes import LogicalVolume
@@ -545,6 +548,62 @@ class MapsTestCase(MarksTestCase):
         for page in 0, 1, 0:
             self.ask(self.names().name_id, page=page)
         self.assertEqual(1, dump.call_count)
+
+
+class TurnsTestCase(base.PlainTestCase):
+    """Many volumes move at once, as in a drain."""
+
+    def test_few_are_marked_at_a_time(self):
+        inside, most = [], []
+
+        def run(*args):
+            inside.append(None)
+            most.append(len(inside))
+            time.sleep(0.05)
+            inside.pop()
+            return {'ended': 'done', 'marked': 1, 'left': []}
+
+        self.patch('dmclone_driver.privsep.marks.run', new=run)
+        self.patch('dmclone_driver.move.marks._may', return_value=True)
+        marks = marks_module.Marks(mock.MagicMock(), mock.Mock(lost=()))
+        with futures.ThreadPoolExecutor(12) as pool:
+            found = list(pool.map(
+                lambda number: marks._mark(Names(str(number)), mock.Mock(),
+                                           [thin_maps.Range(1, 1)]),
+                range(12)))
+        self.assertEqual([1] * 12, found)
+        self.assertLessEqual(max(most), marks_module.CALLS)
+
+    def test_one_reads_at_a_time(self):
+        """All that is done as root would wait for the others."""
+        inside, most = [], []
+
+        def dump(*args):
+            inside.append(None)
+            most.append(len(inside))
+            time.sleep(0.05)
+            inside.pop()
+            return ('<superblock data_block_size="128"><device dev_id="1" '
+                    'mapped_blocks="0"/></superblock>')
+
+        self.patch('dmclone_driver.privsep.thin.dump', new=dump)
+        self.patch('dmclone_driver.node.logical_volumes.thin_id',
+                   return_value=1)
+        lv = LogicalVolume('volumes', 'volume-1', storage.GIB, True,
+                           pool='volumes-pool')
+        with futures.ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(maps.read, [lv] * 4))
+        self.assertEqual([()] * 4, [each.allocated for each in found])
+        self.assertEqual([1] * 4, most)
+
+    def test_others_take_too_long(self):
+        self.patch('dmclone_driver.move.maps.TIMEOUT', new=0.01)
+        self.patch('dmclone_driver.node.logical_volumes.thin_id',
+                   return_value=1)
+        dump = self.patch('dmclone_driver.privsep.thin.dump')
+        with maps.turn:
+            self.assertRaises(thin_maps.UnusableMap, maps.read, mock.Mock())
+        dump.assert_not_called()
 
 
 class ThickDestinationTestCase(base.CloudTestCase):
