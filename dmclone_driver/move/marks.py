@@ -162,7 +162,8 @@ class Marks:
                 source: Placeholder, lv: LogicalVolume) -> None:
         again = lv.marked is not None
         status = dmsetup.clone(names.of(CLONE))
-        assert status is not None
+        if status is None:
+            raise thin_maps.UnusableMap(_('it is no clone any longer'))
         try:
             ranges = self._ranges(context, source, status, lv)
         except _FAILURES:

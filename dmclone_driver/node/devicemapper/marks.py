@@ -46,8 +46,8 @@ from dmclone_driver.node.names import SOURCE
 BLKDISCARD = 0x1277
 
 # Seconds that requests under way may take to end, that discards are sent
-# then, and between two pieces.
-LIMIT, PIECE, PAUSE = 0.1, 0.02, 0.05
+# then, and between two pieces. No guest is held for more than 50 ms.
+LIMIT, PIECE, PAUSE = 0.03, 0.015, 0.05
 
 # The most regions of one discard, so that it takes much less than a piece.
 MOST = 4096
