@@ -96,6 +96,14 @@ class Node(fake_cloud.Node):
     _set_options = staticmethod(functools.cache(
         fake_cloud.Node._set_options))
 
+    def reboot(self):
+        super().reboot()
+        # LVM activates logical volumes at a boot. On the others the service
+        # has to.
+        if self.name == 'node1':
+            for path in self.lvm.volumes:
+                self.lvm.activate(path)
+
     def create(self):
         volume = self.cloud.database.add(
             id=self.cloud.new_id(), host=self.pool, size=1,
