@@ -66,7 +66,7 @@ class AdoptionTest(recipes.Recipes, operations.Operations, live.LiveTest,
         self.user.make_bootable(root, self.servers.boot_properties())
         server_id, console = self.boot_from(root)
         self.attach(server_id, console, used)
-        self.assertEqual('', self.adopt('In place', 0))
+        self.look_at_thin_volumes(root, used, idle)
         self.adopt('In place', 1, 2, SERVER=server_id, VOLUME=used)
         for volume_id in root, used, idle:
             self.user.settled(volume_id, 'available')
@@ -90,6 +90,14 @@ class AdoptionTest(recipes.Recipes, operations.Operations, live.LiveTest,
         server_id, console = self.boot_from(root)
         self.servers.delete(server_id)
         self.compare(*self.disk(root), root, console.last(root))
+
+    def look_at_thin_volumes(self, *volume_ids):
+        """Have the page's command list them, if they are thin."""
+        said = self.adopt('In place', 0)
+        if self.kind == 'default':
+            self.assertEqual('', said)
+        for volume_id in volume_ids if self.kind == 'thin' else ():
+            self.assertIn(self.disk(volume_id)[1].rpartition('/')[2], said)
 
     def wait_ready(self):
         for node in self.nodes:
