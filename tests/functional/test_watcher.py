@@ -41,7 +41,8 @@ class StalledTest(base.FunctionalTest):
         self.hydration = hydration.Hydration(types.SimpleNamespace(
             tuning=clones.TUNING, jobs=todo,
             configuration=types.SimpleNamespace(dmclone_check_interval=10)),
-            None, None, messages.Troubles(),
+            types.SimpleNamespace(is_marking=lambda names: False), None,
+            messages.Troubles(),
             types.SimpleNamespace(is_held_back=lambda names, status: False))
 
     def status(self):
