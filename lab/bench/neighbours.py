@@ -11,6 +11,7 @@ they are large enough.
 import contextlib
 import functools
 
+from dmclone_driver.node.devicemapper import status
 from lab.bench import load
 from lab.bench import numbered
 from lab.bench import ratios
@@ -131,10 +132,10 @@ class Bench(volumes.Volumes):
         services.allow(self.node)
         services.allow(self.node, self._at_once, bandwidth)
         wait.until(lambda: self._running()[0], 'copies to begin', TO_TURN)
-        begun = self._copied()
+        begun = copied(self.node)
         self._load(path, writes, what)
         self.results.note('copied, %s: MiB/s' % what,
-                          (self._copied() - begun) / self._seconds)
+                          (copied(self.node) - begun) / self._seconds)
         running, clones = self._running()
         self.results.note('copies that run at the end', running)
         self.results.note('copies under way at the end', clones)
@@ -150,10 +151,6 @@ class Bench(volumes.Volumes):
     def _running(self):
         """Return the numbers of clones that copy, and of all."""
         return running(self.node)
-
-    def _copied(self):
-        """Return the MiB that all clones of the node have."""
-        return copied(self.node)
 
     def _end_all(self, copied):
         self.at_once([functools.partial(self.end_volume, each)
@@ -177,12 +174,9 @@ def running(node):
 
 def copied(node):
     """Return the MiB of the regions that a node's clones have."""
-    found = 0
-    for line in _clones(node):
-        # NAME: START LENGTH clone METADATA_BLOCK_SIZE USED REGION HYDRATED ...
-        words = line.rpartition(':')[2].split()
-        found += int(words[5]) * int(words[6].split('/')[0])
-    return found / 2048
+    # A line begins with the name and a colon.
+    found = [status.clone(line.partition(': ')[2]) for line in _clones(node)]
+    return sum(each.hydrated * each.region for each in found) / 2048
 
 
 def _clones(node):

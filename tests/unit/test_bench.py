@@ -384,11 +384,12 @@ class NeighboursTestCase(base.PlainTestCase):
 
     def test_clones_that_run(self):
         node = mock.Mock()
+        core = ' 4 hydration_threshold 1 hydration_batch_size 1 rw'
         for text, expected, mib in (
                 ('No devices found\n', (0, 0), 0),
-                ('\n'.join([
-                    'a: 0 65536 clone 8 1/9 128 3/512 0 1 no_hydration 0 rw',
-                    'b: 0 65536 clone 8 1/9 2048 5/32 0 0 0 rw']),
+                ('\n'.join(each + core for each in (
+                    'a: 0 65536 clone 8 1/9 128 3/512 0 1 no_hydration',
+                    'b: 0 65536 clone 8 1/9 2048 5/32 0 0')),
                  (1, 2), 3 / 16 + 5)):
             node.run.return_value = text
             self.assertEqual(expected, neighbours.running(node))
