@@ -553,17 +553,26 @@ class MapsTestCase(MarksTestCase):
 class TurnsTestCase(base.PlainTestCase):
     """Many volumes move at once, as in a drain."""
 
-    def test_few_are_marked_at_a_time(self):
+    def counted(self, name, result):
+        """Replace a privileged call, which lasts for some time.
+
+        :returns: list of how many were under way at a time
+        """
         inside, most = [], []
 
-        def run(*args):
+        def call(*args):
             inside.append(None)
             most.append(len(inside))
             time.sleep(0.05)
             inside.pop()
-            return {'ended': 'done', 'marked': 1, 'left': []}
+            return result
 
-        self.patch('dmclone_driver.privsep.marks.run', new=run)
+        self.patch('dmclone_driver.privsep.' + name, new=call)
+        return most
+
+    def test_few_are_marked_at_a_time(self):
+        most = self.counted('marks.run', {
+            'ended': 'done', 'marked': 1, 'left': []})
         self.patch('dmclone_driver.move.marks._may', return_value=True)
         marks = marks_module.Marks(mock.MagicMock(), mock.Mock(lost=()))
         with futures.ThreadPoolExecutor(12) as pool:
@@ -576,17 +585,9 @@ class TurnsTestCase(base.PlainTestCase):
 
     def test_one_reads_at_a_time(self):
         """All that is done as root would wait for the others."""
-        inside, most = [], []
-
-        def dump(*args):
-            inside.append(None)
-            most.append(len(inside))
-            time.sleep(0.05)
-            inside.pop()
-            return ('<superblock data_block_size="128"><device dev_id="1" '
-                    'mapped_blocks="0"/></superblock>')
-
-        self.patch('dmclone_driver.privsep.thin.dump', new=dump)
+        most = self.counted('thin.dump', (
+            '<superblock data_block_size="128"><device dev_id="1" '
+            'mapped_blocks="0"/></superblock>'))
         self.patch('dmclone_driver.node.logical_volumes.thin_id',
                    return_value=1)
         lv = LogicalVolume('volumes', 'volume-1', storage.GIB, True,
