@@ -118,7 +118,7 @@ class Reverts:
         if not self._backend.thin:
             return group.free >= mine.size + _FOR_METADATA
         return group.free >= _FOR_METADATA and (
-            room.free_gb(self._backend) * units.Gi >= mine.size)
+            room.free(self._backend).gb * units.Gi >= mine.size)
 
     def _merge_if_possible(self, volume: objects.Volume, mine: LogicalVolume,
                            lv: LogicalVolume) -> bool:

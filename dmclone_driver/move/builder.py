@@ -43,13 +43,14 @@ class Builder:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def build(self, names: Names, size: Bytes, location: str,
-              auth: str) -> None:
+    def build(self, names: Names, size: Bytes, location: str, auth: str,
+              allocated: Bytes | None = None) -> None:
         """Build a passive clone of an exported source.
 
         :param size: of the source, in bytes
         :param location: provider_location of the source's export
         :param auth: provider_auth of the source's export
+        :param allocated: see Destination.prepare
         """
         # Both take seconds, and neither needs the other.
         with threads.beside(self._backend.initiator.connect, location,
@@ -57,7 +58,10 @@ class Builder:
             lv, before = self._create_logical_volume(names, size)
             if lv.size != size:
                 raise self._other_size(lv, size)
-            lv, path, region = self._create_metadata(names, lv, before)
+            lv, path, region = self._create_metadata(
+                names, lv, before, *([] if allocated is None or not lv.thin
+                                     else [logical_volumes.ALLOCATED_TAG +
+                                           str(allocated)]))
             disk = connected()
         steps.reached(Step.CONNECTED, names.name_id)
         self._compare(names, lv, disk)

@@ -168,7 +168,7 @@ class Completion:
             lv, logical_volumes.COMPLETE_TAG,
             *(tag for tag in lv.tags if tag.startswith((
                 logical_volumes.CLONED_TAG, logical_volumes.REVERTED_TAG,
-                logical_volumes.MARKABLE_TAG, logical_volumes.MARKED_TAG))))
+                *logical_volumes.THIN_CLONE_TAGS))))
         self.unfinished.discard(names)
         self._troubles.forget(names)
         # Its volume may be deleted.

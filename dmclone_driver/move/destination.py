@@ -33,6 +33,7 @@ from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.quantities import Bytes
+from dmclone_driver.node import thin_maps
 
 LOG = logging.getLogger(__name__)
 
@@ -60,10 +61,17 @@ class Destination:
 
         :returns: e.g. ``{'initiator': 'iqn.1993-08.org.debian:01:1a2b',
             'free_gb': 93.5, 'reserved_percentage': 0, 'capabilities':
-            {'dmclone_metadata_backend': 'lvm', ...}}``
+            {'dmclone_metadata_backend': 'lvm', ...}}``; if only what is
+            allocated is copied to this node, also ``'virtual_free_gb':
+            850.0``, which the sizes of volumes may take, and
+            ``'free_blocks_gb': 93.5``, which their data may
         """
+        free = self._free()
         return {'initiator': self._backend.initiator.name(),
-                'free_gb': self._free_gb(),
+                'free_gb': free.gb,
+                **({'virtual_free_gb': free.virtual_gb,
+                    'free_blocks_gb': free.blocks_gb}
+                   if self._backend.thin and thin_maps.readable() else {}),
                 'reserved_percentage':
                     self._backend.configuration.reserved_percentage,
                 'capabilities': self._backend.capabilities()}
@@ -81,8 +89,8 @@ class Destination:
                 'target_ip_address': configuration.target_ip_address,
                 'target_port': configuration.target_port}
 
-    def _free_gb(self) -> float:
-        return room.free_gb(self._backend)
+    def _free(self) -> room.Free:
+        return room.free(self._backend)
 
     def progress(self, placeholder_id: str) -> dict[str, Any] | None:
         """Return the progress of a volume whose source is lost.
@@ -107,12 +115,14 @@ class Destination:
 
     def prepare(self, context: cinder_context.RequestContext, volume_id: str,
                 placeholder_id: str, size: Bytes, location: str,
-                auth: str) -> str:
+                auth: str, allocated: Bytes | None = None) -> str:
         """Build a passive clone of an exported source.
 
         :param size: of the source, in bytes
         :param location: provider_location of the source's export
         :param auth: provider_auth of the source's export
+        :param allocated: bytes that a thin source has allocated, if only
+            these are copied to a thin volume
         :returns: the handle's path
         :raises: MoveGone if the home has aborted the move meanwhile; PeerBusy
         """
@@ -122,7 +132,7 @@ class Destination:
                 volume_id), self._turn():
             records.check_prepared(context, volume_id, placeholder_id)
             try:
-                self._builder.build(names, size, location, auth)
+                self._builder.build(names, size, location, auth, allocated)
                 records.check_prepared(context, volume_id, placeholder_id)
             except Exception:
                 with excutils.save_and_reraise_exception():

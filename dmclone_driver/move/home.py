@@ -21,6 +21,7 @@ import collections
 import collections.abc
 import contextlib
 import threading
+from typing import Any
 import uuid
 
 from cinder import context as cinder_context
@@ -36,6 +37,7 @@ from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.deadline import Deadline
 from dmclone_driver.move import events
 from dmclone_driver.move import lookups
+from dmclone_driver.move import needs
 from dmclone_driver.move import peer_requests
 from dmclone_driver.move.peers import Peer
 from dmclone_driver.move import preflight
@@ -45,7 +47,6 @@ from dmclone_driver.move import records
 from dmclone_driver.move.source import Source
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import Names
-from dmclone_driver.privsep import block
 
 LOG = logging.getLogger(__name__)
 
@@ -135,7 +136,7 @@ class Home:
                   'id': placeholder_id})
         try:
             path = self._prepare(context, volume, placeholder_id, peer,
-                                 description['initiator'], deadline)
+                                 description, deadline)
             self._switch_if_sole(context, volume, node, asked_for, deadline)
         except Exception as error:
             with excutils.save_and_reraise_exception() as reraise:
@@ -186,9 +187,10 @@ class Home:
 
     def _prepare(self, context: cinder_context.RequestContext,
                  volume: objects.Volume, placeholder_id: str, peer: Peer,
-                 initiator: str, deadline: Deadline) -> str:
+                 description: dict[str, Any], deadline: Deadline) -> str:
         """Export a volume and have the peer build its destination.
 
+        :param description: the peer's answer, see Destination.describe
         :returns: the handle's path there
         """
         # The row now has the prepared move, which the export checks.
@@ -197,12 +199,13 @@ class Home:
             raise preflight.refused(volume, peer, _(
                 'the database that %s reads does not have the last '
                 'transactions yet; try again') % self._backend.node)
-        self._source.export(context, volume, initiator)
+        self._source.export(context, volume, description['initiator'])
+        needed = needs.of(self._backend, Names(volume.name_id), description)
         path = self._backend.client.prepare(
             context, peer.backend_host, self._time_to_prepare(deadline),
             volume_id=volume.id, placeholder_id=placeholder_id,
-            size=block.size(Names(volume.name_id).path()),
-            location=volume.provider_location, auth=volume.provider_auth)
+            size=needed.size, location=volume.provider_location,
+            auth=volume.provider_auth, **needed.request())
         LOG.info('Volume %(volume)s is prepared on %(new)s.',
                  {'volume': volume.id, 'new': peer.host})
         return path

@@ -11,7 +11,6 @@ from cinder.message import message_field
 from cinder import objects
 from cinder.scheduler.filters import extra_specs_ops
 from cinder.volume import volume_utils
-from oslo_utils import units
 
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
@@ -20,6 +19,7 @@ from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.deadline import Deadline
 from dmclone_driver.move import lookups
 from dmclone_driver.move import messages
+from dmclone_driver.move import needs
 from dmclone_driver.move.peer_requests import PeerRequests
 from dmclone_driver.move import peers
 from dmclone_driver.move.peers import Peer
@@ -30,7 +30,6 @@ from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node.names import Names
 from dmclone_driver.node import snapshot_devices
-from dmclone_driver.privsep import block
 
 # Seconds that a peer has to describe itself.
 DESCRIBE_TIMEOUT = 10
@@ -183,17 +182,11 @@ class Preflight:
         # The remains of an earlier move there have the same names.
         self._requests.ask_again(context, volume.id, deadline,
                                  peer.backend_host)
-        needed = block.size(Names(volume.name_id).path()) / units.Gi
-        if description['free_gb'] < needed:
-            raise exception.NoRoomOnPeer(
-                volume=volume.id, host=peer.node, reason=_(
-                    'it needs %(needed)d GiB, and the volume group there has '
-                    'only %(free).2f GiB left (reserved_percentage = '
-                    '%(reserved)d); delete volumes there, or choose another '
-                    'host') % {
-                        'needed': needed, 'free': description['free_gb'],
-                        'reserved': description.get(
-                            'reserved_percentage', 0)})
+        lacking = needs.of(self._backend, Names(volume.name_id),
+                           description).lacking(description)
+        if lacking is not None:
+            raise exception.NoRoomOnPeer(volume=volume.id, host=peer.node,
+                                         reason=lacking)
         return description
 
     def _refuse_unwanted(self, volume: objects.Volume, peer: Peer,

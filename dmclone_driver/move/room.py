@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The room on this node for copies of volumes, as Cinder's scheduler counts.
 
-A copy of all data allocates all blocks of a thin volume. So a pool has room
-for one if its volumes may get larger in sum, by the options for
-over-subscription, and if it has the blocks. The blocks that clones here have
-not allocated yet are theirs.
+A pool has room for a volume if its volumes may get larger in sum, by the
+options for over-subscription, and if it has the blocks that are copied: all of
+the volume, or those that a thin source has allocated. The blocks that clones
+here have not allocated yet are theirs.
 """
 
 # Cinder's objects do not exist before they are registered.
 from __future__ import annotations
+
+import dataclasses
 
 from cinder import exception as cinder_exception
 from oslo_config import cfg
@@ -26,12 +28,26 @@ from dmclone_driver.releases import sched_utils
 CONF = cfg.CONF
 
 
-def free_gb(backend: Backend) -> float:
-    """Return the room for copies of volumes, in GiB.
+@dataclasses.dataclass(frozen=True)
+class Free:
+    """The room for copies of volumes, in GiB.
+
+    :ivar gb: if all of a volume is copied
+    :ivar virtual_gb: what the sizes of thin volumes may take
+    :ivar blocks_gb: what their data may take
+    """
+
+    gb: float
+    virtual_gb: float = 0
+    blocks_gb: float = 0
+
+
+def free(backend: Backend) -> Free:
+    """Return the room for copies of volumes.
 
     :raises: VolumeGroupNotFound, LVMError
     """
-    return _of_pool(backend) if backend.thin else of_group(backend)
+    return _of_pool(backend) if backend.thin else Free(of_group(backend))
 
 
 def of_group(backend: Backend) -> float:
@@ -115,7 +131,7 @@ def _blocks(pool: thin_pools.ThinPool, reserved: int) -> float:
     return min(left, 0) if short else left
 
 
-def _of_pool(backend: Backend) -> float:
+def _of_pool(backend: Backend) -> Free:
     pool, reserved = _pool(backend), _reserved(backend)
     total, free, provisioned = (size / units.Gi for size in (
         pool.size, pool.free, pool.provisioned))
@@ -129,4 +145,6 @@ def _of_pool(backend: Backend) -> float:
         total, free, provisioned, thin_provisioning_support=True,
         max_over_subscription_ratio=ratio, reserved_percentage=reserved,
         thin=True)
-    return max(0, min(virtual, _blocks(pool, reserved)))
+    blocks = _blocks(pool, reserved)
+    return Free(max(0, min(virtual, blocks)), max(0, virtual),
+                max(0, blocks))

@@ -47,7 +47,8 @@ CONF = cfg.CONF
 TOPIC = 'dmclone_driver'
 #: What this backend serves. 1.1 has export_clone and move, too; 1.2 identify;
 #: 1.3 report and take_along; 1.4 is_unwritten, lend and pace; 1.5 unallocated.
-VERSION = '1.5'
+#: With 1.6 prepare takes what a thin source has allocated.
+VERSION = '1.6'
 # What peers with any version of this driver serve.
 _OLDEST = '1.0'
 
@@ -101,7 +102,7 @@ class PeerClient:
             ``{'initiator': 'iqn.1993-08.org.debian:01:...',
             'free_gb': 82.5, 'reserved_percentage': 10, 'capabilities':
             {'dmclone_metadata_backend': 'lvm',
-            'dmclone_metadata_persistent': True}}``
+            'dmclone_metadata_persistent': True}}``; see there for thin ones
         """
         return self._call(context, backend_host, 'describe', timeout)
 
@@ -109,6 +110,8 @@ class PeerClient:
                 backend_host: str, timeout: float, **request: Any) -> str:
         """Have a peer prepare a destination; see Destination.prepare.
 
+        :param request: arguments, and the version that the peer has to serve
+            if it is not the oldest
         :returns: the handle's path there: ``/dev/mapper/dmclone-<id>``
         """
         return self._call(context, backend_host, 'prepare', timeout,

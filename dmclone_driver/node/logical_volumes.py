@@ -27,6 +27,9 @@ MARKABLE_TAG = 'dmclone.markable'
 #: On such a volume, before the first discard: the bytes of the regions that
 #: are marked as present without a copy, at most.
 MARKED_TAG = 'dmclone.marked='
+#: On a thin destination whose source is thin, and until it has MARKED_TAG: the
+#: bytes that the source had allocated when it was prepared.
+ALLOCATED_TAG = 'dmclone.allocated='
 #: On a complete data volume, until the clone's other devices are removed.
 COMPLETE_TAG = 'dmclone.complete'
 #: On a data volume whose deletion has begun: no user may see it.
@@ -58,6 +61,9 @@ FOLLOWED_TAG = 'dmclone.followed='
 #: On a clone that has taken the place of a volume's data, with the id of the
 #: snapshot that it is copied from: no older home of the volume has that.
 REVERTED_TAG = 'dmclone.reverted='
+
+#: Tags of a thin clone that mean nothing when it is complete.
+THIN_CLONE_TAGS = MARKABLE_TAG, MARKED_TAG, ALLOCATED_TAG
 
 # What LVM's snapshots save at a time, as lvcreate takes it.
 _CHUNK = '64k'
@@ -179,7 +185,7 @@ class LogicalVolume:
         That does not know them, nor why the handle is a snapshot-origin.
         """
         return sorted(tag for tag in self.tags if self.complete and
-                      tag.startswith((MARKABLE_TAG, MARKED_TAG)))
+                      tag.startswith(tuple(THIN_CLONE_TAGS)))
 
     @property
     def complete(self) -> bool:

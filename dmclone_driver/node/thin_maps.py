@@ -25,9 +25,20 @@ import collections.abc
 import dataclasses
 import itertools
 import re
+import shutil
 from xml.parsers import expat
 
 from dmclone_driver.node.quantities import Sectors
+
+
+# Where it is, beside the folders of PATH: daemons may have a short one.
+_FOLDERS = '/usr/sbin:/sbin:/usr/bin:/bin'
+
+
+def readable() -> bool:
+    """Return whether the program is installed; it is not run."""
+    return any(shutil.which('thin_dump', path=path)
+               for path in (None, _FOLDERS))
 
 
 class UnusableMap(Exception):

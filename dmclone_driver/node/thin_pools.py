@@ -4,6 +4,8 @@
 import collections.abc
 import dataclasses
 
+from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import lvm
 from dmclone_driver.node.quantities import Bytes
@@ -34,8 +36,8 @@ class ThinPool:
     :ivar provisioned: the sizes of all other logical volumes of the group,
         as Cinder adds them up (update_volume_group_info in
         cinder/brick/local_dev/lvm.py)
-    :ivar awaited: what the clones in it have not allocated yet; a copy of all
-        data allocates it
+    :ivar awaited: what the clones in it have not allocated yet, and their
+        copies will
     :ivar metadata_percent: how full the pool's metadata is
     """
 
@@ -100,22 +102,41 @@ def _awaited(row: dict[str, str]) -> int:
     """Return what a thin volume, if it is a clone, will allocate.
 
     What is beyond the clone is not copied. How much of it is allocated is not
-    known, so that all may be. Neither is what is marked as present.
+    known, so that all may be. Neither is what is marked as present, and until
+    that is decided what the source had not allocated.
     """
     tags = lvm.words(row['lv_tags'])
     if not any(tag.startswith(logical_volumes.METADATA_TAG) for tag in tags):
         return 0
     size = int(row['lv_size'])
-    cloned = _tagged(tags, logical_volumes.CLONED_TAG, size)
-    marked = _tagged(tags, logical_volumes.MARKED_TAG, 0)
-    return max(0, min(cloned, size - _allocated(row, 0)) - marked)
+    there = _allocated(row, 0)
+    left = min(_tagged(tags, logical_volumes.CLONED_TAG, size), size - there)
+    marked = _tagged(tags, logical_volumes.MARKED_TAG, -1)
+    if marked < 0:
+        return max(0, min(left, _tagged(
+            tags, logical_volumes.ALLOCATED_TAG, size) - there))
+    return max(0, left - marked)
 
 
 def _tagged(tags: collections.abc.Iterable[str], prefix: str,
             otherwise: int) -> int:
-    """Return the number in the tag with a prefix."""
-    return next((int(tag.removeprefix(prefix)) for tag in tags
-                 if tag.startswith(prefix)), otherwise)
+    """Return the number in the tag with a prefix.
+
+    A preparation that was repeated may have left two.
+    """
+    return max((int(tag.removeprefix(prefix)) for tag in tags
+                if tag.startswith(prefix)), default=otherwise)
+
+
+def allocated(group: str, name: str) -> Bytes | None:
+    """Return what a logical volume has allocated, None if it is not thin.
+
+    Snapshots may share it. No process is run, but the kernel asked.
+
+    :raises: ValueError, ProcessExecutionError
+    """
+    found = dmsetup.thin(lvm.device(group, name))
+    return None if found is None else Bytes(found * table.SECTOR)
 
 
 def zeroes(pool: ThinPool) -> bool:

@@ -32,8 +32,17 @@ def volumes(node):
 
 def chunk(node):
     """Return the bytes of a block of a node's pool."""
-    return int(node.run('lvs --noheadings --units b --nosuffix -o chunk_size '
-                        + POOL))
+    return _of_pool(node, 'chunk_size')
+
+
+def size(node):
+    """Return the bytes of a node's pool."""
+    return _of_pool(node, 'lv_size')
+
+
+def _of_pool(node, column):
+    return int(node.run('lvs --noheadings --units b --nosuffix -o %s %s' % (
+        column, POOL)))
 
 
 @contextlib.contextmanager

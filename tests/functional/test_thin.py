@@ -61,6 +61,8 @@ class ThinTest(base.FunctionalTest):
         names, lv = self.volume()
         clones.write(names.path(), 0, clones.pattern(SIZE // 2, 1))
         pool = thin_pools.find(clones.GROUP)
+        self.assertEqual(SIZE // 2, thin_pools.allocated(clones.GROUP,
+                                                         names.volume))
         # LVM prints percentages with two digits.
         self.assertAlmostEqual(SIZE // 2, pool.used, delta=pool.size / 1000)
         self.assertEqual((8 * SIZE, SIZE, 0), (

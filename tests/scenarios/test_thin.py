@@ -11,7 +11,7 @@ from tests.scenarios.lib import base
 from tests.scenarios.lib.marks import slow
 from tests.scenarios import test_snapshots
 
-MIB = 2 ** 20
+MIB, GIB = 2 ** 20, 2 ** 30
 
 
 class ThinTest(test_snapshots.Snapshots, base.SetupTest):
@@ -25,12 +25,13 @@ class ThinTest(test_snapshots.Snapshots, base.SetupTest):
         self.delete_snapshot()
         self.end_volumes()
 
-    def create(self):
+    def create(self, **attributes):
         """Create a volume on the first node, and write a part of it."""
         self.old = self.lab.node('node1')
         self.new = self.other(self.old)
         with self.created_on(self.old):
-            self.volume_id, home, self.before = self.filled_volume()
+            self.volume_id, home, self.before = self.filled_volume(
+                **attributes)
         self.assertIs(self.old, home)
 
     def is_thin(self, node):
@@ -64,6 +65,16 @@ class ThinTest(test_snapshots.Snapshots, base.SetupTest):
             there, = pools.volumes(self.new).values()
             # What was written there may need a block.
             self.assertLessEqual(there, 1.1 * size + MIB)
+
+    @slow
+    def test_less_room_than_its_size(self):
+        """What is allocated fits beside the reserve of the pool."""
+        with self.thin(*self.lab.nodes.values()):
+            self.create(size=3)
+            # 2 GiB, or 1 %.
+            left = max(1, 200 * GIB // pools.size(self.new))
+            with self.reserve_of(self.new, 100 - left):
+                self.move()
 
     @slow
     def test_snapshots_after_a_move(self):

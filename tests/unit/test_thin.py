@@ -8,6 +8,8 @@ import ddt
 from oslo_concurrency import processutils
 
 from dmclone_driver import exception
+from dmclone_driver.move import room
+from dmclone_driver.move import rpcapi
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import Names
@@ -81,6 +83,12 @@ class RoomTestCase(Mixin, base.CloudTestCase):
 
     KINDS = ('thin', 'thin')
 
+    def allocated(self, size, of=None):
+        """Create a volume that has allocated some GiB."""
+        volume = self.a.create(of or size)
+        self.allocate(self.a, volume, size)
+        return volume
+
     def stats(self, node):
         with self.cloud.on(node):
             node.driver.get_volume_stats(refresh=True)
@@ -112,15 +120,15 @@ class RoomTestCase(Mixin, base.CloudTestCase):
 
     def test_copies_under_way(self):
         """They will allocate what they have not copied yet."""
-        large = self.a.create(60)
+        large, other = (self.allocated(size) for size in (60, 36))
         self.cloud.attach(large, self.b)
         self.assertEqual(33.1, self.free(self.b))
         self.allocate(self.b, large, 20)
         self.assertEqual(33.1, self.free(self.b))
         error = self.assertRaises(
-            exception.MoveRefused, self.cloud.attach, self.a.create(36),
-            self.b)
-        self.assertIn('only 33.10 GiB left', error.msg)
+            exception.MoveRefused, self.cloud.attach, other, self.b)
+        self.assertIn('has allocated 36.00 GiB, and the thin pool there has '
+                      'only 33.10 GiB left for copies', error.msg)
         # Cinder's scheduler sees it, too: 75 without that.
         self.assertEqual(35, self.stats(self.b)['free_capacity_gb'])
         self.cloud.watch(3)
@@ -128,10 +136,10 @@ class RoomTestCase(Mixin, base.CloudTestCase):
 
     def test_two_copies_at_once(self):
         """Each counts both, whatever there was room for before."""
-        self.cloud.attach(self.a.create(60), self.b)
-        large = self.a.create(60)
-        with mock.patch.object(self.b.destination, '_free_gb',
-                               return_value=95):
+        self.cloud.attach(self.allocated(60), self.b)
+        large = self.allocated(60)
+        with mock.patch.object(self.b.destination, '_free',
+                               return_value=room.Free(95, 95, 95)):
             error = self.assertRaises(exception.MoveFailed,
                                       self.cloud.attach, large, self.b)
         self.assertIn('needs 26.90 GiB more', error.msg)
@@ -152,6 +160,74 @@ class RoomTestCase(Mixin, base.CloudTestCase):
             self.assertRaises(exception.NoRoomOnPeer, self.cloud.attach,
                               self.volume, self.b)
             self.assertEqual(self.a.pool, self.row().host)
+
+    def test_only_what_is_allocated(self):
+        """A volume may be larger than what is left."""
+        large = self.allocated(5, 90)
+        self.allocate(self.b, self.b.create(95), 80)
+        self.assertEqual(13.1, self.free(self.b))
+        self.cloud.attach(large, self.b)
+        self.assertEqual(8.1, self.free(self.b))
+        self.cloud.watch(3)
+        self.assertNotIn(logical_volumes.ALLOCATED_TAG,
+                         str(self.mine(self.b, large).tags))
+
+    def test_map_is_not_read(self):
+        """Then all is copied, as far as there is room."""
+        self.patch('dmclone_driver.privsep.thin.dump',
+                   side_effect=processutils.ProcessExecutionError)
+        large = self.allocated(5, 90)
+        self.allocate(self.b, self.b.create(95), 80)
+        self.cloud.attach(large, self.b)
+        for _time in range(2):
+            self.cloud.watch(hydrate=False)
+        self.assertEqual(0, self.mine(self.b, large).marked)
+        self.assertEqual(0, self.free(self.b))
+
+    def refused(self, volume):
+        error = self.assertRaises(exception.NoRoomOnPeer, self.cloud.attach,
+                                  volume, self.b)
+        self.assertEqual(self.a.pool, self.cloud.row(volume.id).host)
+        self.assertEqual([], self.cloud.placeholders())
+        return error.msg
+
+    def test_sizes(self):
+        """What may be provisioned counts, whatever is allocated."""
+        self.override_config('max_over_subscription_ratio', '1.0',
+                             group=cloud.BACKEND)
+        self.b.create(80)
+        self.assertIn('has 90 GiB, and volumes of only 15.00 GiB may be added',
+                      self.refused(self.allocated(5, 90)))
+
+    @ddt.data((False, True), (True, False))
+    def test_without_the_program(self, installed):
+        """On the source's node, or on the destination's."""
+        answers = iter(installed)
+        self.patch('dmclone_driver.node.thin_maps.readable',
+                   side_effect=lambda: next(answers))
+        self.allocate(self.b, self.b.create(95), 80)
+        self.assertIn('needs 90 GiB', self.refused(self.allocated(5, 90)))
+
+    def test_peer_of_the_version_before(self):
+        """It does not say so, and takes no such argument."""
+        describe = self.b.destination.describe
+        self.patch('dmclone_driver.move.destination.Destination.describe',
+                   new=lambda self: {
+                       key: value for key, value in describe().items()
+                       if key not in ('virtual_free_gb', 'free_blocks_gb')})
+        with mock.patch.object(rpcapi.PeerEndpoint.target, 'version', '1.5'):
+            self.cloud.attach(self.volume, self.b)
+        self.assertEqual(self.b.pool, self.row().host)
+
+    def test_not_complete(self):
+        """All is copied of a clone: its own source may have more."""
+        large = self.allocated(5, 90)
+        self.cloud.attach(large, self.b)
+        self.allocate(self.a, self.a.create(95), 80)
+        self.cloud.detach(large, self.b)
+        error = self.assertRaises(exception.NoRoomOnPeer, self.cloud.attach,
+                                  large, self.a)
+        self.assertIn('needs 90 GiB', error.msg)
 
     def test_no_pool(self):
         del self.b.lvm.volumes[POOL]

@@ -6,6 +6,7 @@ from oslo_concurrency import processutils
 from dmclone_driver.node.devicemapper import status
 from dmclone_driver.node.devicemapper import swap as swap_module
 from dmclone_driver.node.devicemapper import table
+from dmclone_driver.node.quantities import Sectors
 from dmclone_driver.privsep import command
 from dmclone_driver.privsep import device_mapper
 from dmclone_driver.privsep import swaps
@@ -49,6 +50,17 @@ def pool(name: str, *volumes: str
     return status.pool(text) if text else None, {
         each for each, line in found.items()
         if swap_module.kinds(line) == 'thin'}
+
+
+def thin(name: str) -> Sectors | None:
+    """Return what a device has mapped, None if it is not a thin volume.
+
+    :raises: ValueError if it has failed
+    """
+    text = device_mapper.statuses(name).get(name)
+    if text is None or swap_module.kinds(text) != 'thin':
+        return None
+    return status.thin(text)
 
 
 def clone(name: str) -> status.CloneStatus | None:

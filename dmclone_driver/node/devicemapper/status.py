@@ -135,6 +135,16 @@ def pool(text: str) -> PoolStatus:
         copied=words[6] != '-')
 
 
+def thin(text: str) -> Sectors:
+    """Return what a thin volume has mapped, from its status.
+
+    Format: the kernel's admin-guide/device-mapper/thin-provisioning.rst.
+
+    :raises: ValueError if it is something else, or has failed
+    """
+    return Sectors(int(_first_target(text, 'thin')[1][3]))
+
+
 def clone(text: str) -> CloneStatus:
     """Parse the status of a clone, without the device's name.
 

@@ -152,7 +152,8 @@ class Lvm:
             if name == lvm_module.device(group, here):
                 return '0 %d %s\n' % (
                     volume['size'] // 512,
-                    'thin 0 -' if volume.get('pool') else 'linear ')
+                    'thin %d -' % (volume['allocated'] // 512)
+                    if volume.get('pool') else 'linear ')
         return None
 
     def _pool_status(self, path, volume):

@@ -16,6 +16,7 @@ import ddt
 
 from dmclone_driver import exception
 from dmclone_driver.move import placeholders
+from dmclone_driver.move import room
 from dmclone_driver.node.names import Names
 from dmclone_driver.privsep import block
 from dmclone_driver import releases
@@ -305,8 +306,8 @@ class PeerTestCase(ImageCacheTestCase):
         self.assertClean(self.first, volume)
 
     def test_no_space(self):
-        with mock.patch.object(self.b.destination, '_free_gb',
-                               return_value=4):
+        with mock.patch.object(self.b.destination, '_free',
+                               return_value=room.Free(4)):
             self.assertDownloaded()
 
     def test_cache_is_too_small(self):

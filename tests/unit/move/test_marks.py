@@ -196,13 +196,13 @@ class MoveTestCase(MarksTestCase):
 
     def test_room(self):
         """What is marked is not waited for."""
-        self.move()
-        with self.cloud.on(self.b):
-            before = self.b.destination.describe()['free_gb']
-        self.look()
-        with self.cloud.on(self.b):
-            after = self.b.destination.describe()['free_gb']
-        self.assertAlmostEqual(0.75, after - before)
+        free = []
+        for step in self.move, self.look:
+            step()
+            with self.cloud.on(self.b):
+                free.append(self.b.destination.describe()['free_gb'])
+        self.assertAlmostEqual(95 * 0.98 - 0.25, free[0])
+        self.assertAlmostEqual(*free)
 
     def test_pool_is_full(self):
         """The clone could not record the marks: it waits with the copy."""
@@ -689,7 +689,8 @@ class StartTestCase(MarksTestCase):
                 mock.patch.object(logical_volumes, 'untag', new=(
                     lambda lv, *tags: untag(lv, *(
                         tag for tag in tags
-                        if not tag.startswith('dmclone.mark')))))):
+                        if not tag.startswith((
+                            'dmclone.mark', 'dmclone.allocated'))))))):
             self.cloud.watch(4)
         self.assertEqual('snapshot-origin', self.device(HANDLE).table[0].kind)
         self.assertTrue(self.lv().needed)
@@ -722,6 +723,7 @@ class StartTestCase(MarksTestCase):
         self.assertEqual('snapshot-origin', self.device(HANDLE).table[0].kind)
         self.assertEqual((False, None, True), (
             self.lv().markable, self.lv().marked, self.lv().has_taken))
+        self.assertNotIn('dmclone.allocated', str(self.lv().tags))
 
     def test_tags_of_a_clone_stay(self):
         self.move()

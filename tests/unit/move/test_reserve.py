@@ -8,6 +8,7 @@ import ddt
 from dmclone_driver.move import pace
 from dmclone_driver.move.report import Wait
 from dmclone_driver.move import reserve
+from dmclone_driver.move import room
 from dmclone_driver.node.devicemapper import status
 from dmclone_driver.node.names import Names
 from tests.unit import base
@@ -171,8 +172,8 @@ class ReserveTestCase(test_pacer.PacedTestCase):
         """Of a copy that would begin, the first region is not copied."""
         self.use(94)
         second = self.a.create(1)
-        with mock.patch.object(self.b.destination, '_free_gb',
-                               return_value=95), mock.patch(
+        with mock.patch.object(self.b.destination, '_free',
+                               return_value=room.Free(95)), mock.patch(
                 'dmclone_driver.move.room.refuse_overfull'):
             self.cloud.attach(second, self.b)
         self.assertEqual([], self.running(second))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Thin pools."""
 
+import ddt
+
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import thin_pools
 from tests.unit import base
@@ -9,6 +11,7 @@ from tests.unit.fakes import storage
 GIB = storage.GIB
 
 
+@ddt.ddt
 class ThinPoolsTestCase(base.MachineTestCase):
 
     def open(self):
@@ -45,6 +48,32 @@ class ThinPoolsTestCase(base.MachineTestCase):
         self.lvm.add('volumes', 'thick', GIB)
         self.lvm.volumes['/dev/volumes/thick']['tags'] = {tag}
         self.assertEqual(11 * GIB, thin_pools.find('volumes').awaited)
+
+    @ddt.data((2, 0, (), 2), (2, 1, (), 1), (2, 3, (), 0), (2, 0, (8,), 2),
+              (2, 0, (0,), 10), (2, 1, (4,), 5))
+    @ddt.unpack
+    def test_allocated_at_the_source(self, allocated, here, marked, awaited):
+        """It counts until it is decided what is marked.
+
+        A preparation that was repeated may have found more, or less.
+        """
+        self.open()
+        self.create(
+            'one', 10, here,
+            logical_volumes.METADATA_TAG + 'volumes/dmclone-metadata-1',
+            *(logical_volumes.ALLOCATED_TAG + str(size * GIB)
+              for size in (1, allocated)),
+            *(logical_volumes.MARKED_TAG + str(size * GIB)
+              for size in marked))
+        self.assertEqual(awaited * GIB, thin_pools.find('volumes').awaited)
+
+    def test_allocated(self):
+        self.open()
+        self.create('one', 10, 4)
+        self.lvm.add('volumes', 'thick', GIB)
+        self.assertEqual([4 * GIB, None, None], [
+            thin_pools.allocated('volumes', name)
+            for name in ('one', 'thick', 'other')])
 
     def test_larger_than_the_clone(self):
         """What is beyond it is not copied, but may be what is allocated."""

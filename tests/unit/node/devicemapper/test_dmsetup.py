@@ -78,6 +78,14 @@ class LookTestCase(base.PlainTestCase):
         self.look('statuses', {'one': '0 64 thin 0 -\n'})
         self.assertEqual((None, {'one'}), dmsetup.pool('pool', 'one'))
 
+    def test_thin(self):
+        self.look('statuses', {'one': '0 2048 thin 1024 2047\n'})
+        self.assertEqual(1024, dmsetup.thin('one'))
+        self.look('statuses', {'one': '0 2048 linear \n'})
+        self.assertIsNone(dmsetup.thin('one'))
+        self.look('statuses', {})
+        self.assertIsNone(dmsetup.thin('one'))
+
     def test_clone_that_is_gone(self):
         self.look('statuses', {})
         self.assertIsNone(dmsetup.clone('one'))

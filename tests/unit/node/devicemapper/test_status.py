@@ -132,3 +132,16 @@ class PoolTestCase(base.PlainTestCase):
 
     def test_something_else(self):
         self.assertRaises(ValueError, status.pool, '0 64 thin 0 -\n')
+
+
+class ThinTestCase(base.PlainTestCase):
+
+    def test_mapped(self):
+        for text, mapped in (('20480 2097151', 20480), ('0 -', 0)):
+            self.assertEqual(mapped, status.thin('0 2097152 thin %s\n' % text))
+
+    def test_failed(self):
+        self.assertRaises(ValueError, status.thin, '0 64 thin Fail\n')
+
+    def test_something_else(self):
+        self.assertRaises(ValueError, status.thin, '0 64 linear 253:1 0\n')
