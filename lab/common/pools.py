@@ -11,6 +11,14 @@ GROUP = 'cinder-volumes'
 NAME = GROUP + '-pool'
 POOL = GROUP + '/' + NAME
 
+# LVM reads this file after lvm.conf. A node copies its own at each boot, too.
+_OWN = 'cp /lab/files/etc/lvm/lvmlocal.conf /etc/lvm/lvmlocal.conf'
+# Without it LVM chooses so that a pool's metadata has 128 MiB at most. With it
+# the metadata has 64 bytes per chunk: 760 MiB for 760 GiB in chunks of 64 KiB
+# (lib/metadata/thin_manip.c of LVM, update_thin_pool_params).
+_CHUNK = (_OWN + ' && echo "allocation { thin_pool_chunk_size = %d }" '
+          '>> /etc/lvm/lvmlocal.conf')
+
 # Prints the kind and the allocated part of each logical volume of volumes.
 _VOLUMES = ("lvs --noheadings --separator , -o lv_name,pool_lv,lv_size,"
             "data_percent --units b --nosuffix -S 'lv_name=~volume-' " + GROUP)
@@ -46,19 +54,44 @@ def _of_pool(node, column):
 
 
 @contextlib.contextmanager
-def on(nodes, end):
+def on(nodes, end, kib=None):
     """Have nodes make thin volumes meanwhile; afterwards they have no pools.
 
     :param end: function that deletes all volumes
+    :param kib: of a block, for pools that are made anew, or None for pools
+        that are there, or of LVM's choice
+    :raises LabError: if pools have other blocks
     """
+    thin = {'dmclone': {'lvm_type': 'thin'}}
     try:
-        _configure(nodes, {'dmclone': {'lvm_type': 'thin'}})
+        if kib:
+            with _chunks(nodes, kib):
+                _configure(nodes, thin, remove)
+        else:
+            _configure(nodes, thin)
         yield
     finally:
         end()
         for node in nodes:
             wait_empty(node)
         _configure(nodes, {}, remove)
+
+
+@contextlib.contextmanager
+def _chunks(nodes, kib):
+    """Have LVM make pools with blocks of this size meanwhile."""
+    try:
+        for node in nodes:
+            node.run(_CHUNK % kib)
+        yield
+    finally:
+        for node in nodes:
+            node.run(_OWN)
+    for node in nodes:
+        found = chunk(node)
+        if found != kib * 1024:
+            raise errors.LabError('the thin pool of %s has blocks of %d bytes'
+                                  % (node.name, found))
 
 
 def _configure(nodes, changes, meanwhile=lambda node: None):

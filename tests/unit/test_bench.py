@@ -509,11 +509,97 @@ class PoolsTestCase(base.PlainTestCase):
                         '  volume-b,,1073741824,\n'
                         '  volume-c,cinder-volumes-pool,1073741824,0.00\n'))
 
+    def nodes(self, kib=64, failure=None):
+        """Return two nodes, and what is done there.
+
+        :param kib: of a block of their pools
+        :param failure: when they wait for their services
+        """
+        done, nodes = [], []
+        for name in ('a', 'b'):
+            node = mock.Mock()
+            node.name = name
+            node.run.side_effect = lambda text, name=name: done.append(
+                (name, text)) or (str(kib * 1024) if 'chunk_size' in text and
+                                  'lvs' in text else '')
+            node.start_service.side_effect = (
+                lambda service, name=name: done.append((name, 'start')))
+            node.wait_ready.side_effect = failure
+            nodes.append(node)
+        return nodes, done
+
+    def on(self, nodes, kib):
+        with pools.on(nodes, mock.Mock(), kib):
+            pass
+
+    def settings(self, done, name='a'):
+        """Return what is done with LVM's settings of a node, and starts."""
+        short = {'start': 'start', pools._CHUNK % 64: 'set',
+                 pools._OWN: 'own'}
+        return [short[what] for where, what in done
+                if where == name and what in short]
+
+    def test_chunk(self):
+        """It is set before the pool is made, and put back afterwards."""
+        nodes, done = self.nodes()
+        self.on(nodes, 64)
+        for node in nodes:
+            self.assertEqual(['set', 'start', 'own', 'start'],
+                             self.settings(done, node.name))
+        # The pool of LVM's choice is removed, and the one of this size.
+        self.assertEqual(2, len([
+            text for name, text in done
+            if name == 'a' and 'lvremove' in text]))
+
+    def test_chunk_of_lvms_choice(self):
+        """Pools that are there are kept until the end."""
+        nodes, done = self.nodes(kib=512)
+        self.on(nodes, None)
+        self.assertEqual(['start', 'start'], self.settings(done))
+        self.assertEqual(1, len([
+            text for name, text in done
+            if name == 'a' and 'lvremove' in text]))
+
+    def test_chunk_is_put_back_after_a_failure(self):
+        nodes, done = self.nodes(failure=[KeyError, None])
+        self.assertRaises(KeyError, self.on, nodes, 64)
+        self.assertEqual(['set', 'start', 'own', 'start'],
+                         self.settings(done))
+
+    def test_other_chunk(self):
+        nodes, done = self.nodes(kib=512)
+        self.assertRaises(errors.LabError, self.on, nodes, 64)
+        self.assertEqual(['set', 'start', 'own', 'start'],
+                         self.settings(done))
+
+    def test_files_of_chunk(self):
+        """The commands are run, in a folder."""
+        with tempfile.TemporaryDirectory() as folder:
+            for each in ('lab/files/etc/lvm', 'etc/lvm'):
+                os.makedirs(os.path.join(folder, each))
+            own = os.path.join(folder, 'lab/files/etc/lvm/lvmlocal.conf')
+            used = os.path.join(folder, 'etc/lvm/lvmlocal.conf')
+            with open(own, 'w') as stream:
+                stream.write('devices { scan_lvs = 0 }\n')
+            for command, expected in (
+                    (pools._CHUNK % 128, '128 }'), (pools._CHUNK % 64, '64 }'),
+                    (pools._OWN, None)):
+                subprocess.run(
+                    command.replace('/etc/', folder + '/etc/').replace(
+                        '/lab/files' + folder, folder + '/lab/files'),
+                    shell=True, check=True)
+                with open(used) as stream:
+                    own, *rest = stream.read().splitlines()
+                self.assertEqual('devices { scan_lvs = 0 }', own)
+                self.assertEqual(
+                    ['allocation { thin_pool_chunk_size = ' + expected]
+                    if expected else [], rest)
+
 
 class ThinTestCase(base.PlainTestCase):
 
     def cases(self):
-        return thin.cases(10, 1000, 65536)
+        return thin.cases(10, [1, 10, 100], 1000, 65536)
 
     def test_cases(self):
         """Each is measured after the same data alone."""
