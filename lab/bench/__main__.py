@@ -22,6 +22,20 @@ _MODULES = {'move': 'lab.bench.move',
             'metadata-fast': 'lab.bench.metadata_fast',
             'barriers': 'lab.bench.barriers',
             'ramdisk': 'lab.bench.ramdisk'}
+
+
+def chunk_size(text):
+    """Return the KiB of a chunk as LVM takes them.
+
+    From 64 KiB to 1 GiB, in multiples of 64 KiB (validate_thin_pool_chunk_size
+    of LVM, which would only fail when cinder-volume makes the pool).
+    """
+    found = int(text)
+    if found % 64 or not 64 <= found <= 2 ** 20:
+        raise ValueError
+    return found
+
+
 #: {what: {option: its arguments}}, which are those of its Bench.
 _OPTIONS = {
     'hydration': {
@@ -73,8 +87,14 @@ _OPTIONS = {
     'thin': {
         '--size': {'type': int, 'default': 10, 'metavar': 'GIB',
                    'help': 'of the volumes (10)'},
+        '--percentages': {'type': int, 'nargs': '+', 'metavar': 'PERCENT',
+                          'choices': range(1, 101), 'default': [1, 10, 100],
+                          'help': 'how much of them is used (1 10 100)'},
         '--extents': {'type': int, 'default': 10000, 'metavar': 'NUMBER',
-                      'help': 'of the fragmented volume (10000)'}},
+                      'help': 'of the fragmented volume (10000); 0 for none'},
+        '--chunk': {'type': chunk_size, 'metavar': 'KIB',
+                    'help': 'of the pools, which are made anew for it; a '
+                    "multiple of 64 (LVM's choice)"}},
     'going-back': {
         '--size': {'type': int, 'default': 1, 'metavar': 'GIB',
                    'help': 'of the volume (1)'},

@@ -615,6 +615,23 @@ class ThinTestCase(base.PlainTestCase):
                                      for case in self.cases()[-2:]])
         self.assertEqual(3, thin.Case('', 9, (2 << 30) + 1).alone().size)
 
+    def test_some_cases(self):
+        """1 TiB is compared with 11 GiB that have the same data."""
+        self.assertEqual(
+            [('1 % of 1024 GiB alone', 11, 10485),
+             ('1 % of 1024 GiB', 1024, 10485)],
+            [(case.what, case.size, case.used >> 20)
+             for case in thin.cases(1024, [1], 0, 65536)])
+        self.assertEqual(
+            [('100000 extents in 16 GiB alone', 7, 0, 6250),
+             ('100000 extents in 16 GiB', 16, 100000, 6250)],
+            [(case.what, case.size, case.extents, case.used >> 20)
+             for case in thin.cases(16, [], 100000, 65536)])
+
+    def test_extents_that_do_not_fit(self):
+        """It is known before anything is measured."""
+        self.assertRaises(ValueError, thin.cases, 16, [1], 100000, 524288)
+
     def test_bases(self):
         """What is compared is measured, and what it is compared with."""
         self.patch('builtins.print')
@@ -641,6 +658,7 @@ class ThinTestCase(base.PlainTestCase):
                                      999 * step + 65536 <= 10 << 30))
         self.assertEqual(131072, thin.stride(1, 8192, 65536))
         self.assertRaises(ValueError, thin.stride, 1, 8193, 65536)
+        self.assertEqual(131072, thin.stride(16, 100000, 65536))
 
     def test_written_extents(self):
         """The command is run, though not past the cache of a disk."""
@@ -654,6 +672,52 @@ class ThinTestCase(base.PlainTestCase):
         self.assertEqual([True, False, False] * 2 + [True], [
             any(found[at:at + 4096])
             for at in range(0, len(found), 4096)])
+        extents = {found[at:at + 4096] for at in (0, 12288, 24576)}
+        self.assertEqual((3, 1), (len(extents), len(
+            {extent[8:] for extent in extents})))
+
+    def test_compared(self):
+        """All that is written, what is behind it, and the end."""
+        start, places = thin.compared(thin.Case('', 1024, 10485 << 20))
+        self.assertEqual((10485, 10485, 2 ** 20 - 1),
+                         (start, places[0], places[-1]))
+        self.assertTrue(64 <= len(places) <= 66)
+        steps = [one - other for one, other in zip(places[1:], places)]
+        self.assertTrue(max(steps) <= 2 ** 20 // 64, steps)
+        for used, extents in ((2 << 30, 0), (62 << 20, 1000)):
+            self.assertEqual((2048, []), thin.compared(
+                thin.Case('', 2, used, extents)))
+
+    def test_checksum(self):
+        """The command is run, though not past the cache of a disk."""
+        def checksum(path):
+            command = thin.reading(path, 2, [2, 4, 7])
+            self.assertEqual(2, command.count(' iflag=direct'))
+            return subprocess.run(
+                ['bash', '-c', command.replace(' iflag=direct', '')],
+                check=True, capture_output=True).stdout
+
+        with tempfile.NamedTemporaryFile() as disk:
+            disk.truncate(8 << 20)
+            seen = {checksum(disk.name)}
+            self.assertEqual({checksum(disk.name)}, seen)
+            for number, at in enumerate((0, (2 << 20) - 1, 2 << 20, 4 << 20,
+                                         (8 << 20) - 1)):
+                disk.seek(at)
+                disk.write(b'x')
+                disk.flush()
+                seen.add(checksum(disk.name))
+                self.assertEqual(number + 2, len(seen), at)
+            self.assertRaises(subprocess.CalledProcessError, checksum,
+                              disk.name + '-gone')
+
+    def test_room(self):
+        """Both nodes have all that is written, and some is left."""
+        found = thin.cases(1024, [1], 0, 65536)
+        needed = 4 * (10485 << 20) + (10 << 30)
+        thin.refuse_without_room(found, needed)
+        self.assertRaises(errors.LabError, thin.refuse_without_room, found,
+                          needed - 1)
 
 
 class ChangedChunksTestCase(base.PlainTestCase):
@@ -1031,8 +1095,23 @@ class ProgramTestCase(base.PlainTestCase):
              'loads': [2, 5], 'minimum_rate': 16, 'window': None},
             self.parse('hydration', '--loads', '2', '5', '--minimum-rate',
                        '16'))
+        for words, expected in (
+                ((), (10, [1, 10, 100], 10000, None)),
+                (('--size', '1024', '--percentages', '1', '--extents', '0',
+                  '--chunk', '64'), (1024, [1], 0, 64))):
+            self.assertEqual(
+                dict(zip(('size', 'percentages', 'extents', 'chunk'),
+                         expected), what='thin', rounds=None),
+                self.parse('thin', *words))
         self.assertEqual({'what': 'metadata-fast', 'rounds': None},
                          self.parse('metadata-fast'))
+
+    def test_chunks(self):
+        """Those that LVM takes."""
+        for text in ('64', '192', '1048576'):
+            self.assertEqual(int(text), program.chunk_size(text))
+        for text in ('0', '-64', '32', '65', '1048640', '64K'):
+            self.assertRaises(ValueError, program.chunk_size, text)
 
     def test_options_are_those_of_the_benches(self):
         """A bench that is called with others would only fail when it runs."""
