@@ -70,10 +70,10 @@ class ThinTest(test_snapshots.Snapshots, base.SetupTest):
     def test_less_room_than_its_size(self):
         """What is allocated fits beside the reserve of the pool."""
         with self.thin(*self.lab.nodes.values()):
-            self.create(size=3)
-            # 2 GiB, or 1 %.
-            left = max(1, 200 * GIB // pools.size(self.new))
-            with self.reserve_of(self.new, 100 - left):
+            self.create(size=100)
+            # 1 % is left.
+            self.assertLess(pools.size(self.new) // 100, 100 * GIB)
+            with self.reserve_of(self.new, 99):
                 self.move()
 
     @slow
