@@ -9,22 +9,23 @@ user are told once when that would be local.
 # Cinder's objects do not exist before they are registered.
 from __future__ import annotations
 
+from typing import Any
+
 from cinder import context as cinder_context
 from cinder.message import message_field
 from cinder import objects
 from oslo_log import log as logging
-from oslo_utils import units
 
 from dmclone_driver import exception
 from dmclone_driver.move import attachments
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import lookups
 from dmclone_driver.move import messages
+from dmclone_driver.move import needs
 from dmclone_driver.move.peers import Peer
 from dmclone_driver.move.peers import Peers
 from dmclone_driver.move.report import Remote
 from dmclone_driver.node.names import Names
-from dmclone_driver.privsep import block
 
 LOG = logging.getLogger(__name__)
 
@@ -65,11 +66,11 @@ class Remotes:
         if now < self._next:
             return
         self._next = now + PAUSE
-        free: dict[str, float | None] = {}
+        answers: dict[str, dict[str, Any] | None] = {}
         found = []
         for volume_id in lookups.exported_on(context, self._backend.host):
             try:
-                remote = self._look_at(context, volume_id, free)
+                remote = self._look_at(context, volume_id, answers)
             except Exception:
                 LOG.exception('Looking for room for volume %s, which is '
                               'connected remotely, failed; it is tried '
@@ -80,17 +81,18 @@ class Remotes:
         self._told &= {(each.volume, each.node) for each in found}
 
     def _look_at(self, context: cinder_context.RequestContext,
-                 volume_id: str, free: dict[str, float | None]
+                 volume_id: str, answers: dict[str, dict[str, Any] | None]
                  ) -> Remote | None:
         volume = lookups.get(context, volume_id)
         peer = None if volume is None else self._user(context, volume)
         if volume is None or peer is None:
             return None
-        if peer.backend_host not in free:
-            free[peer.backend_host] = self._free_on(context, peer)
-        there = free[peer.backend_host]
+        if peer.backend_host not in answers:
+            answers[peer.backend_host] = self._ask(context, peer)
+        there = answers[peer.backend_host]
         room = None if there is None else not volume.group_id and (
-            there >= block.size(Names(volume.name_id).path()) / units.Gi)
+            needs.of(self._backend, Names(volume.name_id),
+                     there).lacking(there) is None)
         if room and (volume.id, peer.node) not in self._told:
             self._tell(volume, peer)
         return Remote(volume.id, peer.node, room)
@@ -114,12 +116,12 @@ class Remotes:
                 return peer
         return None
 
-    def _free_on(self, context: cinder_context.RequestContext,
-                 peer: Peer) -> float | None:
-        """Return the room on a node in GiB, None if it does not say that."""
+    def _ask(self, context: cinder_context.RequestContext,
+             peer: Peer) -> dict[str, Any] | None:
+        """Return the answer of Destination.describe, None if there is none."""
         try:
-            return float(self._backend.client.describe(
-                context, peer.backend_host, DESCRIBE_TIMEOUT)['free_gb'])
+            return self._backend.client.describe(
+                context, peer.backend_host, DESCRIBE_TIMEOUT)
         except exception.PeerError:
             return None
 

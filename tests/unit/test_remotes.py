@@ -553,6 +553,15 @@ class LookTestCase(RemotesTestCase):
         self.cloud.pass_time(remotes.PAUSE)
         self.assertEqual((), self.look())
 
+    def test_asks_as_an_attachment(self):
+        """What counts may be less than its size, see needs."""
+        self.connect(self.b)
+        self.set_room(self.b, True)
+        self.patch('dmclone_driver.move.needs.Needs.lacking',
+                   return_value='too little')
+        self.assertEqual(self.found(False), self.look())
+        self.assertEqual([], self.told())
+
     def test_after_a_restart(self):
         self.connect(self.b)
         self.restart(self.a)
