@@ -134,7 +134,7 @@ def _fault_of(configuration: cinder_configuration.Configuration,
               group: volume_groups.VolumeGroup, pool: thin_pools.ThinPool
               ) -> tuple[str, str] | None:
     """Return what is wrong with a pool, and what to do about it, or None."""
-    if not thin_pools.zeroes(pool):
+    if not pool.zeroes:
         return (_('%s does not zero blocks before their first use, so that '
                   'a volume shows what others have had there')
                 % pool.full_name,

@@ -33,7 +33,6 @@ from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.quantities import Bytes
-from dmclone_driver.node import thin_maps
 
 LOG = logging.getLogger(__name__)
 
@@ -71,7 +70,8 @@ class Destination:
                 'free_gb': free.gb,
                 **({'virtual_free_gb': free.virtual_gb,
                     'free_blocks_gb': free.blocks_gb}
-                   if self._backend.thin and thin_maps.readable() else {}),
+                   if free.blocks_gb is not None and self._marks.possible()
+                   else {}),
                 'reserved_percentage':
                     self._backend.configuration.reserved_percentage,
                 'capabilities': self._backend.capabilities()}

@@ -119,7 +119,8 @@ class Home:
         try:
             description = self._preflight.check(context, volume, peer,
                                                 deadline)
-        except (processutils.ProcessExecutionError, OSError) as error:
+        except (processutils.ProcessExecutionError, OSError,
+                ValueError) as error:
             raise preflight.refused(volume, peer, _(
                 '%s; ask the operator to check both nodes')
                 % exception.text_of(error))

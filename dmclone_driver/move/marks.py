@@ -22,6 +22,7 @@ from dmclone_driver.move import maps
 from dmclone_driver.move.outages import Outages
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move import reserve
+from dmclone_driver.node import anchor
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import marks as process
 from dmclone_driver.node.devicemapper.status import CloneStatus
@@ -96,6 +97,13 @@ class Marks:
         size = self._sizes.get(names)
         return (status.without(size // _bytes(status))
                 if size and status.region else status)
+
+    # For those who choose a node
+
+    def possible(self) -> bool:
+        """Whether the next clone here may be marked, as far as is known."""
+        return thin_maps.readable() and (
+            not self._backend.tuning.held or anchor.takes_discards())
 
     # For the start of a hydration
 
@@ -231,8 +239,7 @@ class Marks:
         :raises: UnusableMap, PeerError, ValueError, ProcessExecutionError
         """
         pool = thin_pools.find(lv.group)
-        if pool is None or lv.pool != pool.name or not (
-                thin_pools.zeroes(pool)):
+        if pool is None or lv.pool != pool.name or not pool.zeroes:
             raise thin_maps.UnusableMap(_(
                 'its thin pool does not zero new blocks'))
         found, page, pages = [], 0, 1

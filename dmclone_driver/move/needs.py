@@ -75,7 +75,7 @@ def of(backend: Backend, names: Names, description: dict[str, Any]) -> Needs:
     No process is run.
 
     :param description: the answer of Destination.describe there
-    :raises: ProcessExecutionError, OSError
+    :raises: ProcessExecutionError, OSError, ValueError if it has failed
     """
     size = block.size(names.path())
     if 'free_blocks_gb' not in description or not thin_maps.readable() or (

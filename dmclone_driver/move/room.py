@@ -33,13 +33,14 @@ class Free:
     """The room for copies of volumes, in GiB.
 
     :ivar gb: if all of a volume is copied
-    :ivar virtual_gb: what the sizes of thin volumes may take
-    :ivar blocks_gb: what their data may take
+    :ivar virtual_gb: what the sizes of thin volumes may take; None if all of
+        a volume has to be copied
+    :ivar blocks_gb: what their data may take; None likewise
     """
 
     gb: float
-    virtual_gb: float = 0
-    blocks_gb: float = 0
+    virtual_gb: float | None = None
+    blocks_gb: float | None = None
 
 
 def free(backend: Backend) -> Free:
@@ -146,5 +147,7 @@ def _of_pool(backend: Backend) -> Free:
         max_over_subscription_ratio=ratio, reserved_percentage=reserved,
         thin=True)
     blocks = _blocks(pool, reserved)
-    return Free(max(0, min(virtual, blocks)), max(0, virtual),
-                max(0, blocks))
+    gb = max(0, min(virtual, blocks))
+    # Otherwise nothing is marked, see marks.
+    return Free(gb, max(0, virtual), max(0, blocks)) if pool.zeroes else (
+        Free(gb))

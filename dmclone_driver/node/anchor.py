@@ -63,6 +63,16 @@ def tail() -> list[table.Segment]:
     return [table.Linear(LENGTH, sysfs.MAPPER + '/' + ANCHOR)]
 
 
+def takes_discards() -> bool:
+    """Whether clones with a tail may take discards.
+
+    Before the first one has its tail that is not known.
+
+    :raises: OSError
+    """
+    return ANCHOR not in sysfs.devices() or sysfs.takes_discards(ANCHOR)
+
+
 def _is_there() -> bool:
     """Whether the anchor has its table; dmsetup may have been killed."""
     return dmsetup.kinds(ANCHOR) == 'delay'

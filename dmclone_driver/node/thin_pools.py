@@ -5,6 +5,7 @@ import collections.abc
 import dataclasses
 
 from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import lvm
@@ -39,6 +40,7 @@ class ThinPool:
     :ivar awaited: what the clones in it have not allocated yet, and their
         copies will
     :ivar metadata_percent: how full the pool's metadata is
+    :ivar zeroes: whether each block is zeroed before its first use
     """
 
     group: str
@@ -48,6 +50,7 @@ class ThinPool:
     provisioned: Bytes
     awaited: Bytes
     metadata_percent: float
+    zeroes: bool
 
     @property
     def full_name(self) -> str:
@@ -61,7 +64,7 @@ class ThinPool:
 
 
 _COLUMNS = ('lv_name,lv_size,lv_layout,pool_lv,lv_tags,data_percent,'
-            'metadata_percent')
+            'metadata_percent,zero')
 
 
 def find(group: str) -> ThinPool | None:
@@ -73,7 +76,10 @@ def find(group: str) -> ThinPool | None:
     :raises: LVMError
     """
     name = name_of(group)
-    rows = lvm.report('lvs', group, '-o', _COLUMNS)
+    # The last column is one of segments, so that logical volumes with several
+    # have as many rows (lib/report/columns.h of LVM).
+    rows = list({row['lv_name']: row for row in lvm.report(
+        'lvs', group, '-o', _COLUMNS)}.values())
     pool = next((row for row in rows if row['lv_name'] == name and
                  'pool' in lvm.words(row['lv_layout'])), None)
     if pool is None:
@@ -85,7 +91,8 @@ def find(group: str) -> ThinPool | None:
                               if row is not pool)),
         awaited=Bytes(sum(map(_awaited, (
             row for row in rows if row['pool_lv'] == name)))),
-        metadata_percent=float(pool['metadata_percent'] or 0))
+        metadata_percent=float(pool['metadata_percent'] or 0),
+        zeroes=bool(pool['zero']))
 
 
 def _allocated(row: dict[str, str], unknown: float = 100) -> Bytes:
@@ -129,26 +136,22 @@ def _tagged(tags: collections.abc.Iterable[str], prefix: str,
 
 
 def allocated(group: str, name: str) -> Bytes | None:
-    """Return what a logical volume has allocated, None if it is not thin.
+    """Return what a logical volume has allocated, None if all counts.
 
-    Snapshots may share it. No process is run, but the kernel asked.
+    That of one that is not thin, of one with an external origin (lvmthin(7)),
+    which lies on that, too, and of one whose map cannot be read, since its
+    pool is read-only. Snapshots may share what is allocated. No process is
+    run, but the kernel asked.
 
-    :raises: ValueError, ProcessExecutionError
+    :raises: ValueError if it has failed, ProcessExecutionError, OSError
     """
-    found = dmsetup.thin(lvm.device(group, name))
-    return None if found is None else Bytes(found * table.SECTOR)
-
-
-def zeroes(pool: ThinPool) -> bool:
-    """Return whether a pool zeroes each block before its first use.
-
-    That is a property of segments, so that it is not asked with the others:
-    logical volumes with several would get as many rows
-    (lib/report/columns.h of LVM).
-
-    :raises: LVMError
-    """
-    return bool(lvm.report('lvs', pool.full_name, '-o', 'zero')[0]['zero'])
+    device = lvm.device(group, name)
+    found = dmsetup.thin(device)
+    pool, _thin = dmsetup.pool(device_of(group))
+    if found is None or pool is None or not pool.takes_messages:
+        return None
+    alone = len(sysfs.disks_below(device)) == 1
+    return Bytes(found * table.SECTOR) if alone else None
 
 
 def are_chosen(group: str) -> bool:

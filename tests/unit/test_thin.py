@@ -229,6 +229,54 @@ class RoomTestCase(Mixin, base.CloudTestCase):
                                   large, self.a)
         self.assertIn('needs 90 GiB', error.msg)
 
+    def test_pool_does_not_zero(self):
+        """All is copied then, whatever is allocated."""
+        self.b.lvm.volumes[POOL]['zero'] = ''
+        self.allocate(self.b, self.b.create(95), 80)
+        self.assertIn('needs 90 GiB', self.refused(self.allocated(5, 90)))
+
+    def test_clones_take_no_discards(self):
+        """Those with a tail, if the kernel has nothing to be below it."""
+        self.b.kernel.zero_discards = False
+        self.patch('dmclone_driver.privsep.ram_disks.loop',
+                   side_effect=processutils.ProcessExecutionError)
+        self.override_config('dmclone_hydration_min_rate', 1,
+                             group=cloud.BACKEND)
+        first = self.a.create(1)
+        self.cloud.attach(first, self.b)
+        self.cloud.watch(3)
+        self.allocate(self.b, self.b.create(95), 80)
+        self.assertIn('needs 90 GiB', self.refused(self.allocated(5, 90)))
+
+    def test_external_origin(self):
+        """What is not allocated reads that, so all is copied."""
+        large = self.allocated(5, 90)
+        self.a.lvm.add('volumes', 'external', GIB)
+        self.a.lvm.volumes[self.mine(self.a, large).path]['origin'] = (
+            '/dev/volumes/external')
+        self.allocate(self.b, self.b.create(95), 80)
+        self.assertIn('needs 90 GiB', self.refused(large))
+
+    @ddt.data(('ro', False), ('out_of_data_space', True))
+    @ddt.unpack
+    def test_mode_of_the_pool(self, mode, moves):
+        """The map of the source is read from a copy that its pool makes."""
+        large = self.allocated(5, 90)
+        self.a.lvm.volumes[POOL]['mode'] = mode
+        self.allocate(self.b, self.b.create(95), 80)
+        if moves:
+            self.cloud.attach(large, self.b)
+        else:
+            self.assertIn('needs 90 GiB', self.refused(large))
+
+    def test_pool_of_the_source_has_failed(self):
+        large = self.allocated(5, 90)
+        self.a.lvm.volumes[self.mine(self.a, large).path]['failed'] = True
+        error = self.assertRaises(exception.MoveRefused, self.cloud.attach,
+                                  large, self.b)
+        self.assertIn('has failed', error.msg)
+        self.assertEqual([], self.cloud.placeholders())
+
     def test_no_pool(self):
         del self.b.lvm.volumes[POOL]
         self.assertRaises(cinder_exception.VolumeGroupNotFound, self.free,

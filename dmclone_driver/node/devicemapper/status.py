@@ -106,6 +106,11 @@ class PoolStatus:
     metadata_total: int = 0
     copied: bool = False
 
+    @property
+    def takes_messages(self) -> bool:
+        """Whether it copies its metadata (pool_message in dm-thin.c)."""
+        return self.mode in ('rw', 'out_of_data_space')
+
 
 def _first_target(text: str, kind: str) -> tuple[Sectors, list[str]]:
     """Return the length and the words of a device's first target.
@@ -142,7 +147,10 @@ def thin(text: str) -> Sectors:
 
     :raises: ValueError if it is something else, or has failed
     """
-    return Sectors(int(_first_target(text, 'thin')[1][3]))
+    mapped = _first_target(text, 'thin')[1][3]
+    if not mapped.isdecimal():
+        raise ValueError('the thin volume has failed: %r' % text)
+    return Sectors(int(mapped))
 
 
 def clone(text: str) -> CloneStatus:

@@ -338,6 +338,9 @@ class Kernel:
         return [*self.devices, *self.lvm.pools()]
 
     def _disks_below(self, name):
+        below = self.lvm.disks_below(name)
+        if below is not None:
+            return below
         self._need(name)
         return sorted(set().union(*self.devices[name].below()))
 

@@ -152,18 +152,30 @@ class Lvm:
             if name == lvm_module.device(group, here):
                 return '0 %d %s\n' % (
                     volume['size'] // 512,
+                    'thin Fail' if volume.get('failed') else
                     'thin %d -' % (volume['allocated'] // 512)
                     if volume.get('pool') else 'linear ')
+        return None
+
+    def disks_below(self, name):
+        """Return the disks below an active thin volume, None of others."""
+        for path, volume in self.volumes.items():
+            if volume['active'] and volume.get('pool') and (
+                    name == lvm_module.device(*path.split('/')[2:])):
+                origin = self.volumes.get(volume['origin'])
+                return ['pool'] if origin is None or origin.get('pool') else [
+                    'pool', 'origin']
         return None
 
     def _pool_status(self, path, volume):
         used, total = (size >> 16
                        for size in (self.used(path), volume['size']))
-        return ('0 %d thin-pool 1 %d/1000 %d/%d %s rw discard_passdown '
+        return ('0 %d thin-pool 1 %d/1000 %d/%d %s %s discard_passdown '
                 'queue_if_no_space - 1024\n' % (
                     volume['size'] // 512,
                     round(float(volume.get('metadata') or 0) * 10), used,
-                    total, '77' if volume.get('copied') else '-'))
+                    total, '77' if volume.get('copied') else '-',
+                    volume.get('mode', 'rw')))
 
     def dump(self, pool, metadata, device, seconds):
         """Replace privsep.thin.dump.

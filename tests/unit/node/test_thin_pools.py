@@ -4,6 +4,7 @@
 import ddt
 
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import lvm
 from dmclone_driver.node import thin_pools
 from tests.unit import base
 from tests.unit.fakes import storage
@@ -94,10 +95,27 @@ class ThinPoolsTestCase(base.MachineTestCase):
 
     def test_zeroes(self):
         self.open()
-        pool = thin_pools.find('volumes')
-        self.assertTrue(thin_pools.zeroes(pool))
+        self.assertTrue(thin_pools.find('volumes').zeroes)
         self.lvm.volumes['/dev/volumes/volumes-pool']['zero'] = ''
-        self.assertFalse(thin_pools.zeroes(pool))
+        self.assertFalse(thin_pools.find('volumes').zeroes)
+
+    def test_several_segments(self):
+        """LVM has a row for each."""
+        self.open()
+        self.create('one', 10, 4)
+        report = lvm.report
+        self.patch('dmclone_driver.node.lvm.report',
+                   new=lambda *args: 2 * report(*args))
+        self.assertEqual(10 * GIB, thin_pools.find('volumes').provisioned)
+
+    def test_external_origin(self):
+        """What is not allocated is there."""
+        self.open()
+        self.create('one', 10, 4)
+        self.lvm.add('volumes', 'external', GIB)
+        self.lvm.volumes['/dev/volumes/one']['origin'] = (
+            '/dev/volumes/external')
+        self.assertIsNone(thin_pools.allocated('volumes', 'one'))
 
     def test_are_chosen(self):
         """As Cinder's documentation says of "auto"."""
