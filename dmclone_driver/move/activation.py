@@ -153,12 +153,15 @@ class Activation:
             LOG.info('Hydration of %s waits: its source is still open on '
                      'the old home.', names)
             return False
-        self._marks.make(context, names, placeholder)
+        if not self._marks.make(context, names, placeholder):
+            self._pacer.give_up(names)
+            return False
         with self._backend.lock_owner(placeholder):
             # Without the lock this could restart a hydration that a
             # concurrent deletion has just stopped.
             if not self._pacer.take_turn(names, placeholder.backend):
                 return False
+            self._marks.begins(names)
             LocalVolume(names).start_hydration()
             steps.reached(Step.HYDRATING, names.name_id)
             LOG.info('Hydration of %s has started.', names)
@@ -166,7 +169,7 @@ class Activation:
 
     def is_marking(self, names: Names) -> bool:
         """Whether it is being found out what need not be copied."""
-        return names in self._marks.making
+        return self._marks.are_made(names)
 
     def _connect_sealed(self, context: cinder_context.RequestContext,
                         names: Names, placeholder: Placeholder) -> bool:

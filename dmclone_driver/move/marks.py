@@ -8,6 +8,7 @@ rest is copied. See the documentation, "Decisions".
 """
 
 import collections.abc
+import math
 import threading
 from typing import Any
 
@@ -18,6 +19,7 @@ from oslo_log import log as logging
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import jobs
 from dmclone_driver.move import maps
 from dmclone_driver.move.outages import Outages
 from dmclone_driver.move.placeholders import Placeholder
@@ -62,8 +64,18 @@ VAIN = 15
 # Seconds beside those for reading the map until it has to be there.
 _MORE = 10
 
+# Seconds for which what cannot be marked is tried again, if there is no room
+# to copy it.
+AGAIN = 240
+
+_BUSY = 'its devices or its guest left no moment in which to mark them'
+
 _FAILURES = (thin_maps.UnusableMap, exception.PeerError, ValueError, OSError,
              processutils.ProcessExecutionError)
+
+
+class _Later(Exception):
+    """What need not be copied is to be marked later."""
 
 
 class Marks:
@@ -78,7 +90,9 @@ class Marks:
         self._decided: set[Names] = set()
         #: Clones whose maps are being read, or that are being marked. That may
         #: take minutes.
-        self.making: set[Names] = set()
+        self._making: set[Names] = set()
+        #: Clones of which that is tried again: {clone: since when}.
+        self._failed: dict[Names, float] = {}
         self._turns = threading.BoundedSemaphore(CALLS)
 
     # For those who look
@@ -91,6 +105,22 @@ class Marks:
         """Forget a clone that is gone."""
         self._sizes.pop(names, None)
         self._decided.discard(names)
+        self._failed.pop(names, None)
+
+    def are_made(self, names: Names) -> bool:
+        """Whether it is being found out what is marked in a clone."""
+        # The last try may be after the longest pause.
+        return names in self._making or (
+            self._failing(names) < AGAIN + jobs.RETRY_LAST)
+
+    def _failing(self, names: Names) -> float:
+        """Return since how many seconds a clone cannot be marked."""
+        now = self._backend.jobs.pauses.now()
+        return now - self._failed.get(names, -math.inf)
+
+    def _decide_once(self, names: Names) -> None:
+        self._decided.add(names)
+        self._failed.pop(names, None)
 
     def without(self, names: Names, status: CloneStatus) -> CloneStatus:
         """Return a clone's status as if it had no region that is marked."""
@@ -129,16 +159,26 @@ class Marks:
         return lv
 
     def make(self, context: cinder_context.RequestContext, names: Names,
-             source: Placeholder) -> None:
+             source: Placeholder) -> bool:
         """Mark the regions of a clone that its source has not allocated.
 
         :param source: which is sealed
+        :returns: False if nothing is to be copied yet
         """
-        self.making.add(names)
+        if names in self._outages.lost:
+            # Nothing is marked then, and all would be copied.
+            return False
+        self._making.add(names)
         try:
             self._make(context, names, source)
+        except _Later as error:
+            LOG.info('Of %(names)s nothing is copied yet: %(why)s. There is '
+                     'no room for what its source has not allocated.',
+                     {'names': names, 'why': error})
+            return False
         finally:
-            self.making.discard(names)
+            self._making.discard(names)
+        return True
 
     def _make(self, context: cinder_context.RequestContext, names: Names,
               source: Placeholder) -> None:
@@ -149,7 +189,7 @@ class Marks:
                 # In a full pool the clone could not record it.
                 return
             if lv is not None and room.thin:
-                self._decide(context, names, source, lv)
+                self._decide(context, names, source, lv, room)
         except _FAILURES as error:
             LOG.info('Of %(names)s all is copied that is not marked yet: '
                      '%(why)s.', {'names': names,
@@ -167,17 +207,19 @@ class Marks:
             int(self._backend.configuration.reserved_percentage), [names])
 
     def _decide(self, context: cinder_context.RequestContext, names: Names,
-                source: Placeholder, lv: LogicalVolume) -> None:
+                source: Placeholder, lv: LogicalVolume,
+                room: reserve.Room) -> None:
         again = lv.marked is not None
         status = dmsetup.clone(names.of(CLONE))
         if status is None:
             raise thin_maps.UnusableMap(_('it is no clone any longer'))
         try:
             ranges = self._ranges(context, source, status, lv)
-        except _FAILURES:
+        except _FAILURES as error:
+            self._refuse_to_fill(names, room, exception.text_of(error))
             if not again:
                 self._tag(names, source, Bytes(0))
-            self._decided.add(names)
+            self._decide_once(names)
             raise
         size = Bytes(sum(each.count for each in ranges) * _bytes(status))
         # Before the first discard, for those who look. It is too much if some
@@ -185,15 +227,63 @@ class Marks:
         self._tag(names, source, size)
         steps.reached(Step.MAPPED, names.name_id)
         try:
-            marked = self._mark(names, source, ranges)
-        finally:
-            self._decided.add(names)
+            marked, left = self._mark(names, source, ranges)
+        except _FAILURES as error:
+            self._refuse_to_fill(names, room, exception.text_of(error))
+            self._decide_once(names)
+            raise
+        if left:
+            self._refuse_to_fill(names, room, _BUSY)
+            LOG.info('Of %(names)s %(number)d ranges of regions are copied '
+                     'that its source has not allocated: %(why)s.',
+                     {'names': names, 'number': left, 'why': _BUSY})
+        self._decide_once(names)
         if not again:
             self._tag(names, source, Bytes(marked * _bytes(status)))
         steps.reached(Step.MARKED, names.name_id)
         LOG.info('Of %(names)s %(marked)d of %(total)d regions are not '
                  'copied: its source has nothing there.',
                  {'names': names, 'marked': marked, 'total': status.total})
+
+    def _refuse_to_fill(self, names: Names, room: reserve.Room,
+                        why: str) -> None:
+        """Have a clone marked later if there is no room to copy the rest.
+
+        That copy would fill the pool up to its reserve, and could not end. Its
+        tag says what could be marked, so that the rest is found to be due.
+
+        :raises: _Later
+        """
+        status = dmsetup.clone(names.of(CLONE))
+        if status is None or room.left >= (
+                status.total - status.hydrated) * _bytes(status):
+            return
+        self._failed.setdefault(names, self._backend.jobs.pauses.now())
+        if self._failing(names) < AGAIN:
+            raise _Later(why)
+
+    def begins(self, names: Names) -> None:
+        """Have all of a copy that begins count, if nothing is marked in it.
+
+        Until then what its source has allocated counts, see thin_pools.
+        Callers hold the lock of its volume.
+        """
+        self._failed.pop(names, None)
+        if names in self._sizes:
+            return
+        try:
+            lv = (self._backend.logical_volume(names)
+                  if self._room(names).thin else None)
+            if lv is None:
+                return
+            if lv.marked is None and (
+                    lv.tagged(logical_volumes.ALLOCATED_TAG) is not None):
+                logical_volumes.tag(lv, logical_volumes.MARKED_TAG + '0')
+            self._sizes[names] = lv.marked or Bytes(0)
+        except _FAILURES as error:
+            LOG.info('The room that the copy of %(names)s takes is not known '
+                     'to others: %(why)s.',
+                     {'names': names, 'why': exception.text_of(error)})
 
     def _correct(self, names: Names, source: Placeholder) -> None:
         """Have the tag say no more than there is, before copies begin.
@@ -260,9 +350,10 @@ class Marks:
                                   Sectors(status.region))))
 
     def _mark(self, names: Names, source: Placeholder,
-              ranges: list[Range]) -> int:
-        """Mark regions; return the number of those that are.
+              ranges: list[Range]) -> tuple[int, int]:
+        """Mark regions.
 
+        :returns: the number of those that are, and of the ranges that are not
         :raises: ProcessExecutionError
         """
         left: collections.abc.Sequence[Any] = [
@@ -282,12 +373,7 @@ class Marks:
             left = [*result.left, *left[RANGES:]]
             if result.ended in (process.REFUSED, process.FAILED):
                 break
-        if left:
-            LOG.info('Of %(names)s %(number)d ranges of regions are copied '
-                     'that its source has not allocated: its devices or its '
-                     'guest left no moment in which to mark them.',
-                     {'names': names, 'number': len(left)})
-        return marked
+        return marked, len(left)
 
 
 def _may(names: Names) -> bool:

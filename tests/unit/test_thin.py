@@ -184,6 +184,36 @@ class RoomTestCase(Mixin, base.CloudTestCase):
         self.assertEqual(0, self.mine(self.b, large).marked)
         self.assertEqual(0, self.free(self.b))
 
+    @ddt.data('dmclone_driver.privsep.thin.dump',
+              'dmclone_driver.privsep.marks.run')
+    def test_marked_later(self, function):
+        """All would fill the pool, and could not end."""
+        fails = mock.Mock(side_effect=processutils.ProcessExecutionError)
+        self.assertMarkedLater(mock.patch(function, fails))
+        self.assertLess(2, fails.call_count)
+
+    def test_guest_leaves_no_moment(self):
+        self.assertMarkedLater(mock.patch(
+            'tests.unit.fakes.kernel.Kernel.never_ends', return_value=True))
+
+    def assertMarkedLater(self, failing):
+        large = self.allocated(5, 90)
+        self.allocate(self.b, self.b.create(95), 80)
+        self.cloud.attach(large, self.b)
+        clone = self.b.kernel.get(self.names(large).of(names_module.CLONE))
+        with failing:
+            for _time in range(3):
+                self.cloud.pass_time(70)
+                self.cloud.settle()
+                self.b.look()
+                self.cloud.settle()
+        self.assertFalse(clone.own.hydration)
+        self.assertEqual(8.1, self.free(self.b))
+        self.assertEqual([], self.cloud.messages())
+        self.cloud.watch(hydrate=False)
+        self.assertEqual(85 * GIB, self.mine(self.b, large).marked)
+        self.assertTrue(clone.own.hydration)
+
     def refused(self, volume):
         error = self.assertRaises(exception.NoRoomOnPeer, self.cloud.attach,
                                   volume, self.b)

@@ -20,6 +20,7 @@ from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import ORIGIN
 from dmclone_driver.node import thin_maps
+from dmclone_driver.node import thin_pools
 from tests.unit import base
 from tests.unit.fakes import steps
 from tests.unit.fakes import storage
@@ -305,6 +306,21 @@ class MoveTestCase(MarksTestCase):
         self.look(2)
         self.assertEqual(MARKED, self.hydrated())
 
+    def test_session_is_lost_before_the_switchover(self):
+        first = self.cloud.attachment(self.volume, self.a)
+        self.move()
+        self.b.kernel.lost.update(self.b.kernel.disks)
+        self.b.look_at_sessions()
+        self.cloud.detach(self.volume, self.a)
+        self.assertIsNotNone(first)
+        self.look(1)
+        self.assertEqual((self.b.pool, 0, None, False), (
+            self.row().host, self.hydrated(), self.lv().marked,
+            self.device().own.hydration))
+        self.b.kernel.lost.clear()
+        self.look(2)
+        self.assertEqual(MARKED, self.hydrated())
+
     @ddt.data('PeerUnreachable', 'PeerTooOld', 'PeerFailed')
     def test_peer_does_not_answer(self, kind):
         error = {'PeerUnreachable': dict(host='x', call='y', seconds=1),
@@ -355,8 +371,11 @@ class MoveTestCase(MarksTestCase):
         self.move()
         self.device().discards = False
         self.look()
-        self.assertEqual((0, None, True), (
+        self.assertEqual((0, 0, True), (
             self.hydrated(), self.lv().marked, self.device().own.hydration))
+        # The rest of the pool is not offered to others.
+        with self.cloud.on(self.b):
+            self.assertEqual(storage.GIB, thin_pools.find('volumes').awaited)
         self.assertComplete()
 
     def test_many_pages(self):
@@ -580,7 +599,7 @@ class TurnsTestCase(base.PlainTestCase):
                 lambda number: marks._mark(Names(str(number)), mock.Mock(),
                                            [thin_maps.Range(1, 1)]),
                 range(12)))
-        self.assertEqual([1] * 12, found)
+        self.assertEqual([(1, 0)] * 12, found)
         self.assertLessEqual(max(most), marks_module.CALLS)
 
     def test_one_reads_at_a_time(self):
