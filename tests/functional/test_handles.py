@@ -11,6 +11,7 @@ from oslo_concurrency import processutils
 
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
+from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node import devices
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import handles
@@ -195,6 +196,20 @@ class StartTest(base.FunctionalTest):
             found = dmsetup.device(names.of(HANDLE))
             self.assertEqual((names.uuid(HANDLE), False),
                              (found.uuid, found.read_only))
+
+    def test_long_list(self):
+        """dmsetup itself would lose what is beyond 64 KiB."""
+        names = ['dmclone-long-%d' % number for number in range(3)]
+        lines = [table.Zero(8)] * 2500
+        devices = [table.concise(each, 'DMCLONE-' + each, *lines)
+                   for each in names]
+        self.assertLess(65536, len(';'.join(devices)))
+        for each in names:
+            self.addCleanup(dmsetup.remove, each)
+        dmsetup.create_together(*devices)
+        for each in names:
+            self.assertEqual(8 * len(lines) * 512, block.size(
+                '/dev/mapper/' + each))
 
     def test_one_fails(self):
         """Others are created, or missing; none is left without a table."""

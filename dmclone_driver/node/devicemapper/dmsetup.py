@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices of the device-mapper: look at them, create and change them."""
 
+import collections.abc
+
 from oslo_concurrency import processutils
 
 from dmclone_driver.node.devicemapper import status
@@ -10,6 +12,10 @@ from dmclone_driver.node.quantities import Sectors
 from dmclone_driver.privsep import command
 from dmclone_driver.privsep import device_mapper
 from dmclone_driver.privsep import swaps
+
+# Bytes of an argument, of which the kernel allows 128 KiB (MAX_ARG_STRLEN in
+# include/uapi/linux/binfmts.h).
+_ARGUMENT = 100_000
 
 
 def devices(*names: str) -> dict[str, status.Device]:
@@ -140,11 +146,28 @@ def create(name: str, uuid: str, *segments: table.Segment,
 def create_together(*devices: str) -> None:
     """Create devices with one process, each as :func:`table.concise` says.
 
+    More than some 500 take another process. They are an argument: of a list
+    that dmsetup reads itself, with 1.02.185, it loses what is beyond 64 KiB,
+    or it ends (_slurp_stdin in libdm/dm-tools/dmsetup.c of LVM writes to where
+    its buffer was before realloc() has moved it).
+
     :raises: ProcessExecutionError if one fails; others may be missing then,
         or have no table
     """
-    device_mapper.change(['dmsetup', ['create', '--concise'],
-                          ';'.join(devices)])
+    device_mapper.change(*(
+        ['dmsetup', ['create', '--concise', each], None]
+        for each in _lists(devices)))
+
+
+def _lists(devices: collections.abc.Iterable[str]) -> list[str]:
+    """Return lists of devices, none longer than an argument can be."""
+    lists: list[str] = []
+    for device in devices:
+        if lists and len(lists[-1]) + 1 + len(device) <= _ARGUMENT:
+            lists[-1] += ';' + device
+        else:
+            lists.append(device)
+    return lists
 
 
 def load_and_resume(name: str, *segments: table.Segment) -> None:

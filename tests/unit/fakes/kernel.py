@@ -274,8 +274,10 @@ class Kernel:
     def dmsetup(self, arguments, table=None):
         """Run one command."""
         verb, *rest = arguments
+        # A list of devices can be very long.
+        shown = arguments[:2] if '--concise' in arguments else arguments
         return self.steps.run(
-            '%s: dmsetup %s' % (self.node, ' '.join(arguments)),
+            '%s: dmsetup %s' % (self.node, ' '.join(shown)),
             error('injected'), getattr(self, '_' + verb), rest, table)
 
     def swap(self, request):
@@ -573,8 +575,8 @@ class Kernel:
         return segments
 
     def _create(self, arguments, table):
-        if arguments == ['--concise']:
-            for each in table.split(';'):
+        if arguments[0] == '--concise':
+            for each in arguments[1].split(';'):
                 name, uuid, _minor, _mode, *lines = each.split(',')
                 self._create_one([name, '--uuid', uuid], '\n'.join(lines))
         else:
