@@ -124,7 +124,8 @@ class Survey:
                 follow[each.volume].append(each)
         volumes = tuple(
             self._volume(row, known, tuple(follow[row.id]))
-            for row in lookups.on_host(self._context, self.host)
+            for row in lookups.on_host(self._context, self.host,
+                                       attachments=True)
             if not placeholders.is_placeholder(row))
         servers, trouble = self._servers(volumes)
         there = [each for each in known.values()

@@ -95,13 +95,34 @@ def guarding_id(row: objects.Volume) -> str:
     return found.volume if found else row.id
 
 
-def on_host(context: cinder_context.RequestContext,
-            host: str) -> objects.VolumeList:
-    """Return all rows, users' and placeholders, of a backend."""
-    rows = objects.VolumeList.get_all_by_host(context.elevated(), host)
+def on_host(context: cinder_context.RequestContext, host: str,
+            attachments: bool = False) -> list[objects.Volume]:
+    """Return all rows, users' and placeholders, of a backend.
+
+    :param attachments: whether to read those of all rows, too. Cinder asks
+        the database for each of them
+        (VolumeAttachment._from_db_object in cinder/objects/volume_attachment
+        .py). Otherwise a row reads its own when somebody looks at them
+    """
+    read = _with_attachments if attachments else _without_attachments
+    rows = read(context.elevated(), host)
     for row in rows:
         _remember(row)
     return rows
+
+
+def _with_attachments(context: cinder_context.RequestContext,
+                      host: str) -> list[objects.Volume]:
+    return list(objects.VolumeList.get_all_by_host(context, host))
+
+
+def _without_attachments(context: cinder_context.RequestContext,
+                         host: str) -> list[objects.Volume]:
+    """Do what VolumeList.get_all_by_host does, with one query."""
+    return [objects.Volume._from_db_object(
+        context, objects.Volume(), row,
+        expected_attrs=['metadata', 'admin_metadata', 'volume_type'])
+        for row in db_api.volume_get_all_by_host(context, host)]
 
 
 def _remember(row: objects.Volume) -> None:

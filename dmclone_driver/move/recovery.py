@@ -135,8 +135,8 @@ class Recovery:
             volumes: dict[Names, logical_volumes.LogicalVolume]) -> set[str]:
         """Create the handles of volumes that need nothing else.
 
-        After a boot these are nearly all. One process does it for all; what
-        it leaves is done one by one.
+        After a boot these are nearly all. One process does it for hundreds;
+        what it leaves is done one by one.
 
         :returns: the names of all live devices
         """
@@ -332,7 +332,7 @@ class Recovery:
         try:
             now = {row.id: row for row in lookups.on_host(
                 context, self._backend.host)}
-            # Their attachments are read here.
+            # The attachments are read here, of the few that it depends on.
             return [row for row in self.rows
                     if row.id in self.failed or self._has_work(row) or
                     self._has_work(now.get(row.id))]
@@ -443,11 +443,12 @@ def _has_old_export(row: objects.Volume) -> bool:
     Cinder's LVM driver leaves the address of its last target after a
     detachment; a task of Cinder that was killed leaves it, too.
     """
-    return bool(row.provider_location and not row.volume_attachment and
-                row.status == STATUS.AVAILABLE and
+    return bool(row.provider_location and row.status == STATUS.AVAILABLE and
                 row.migration_status in records.MAY_MIGRATE and
                 not lookups.prepared_move(row) and
-                not placeholders.is_placeholder(row))
+                not placeholders.is_placeholder(row) and
+                # These may be a query.
+                not row.volume_attachment)
 
 
 def _is_unfinished_follower(row: objects.Volume,

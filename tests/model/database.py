@@ -173,11 +173,11 @@ class Database:
                 Volume=types.SimpleNamespace(
                     get_by_id=lambda context, row_id: Volume(self, row_id)),
                 VolumeList=types.SimpleNamespace(
-                    get_all_by_host=lambda context, host: self.find(
-                        lambda row: row.host.partition('#')[0] == host),
                     get_all=lambda context, filters: self.find(
                         lambda row: all(getattr(row, name) == value for
                                         name, value in filters.items())))),
+            'move.lookups._without_attachments': lambda context, host:
+                self.find(lambda row: row.host.partition('#')[0] == host),
             'move.records.db_api': types.SimpleNamespace(
                 volume_destroy=self.destroy),
             'move.transactions.db_api': types.SimpleNamespace(

@@ -5,8 +5,12 @@ A larger number needs a reason, a smaller one is written down here. The
 queries have some room: each release of Cinder makes its own of one call.
 """
 
+import collections
+import functools
 import re
 from unittest import mock
+
+from cinder.volume import manager
 
 from tests.unit import base
 
@@ -35,6 +39,15 @@ class CostsTestCase(base.QueriesTestCase):
         node.start()
         node.cloud.settle()
 
+    def more(self, number):
+        """Create volumes, of which each second one is used at home."""
+        for each in range(number):
+            volume = self.a.create()
+            if each % 2:
+                self.cloud.attachment(volume, self.a)
+                volume.status = 'in-use'
+                volume.save()
+
     def test_attach(self):
         """On both nodes, beside what os-brick and the target start."""
         self.cost(self.cloud.attach, self.volume, self.b)
@@ -51,6 +64,12 @@ class CostsTestCase(base.QueriesTestCase):
             # The seal, the opening, and the question whether it is sealed.
             'node1: lvchange', 'node2: lvchange', 'node1: lvs',
         ], [' '.join(step.split()[:2]) for step in self.processes()])
+        self.assertCost(13, 80)
+
+    def test_attach_beside_others(self):
+        """Whatever the number of volumes."""
+        self.more(6)
+        self.cost(self.cloud.attach, self.volume, self.b)
         self.assertCost(13, 80)
 
     def test_first_write_of_a_guest(self):
@@ -122,21 +141,48 @@ class CostsTestCase(base.QueriesTestCase):
         self.assertCost(0, 0)
 
     def test_start(self):
-        """Whatever the number of volumes, too."""
+        """Whatever the number of volumes, too, and of their users."""
         for number in (0, 5):
-            for _ in range(number):
-                self.a.create()
+            self.more(number)
             self.cost(self.restart, self.a)
             self.assertCost(7, 12)
 
     def test_start_after_a_boot(self):
         """One process creates the handles of all volumes at rest."""
         for number in (0, 5):
-            for _ in range(number):
-                self.a.create()
+            self.more(number)
             self.a.reboot()
             # As LVM does while a node boots.
             for volume in self.a.lvm.volumes.values():
                 volume['active'] = True
             self.cost(self.restart, self.a)
             self.assertCost(8, 12)
+
+    def start_of_cinder(self):
+        """Count the queries of Cinder's own start, after the driver's."""
+        self.restart(self.a)
+        with mock.patch.object(manager.importutils, 'import_object',
+                               return_value=self.a.driver):
+            service = manager.VolumeManager(host=self.a.host)
+        # It reports to the schedulers, and looks for keys in a thread.
+        service.publish_service_capabilities = mock.Mock()
+        service._add_to_threadpool = mock.Mock()
+        with self.cloud.on(self.a):
+            self.cost(functools.partial(service.init_host,
+                                        service_id=self.a.service.id))
+        self.assertTrue(self.a.driver.initialized)
+        return collections.Counter(self.queries)
+
+    def test_start_of_cinder(self):
+        """Cinder asks for each attachment, and for no volume.
+
+        In VolumeAttachment._from_db_object, in cinder/objects. The driver asks
+        for neither.
+        """
+        few = self.start_of_cinder()
+        self.more(6)
+        other = self.start_of_cinder() - few
+        self.assertLessEqual(other.pop('BEGIN', 0), 3)
+        for query, number in other.items():
+            self.assertIn('FROM attachment_specs', query)
+            self.assertLessEqual(number, 3)

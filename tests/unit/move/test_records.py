@@ -522,8 +522,16 @@ class RowsTestCase(RecordsTestCase):
     def test_on_host(self):
         placeholder_id = self.begin()
         for host, expected in ((A, self.volume.id), (B, placeholder_id)):
-            rows = lookups.on_host(self.context, host.partition('#')[0])
-            self.assertEqual([expected], [row.id for row in rows])
+            (one,), (other,) = (
+                lookups.on_host(self.context, host.partition('#')[0], each)
+                for each in (False, True))
+            self.assertEqual(expected, one.id)
+            self.assertEqual([False, True], [
+                row.obj_attr_is_set('volume_attachment')
+                for row in (one, other)])
+            self.assertEqual(0, len(one.volume_attachment))
+            self.assertEqual(*(row.obj_to_primitive() for row in (one,
+                                                                  other)))
 
     def test_get(self):
         self.assertIsNone(self.read(str(uuid.uuid4())))
