@@ -10,7 +10,9 @@ they are large enough.
 
 import contextlib
 import functools
+import time
 
+from dmclone_driver.move import pace
 from dmclone_driver.node.devicemapper import status
 from lab.bench import load
 from lab.bench import numbered
@@ -34,8 +36,9 @@ P99 = 1.2
 PATH = 'bench-neighbours.json'
 #: In the name of what a measurement is compared with.
 ALONE = ': alone'
-#: Seconds until copies have begun or stopped.
-TO_TURN = 90
+#: Seconds until copies have begun or stopped, and until they are as slow as
+#: they should.
+TO_TURN, TO_SLOW = 90, 240
 
 
 def base_of(name):
@@ -128,18 +131,24 @@ class Bench(volumes.Volumes):
 
     def _load_beside(self, path, writes, what, bandwidth):
         """Measure the load while volumes are copied."""
-        # What the turn before has left.
-        services.allow(self.node)
+        before = copied(self.node)
         services.allow(self.node, self._at_once, bandwidth)
+        since = time.monotonic()
         wait.until(lambda: self._running()[0], 'copies to begin', TO_TURN)
+        if bandwidth:
+            # They begin with a window each, and pause until that is saved.
+            wait.until(lambda: keeps_to(
+                bandwidth, copied(self.node) - before,
+                time.monotonic() - since), 'copies to be slow', TO_SLOW)
         begun = copied(self.node)
         self._load(path, writes, what)
-        self.results.note('copied, %s: MiB/s' % what,
-                          (copied(self.node) - begun) / self._seconds)
+        done = copied(self.node) - begun
+        self.results.note('copied, %s: MiB/s' % what, done / self._seconds)
         running, clones = self._running()
         self.results.note('copies that run at the end', running)
         self.results.note('copies under way at the end', clones)
-        assert clones == self._copies and running, (running, clones)
+        assert clones == self._copies and running and done > 0, (
+            running, clones, done)
         services.allow(self.node, 0)
         wait.until(lambda: not self._running()[0], 'copies to stop', TO_TURN)
 
@@ -177,6 +186,18 @@ def copied(node):
     # A line begins with the name and a colon.
     found = [status.clone(line.partition(': ')[2]) for line in _clones(node)]
     return sum(each.hydrated * each.region for each in found) / 2048
+
+
+def keeps_to(bandwidth, done, seconds):
+    """Return whether copies have been no faster than a bandwidth.
+
+    :param bandwidth: such as ``4MiB``
+    :param done: MiB that were copied
+    :param seconds: in which that was done
+    """
+    rate = pace.Bandwidth.parse(bandwidth).rate
+    # A share of the link is unknown here.
+    return rate is None or done * numbered.MIB <= rate * seconds
 
 
 def _clones(node):

@@ -27,19 +27,18 @@ def configured(nodes, options):
 
 
 def allow(node, copies=None, bandwidth=None):
-    """Change how many copies to a node run at a time.
+    """Change how many copies to a node run at a time, and how fast.
 
-    With 0 those of volumes that are attached later do not begin. Those that
-    run are stopped by the watcher's next look, within some seconds.
+    What is not given is as configured, whatever it was before. With 0 copies
+    those of volumes that are attached later do not begin. Those that run are
+    stopped by the watcher's next look, within some seconds.
 
-    :param copies: None for the configured number
-    :param bandwidth: of all copies that arrive, such as ``4MiB``; None to
-        leave it as it is, or as configured if the number is, too
+    :param bandwidth: of all copies that arrive, such as ``4MiB``
     :raises LabError: if the node refuses
     """
     code, out, err = commands.run(
-        node, 'dmclone', 'pace', node.name, '--configured' if copies is None
-        else '--copies %d' % copies,
+        node, 'dmclone', 'pace', node.name, '--configured',
+        *([] if copies is None else ['--copies %d' % copies]),
         *(['--bandwidth-in', bandwidth] if bandwidth else []))
     if code:
         raise errors.LabError('%s does not change its pace: %s%s' % (

@@ -420,6 +420,96 @@ class HostCopiesTestCase(base.PlainTestCase):
         self.bench.node = mock.Mock()
         self.ran = self.bench.node.run
         self.ran.return_value = '77\n'
+    def test_bandwidths(self):
+        for bandwidth, done, seconds, expected in (
+                ('4MiB', 40, 10, True), ('4MiB', 41, 10, False),
+                ('1MiB', 32, 32, True), ('1MiB', 32, 31, False),
+                ('50%', 99, 1, True)):
+            self.assertIs(expected, neighbours.keeps_to(
+                bandwidth, done, seconds), (bandwidth, done, seconds))
+
+    def bench(self, *bandwidths, at_once=None):
+        """Return a benchmark of 20 copies, with a clock of its own."""
+        where = 'lab.bench.neighbours.'
+        self.patch('builtins.print')
+        self.patch(where + 'lab.Lab')
+        self.patch(where + 'user_module.User')
+        self.allow = self.patch(where + 'services.allow')
+        self.patch(where + 'load.run').side_effect = self.load
+        self.patch(where + 'time.monotonic').side_effect = lambda: self.now
+        self.patch(where + 'wait.until').side_effect = self.wait
+        self.patch(where + 'running').side_effect = lambda node: (
+            4 * bool(self.rate), 20)
+        self.patch(where + 'copied').side_effect = lambda node: self.done
+        self.now = self.done = self.rate = self.debt = 0
+        self.loads = []
+        nodes = {'node1': mock.Mock(), 'node2': mock.Mock()}
+        neighbours.lab.Lab.load.return_value = mock.Mock(nodes=nodes)
+        bench = neighbours.Bench(20, at_once, 30, bandwidths)
+        self.allow.side_effect = self.change
+        return bench
+
+    def change(self, node, copies=None, bandwidth=None):
+        """Copies begin with 32 MiB, whatever is allowed."""
+        self.rate = 0 if copies == 0 else (
+            int(bandwidth[0]) if bandwidth else 50)
+        self.done += 32 * bool(self.rate)
+        self.debt = 32 if bandwidth and copies != 0 else 0
+
+    def pass_time(self, seconds):
+        for _ in range(seconds):
+            self.now += 1
+            paid = min(self.debt, self.rate)
+            self.debt -= paid
+            self.done += self.rate - paid
+
+    def wait(self, function, what, timeout):
+        end = self.now + timeout
+        while not function():
+            self.assertLess(self.now, end, what)
+            self.pass_time(1)
+
+    def load(self, node, path, seconds, options):
+        self.loads.append(self.done)
+        self.pass_time(seconds)
+        return load.Report(100, 1 + self.rate, 2)
+
+    def test_copies_with_less_bandwidth(self):
+        """What is measured is the bandwidth, not the pause after a window."""
+        bench = self.bench('4MiB', '1MiB')
+        writes = mock.MagicMock()
+        bench._measure('/dev/x', writes)
+        self.assertEqual(
+            neighbours.TURNS * [mock.call(bench.node, None, None),
+                                mock.call(bench.node, 0),
+                                mock.call(bench.node, None, '4MiB'),
+                                mock.call(bench.node, 0),
+                                mock.call(bench.node, None, '1MiB'),
+                                mock.call(bench.node, 0)],
+            self.allow.call_args_list)
+        for what, expected in (('', 50), (' with 4MiB', 4), (' with 1MiB', 1)):
+            self.assertEqual(
+                neighbours.TURNS * [expected], bench.results.values[
+                    'copied, 20 copies%s: MiB/s' % what])
+        opened = self.patch('builtins.open')
+        bench.report()
+        opened.assert_called_once_with(neighbours.PATH, 'w')
+        self.assertEqual(2, bench.results.of(
+            'p99, 20 copies with 1MiB', 'p99, 20 copies with 1MiB: alone')[0])
+
+    def test_number_of_copies_with_less_bandwidth(self):
+        bench = self.bench('4MiB', at_once=2)
+        bench._measure('/dev/x', mock.MagicMock())
+        self.assertIn(mock.call(bench.node, 2, '4MiB'),
+                      self.allow.call_args_list)
+
+    def test_nothing_is_copied(self):
+        bench = self.bench()
+        self.allow.side_effect = lambda *args: setattr(self, 'rate', 1)
+        self.patch('lab.bench.neighbours.copied', return_value=5)
+        self.assertRaises(AssertionError, bench._measure, '/dev/x',
+                          mock.MagicMock())
+
 
     def test_bases(self):
         self.assertEqual('p99, alone', host_copies.base_of('p99, direct'))
@@ -480,11 +570,14 @@ class ServicesTestCase(base.PlainTestCase):
         node.name = 'node2'
         node.try_run.return_value = 0, '', ''
         for words, expected in (
-                ([], '--configured'), ([0], '--copies 0'),
-                ([None, '4MiB'], '--configured --bandwidth-in 4MiB')):
+                ([], '--configured'), ([0], '--configured --copies 0'),
+                ([None, '4MiB'], '--configured --bandwidth-in 4MiB'),
+                ([2, '1MiB'],
+                 '--configured --copies 2 --bandwidth-in 1MiB')):
             services.allow(node, *words)
-            self.assertIn(' pace node2 ' + expected,
-                          node.try_run.call_args.args[0])
+            command = node.try_run.call_args.args[0]
+            self.assertTrue(command.endswith(' pace node2 ' + expected),
+                            command)
         node.try_run.return_value = 1, '', 'no'
         self.assertRaises(services.errors.LabError, services.allow, node)
 
