@@ -7,6 +7,9 @@ A name is "way, what" or "way, what: unit", such as "randread, clone, zram".
 import json
 import statistics
 
+#: Columns of a table that can be read.
+WIDE = 12
+
 
 class Ratios:
     """Measurements by name, in the order of their first values.
@@ -40,11 +43,14 @@ class Ratios:
             print('%-66s %10.2f %20s' % (name, statistics.median(values),
                                          ratio))
 
-    def save(self, path, base_of):
-        """Write the results for plot.py, and print where they are."""
+    def save(self, path, base_of, wanted=lambda name: True):
+        """Write the results for plot.py, and print where they are.
+
+        :param wanted: whether a name is for this file
+        """
         rows = [{'name': name, 'values': values, 'ratio': self.of(
             name, base_of(name)) if base_of(name) else None}
-            for name, values in self.values.items()]
+            for name, values in self.values.items() if wanted(name)]
         with open(path, 'w') as stream:
             json.dump(rows, stream, indent=1)
         print('saved in %s: see `tox -e plots`' % path)
@@ -69,8 +75,14 @@ def parts(name):
     return '%s, %s' % (way, unit) if unit else way, what
 
 
+def _plain(value):
+    return '%d' % value if isinstance(value, int) else '%.2f' % value
+
+
 def table(rows):
     """Return the lines of a table: one column per way, one row per "what".
+
+    A very wide one is turned: a row per way.
 
     :param rows: as :meth:`Ratios.save` writes them
     """
@@ -79,7 +91,9 @@ def table(rows):
         way, what = parts(row['name'])
         cells.setdefault(what, {})[way] = (
             '%.2f (%.2f to %.2f)' % tuple(row['ratio']) if row['ratio'] else
-            '%.2f' % statistics.median(row['values']))
+            _plain(statistics.median(row['values'])))
     ways = list(dict.fromkeys(parts(row['name'])[0] for row in rows))
-    return [['', *ways], *([what, *(found.get(way, '') for way in ways)]
-                           for what, found in cells.items())]
+    lines = [['', *ways], *([what, *(found.get(way, '') for way in ways)]
+                            for what, found in cells.items())]
+    return (lines if len(ways) <= WIDE else
+            [list(line) for line in zip(*lines)])

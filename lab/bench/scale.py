@@ -3,8 +3,13 @@
 
 The volumes are logical volumes with one extent each, and rows that are copies
 of the row of a volume at rest. Nobody uses them; one more volume is attached
-at home and away. Processes and statements are counted, on the node and in the
-database, of all that runs there.
+at home and away. Processes are counted of all that runs on the node, and
+statements of all that asks the database, and of the node's services.
+
+LVM activates the volumes before, as at a boot. That takes the time and the
+processes of LVM and of udev for one device of each volume, with which those
+of the start are compared: it creates another one, the handle. The second
+start creates none.
 
 Then many real volumes are attached on another node, and threads are counted
 there: without clones, while all copies are stopped, with the configured
@@ -14,6 +19,7 @@ cleared meanwhile, as that would take the most time.
 
 import contextlib
 import functools
+import shutil
 import time
 
 from lab.bench import counters
@@ -25,6 +31,8 @@ from lab.common import user as user_module
 from lab.common import volumes
 from lab import errors
 from lab import lab
+from lab import machine
+from lab import paths
 from lab import wait
 
 #: Seconds for which the node is left alone.
@@ -32,15 +40,21 @@ IDLE = 60
 #: Logical volumes that one command creates.
 AT_ONCE = 50
 TAG = 'bench-scale'
-PATH = 'bench-scale.json'
+#: The results of volumes at rest, and those of clones.
+PATH, CLONES_PATH = 'bench-scale.json', 'bench-scale-clones.json'
 #: Times that are compared with those of a node with one volume.
-WAYS = 'LVM lists all', 'start', 'attach at home', 'attach away'
+WAYS = ('LVM lists all', 'start', 'start again', 'attach at home',
+        'attach away')
 #: GiB of a volume that is copied: more than it gets meanwhile.
 SIZE = 3
 #: Requests to Cinder at a time, and attachments.
 REQUESTS, ATTACH = 4, 2
-#: Seconds until all copies run, and until a volume is copied.
-TO_RUN, TO_COPY = 120, 600
+#: Seconds until a service is ready, until all copies run, and until a volume
+#: is copied.
+TO_START, TO_RUN, TO_COPY = 900, 120, 600
+#: GiB of the machine's disk that all copies take until they are stopped, at
+#: 200 MiB per second, and that stay free.
+COPIED, SPARE = 45, 10
 # Of all processes of the service: the privileged ones, too.
 _PROCESSES = 'for pid in $(cat /sys/fs/cgroup/cinder-volume/cgroup.procs); do '
 #: {way: command that prints it}
@@ -83,6 +97,25 @@ def deletion(ids):
         "'%s'" % each for each in ids)
 
 
+def require_room(hydrating, machine_free):
+    """Check that there is room for the volumes that hydrate.
+
+    :param hydrating: their number
+    :param machine_free: free GiB of the disk that has the nodes' disks
+    :raises LabError: if there is not
+    """
+    # A hundredth is for metadata, and for the volumes of the other parts.
+    most = int(0.99 * machine.DATA_BYTES / 2 ** 30 / SIZE)
+    if hydrating > most:
+        raise errors.LabError('%d volumes of %d GiB fit into the volume group '
+                              'of a node, not %d' % (most, SIZE, hydrating))
+    needed = min(hydrating * SIZE, COPIED) + SPARE
+    if hydrating and machine_free < needed:
+        raise errors.LabError('copies need %d GiB of the disk of this '
+                              'machine, and %d are free' % (
+                                  needed, machine_free))
+
+
 def in_parts(ids):
     """Return parts of a list that one command takes."""
     return [ids[start:start + AT_ONCE]
@@ -96,6 +129,11 @@ def base_of(name):
     """
     way, what = name.split(', ', 1)
     return '%s, 1 volumes' % way if way in WAYS and ': ' not in what else None
+
+
+def is_of_rest(name):
+    """Whether a measurement is one of volumes at rest, and not of clones."""
+    return ratios.parts(name)[1].endswith(' volumes')
 
 
 class Bench(volumes.Volumes):
@@ -117,6 +155,9 @@ class Bench(volumes.Volumes):
         self.results = ratios.Ratios()
         self._counts = sorted({1, *counts})
         self._hydrating = hydrating
+        # Before the hour that the other parts may take.
+        require_room(hydrating,
+                     shutil.disk_usage(paths.NODES).free / 2 ** 30)
 
     def round(self):
         """Measure all numbers once."""
@@ -129,7 +170,7 @@ class Bench(volumes.Volumes):
                 ids = [user_module.uuid4() for _ in range(count - 1)]
                 made.callback(self._remove, ids)
                 self._add(first, ids)
-                self._measure(used, '%d volumes' % count)
+                self._measure(used, ids, '%d volumes' % count)
         if self._hydrating:
             with services.configured(self.lab.nodes.values(),
                                      {'volume_clear': 'none'}):
@@ -146,8 +187,11 @@ class Bench(volumes.Volumes):
         for some in in_parts(ids):
             self.node.run(creation(some), timeout=600)
             self.lab.sql(insertion(columns, template, some))
-        if ids:
-            self.node.run('lvchange -qq --activate y @' + TAG, timeout=1800)
+
+    def _activate(self):
+        """Have LVM activate what _add() has added, and wait for udev."""
+        self.node.run('lvchange -qq --activate y @%s && udevadm settle '
+                      '--timeout=600' % TAG, timeout=1800)
 
     def _remove(self, ids):
         """Remove what _add() has added."""
@@ -163,10 +207,17 @@ class Bench(volumes.Volumes):
         self.node.start_service('cinder-volume')
         self.node.wait_ready()
 
-    def _measure(self, volume_id, of_some):
+    def _measure(self, volume_id, ids, of_some):
+        if ids:
+            self._count('LVM activates all, ' + of_some, self._activate)
         self._timed('LVM lists all, ' + of_some, self.node.run, 'lvs')
         self._count('start, ' + of_some, self._start)
-        self._count('%d s at rest, %s' % (IDLE, of_some), time.sleep, IDLE)
+        self.node.stop('cinder-volume')
+        self._count('start again, ' + of_some, self._start)
+        rest, cpu = '%d s at rest, %s' % (IDLE, of_some), self._cpu(self.node)
+        self._count(rest, time.sleep, IDLE)
+        self.results.note(rest + ': CPU seconds of cinder-volume',
+                          self._cpu(self.node) - cpu)
         writes = numbered.Numbered()
         for what, node in (('attach at home, ', self.node),
                            ('attach away, ', self.peer)):
@@ -182,8 +233,10 @@ class Bench(volumes.Volumes):
             self.user.settled(volume_id, 'available')
 
     def _start(self):
+        """Start the service, and look for its end without a process there."""
         self.node.start_service('cinder-volume')
-        self.node.wait_ready(timeout=900)
+        wait.until(self.node.driver_ready, 'cinder-volume to be ready',
+                   TO_START)
 
     def _timed(self, what, function, *args):
         """Measure the time of a call; return its result."""
@@ -254,19 +307,25 @@ class Bench(volumes.Volumes):
                       for each in ids], REQUESTS)
 
     def _wait_running(self, wanted):
-        """Wait until so many copies run; what has not begun is seen later."""
+        """Wait until so many copies run, or all that are not complete.
+
+        What has not begun is seen later.
+        """
+        def run():
+            running, clones = neighbours.running(self.peer)
+            return running >= min(wanted, clones)
         with contextlib.suppress(errors.LabError):
-            wait.until(lambda: neighbours.running(self.peer)[0] >= wanted,
-                       'copies to run', TO_RUN)
+            wait.until(run, 'copies to run', TO_RUN)
 
     def _look(self, what):
         """Measure the node for some time."""
         for way, command in COMMANDS.items():
-            self.results.note('%s, %s' % (way, what), self._number(command))
-        before, cpu = counters.read(self.lab, self.peer), self._number(CPU)
+            self.results.note('%s, %s' % (way, what),
+                              int(self.peer.run(command)))
+        before, cpu = counters.read(self.lab, self.peer), self._cpu(self.peer)
         time.sleep(IDLE)
         self.results.note('CPU seconds in %d s, %s' % (IDLE, what),
-                          self._number(CPU) - cpu)
+                          self._cpu(self.peer) - cpu)
         for name, value in counters.read(self.lab, self.peer).items():
             self.results.note('%s in %d s, %s' % (name, IDLE, what),
                               value - before[name])
@@ -276,10 +335,15 @@ class Bench(volumes.Volumes):
         self.results.note('copies that run, ' + what, running)
         self.results.note('clones, ' + what, clones)
 
-    def _number(self, command):
-        return float(self.peer.run(command))
+    @staticmethod
+    def _cpu(node):
+        """Return the seconds that cinder-volume has used on a node."""
+        return float(node.run(CPU))
 
     def report(self):
         """Print medians and ratios, and save them for a plot."""
         self.results.report(base_of)
-        self.results.save(PATH, base_of)
+        self.results.save(PATH, base_of, is_of_rest)
+        if self._hydrating:
+            self.results.save(CLONES_PATH, base_of,
+                              lambda name: not is_of_rest(name))

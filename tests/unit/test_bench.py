@@ -24,6 +24,7 @@ from dmclone_driver import opts
 from lab.bench import __main__ as program
 from lab.bench import changed_chunks
 from lab.bench import copies
+from lab.bench import counters
 from lab.bench import during_copy
 from lab.bench import going_back
 from lab.bench import golden
@@ -79,7 +80,15 @@ class RatiosTestCase(base.PlainTestCase):
         self.assertEqual([
             ['', 'write', 'write, flushes'],
             ['plain', '1.00 (1.00 to 1.00)', ''],
-            ['clone', '0.30 (0.20 to 0.50)', '1.00']], ratios.table(rows))
+            ['clone', '0.30 (0.20 to 0.50)', '1']], ratios.table(rows))
+
+    def test_wide_table(self):
+        rows = [{'name': 'way %d, what' % number, 'values': [number],
+                 'ratio': None} for number in range(ratios.WIDE + 1)]
+        self.assertEqual(
+            [['', 'what'], ['way 0', '0'], ['way 1', '1']],
+            ratios.table(rows)[:3])
+        self.assertEqual(ratios.WIDE + 1, len(ratios.table(rows[1:])[0]))
 
 
 class MeasurementsTestCase(base.PlainTestCase):
@@ -411,15 +420,6 @@ class NeighboursTestCase(base.PlainTestCase):
                      'copied, 20 copies: MiB/s'):
             self.assertIsNone(neighbours.base_of(name))
 
-
-class HostCopiesTestCase(base.PlainTestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.bench = host_copies.Bench.__new__(host_copies.Bench)
-        self.bench.node = mock.Mock()
-        self.ran = self.bench.node.run
-        self.ran.return_value = '77\n'
     def test_bandwidths(self):
         for bandwidth, done, seconds, expected in (
                 ('4MiB', 40, 10, True), ('4MiB', 41, 10, False),
@@ -510,6 +510,15 @@ class HostCopiesTestCase(base.PlainTestCase):
         self.assertRaises(AssertionError, bench._measure, '/dev/x',
                           mock.MagicMock())
 
+
+class HostCopiesTestCase(base.PlainTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.bench = host_copies.Bench.__new__(host_copies.Bench)
+        self.bench.node = mock.Mock()
+        self.ran = self.bench.node.run
+        self.ran.return_value = '77\n'
 
     def test_bases(self):
         self.assertEqual('p99, alone', host_copies.base_of('p99, direct'))
@@ -1097,6 +1106,25 @@ class SnapshotWaysTestCase(base.PlainTestCase):
             dmsetup.mock_calls)
 
 
+class CountersTestCase(base.PlainTestCase):
+
+    def test_read(self):
+        """Statements of nodes are those that came from their addresses."""
+        here = mock.Mock()
+        here.sql.side_effect = lambda statement: (
+            [('Questions', '50')] if 'STATUS' in statement else
+            [] if statement.startswith('SET') else
+            [('10.77.0.11', 7), ('10.77.0.12', '8'), ('10.77.0.1', 20)])
+        nodes = [mock.Mock(ip='10.77.0.%d' % number) for number in (11, 12)]
+        for node in nodes:
+            node.run.return_value = '100\n'
+        for some, mine in ((1, 7), (2, 15)):
+            self.assertEqual(
+                {'statements': 50, 'statements of the nodes': mine,
+                 'processes and threads': 100 * some},
+                counters.read(here, *nodes[:some]))
+
+
 class ScaleTestCase(base.PlainTestCase):
 
     def test_copied_rows(self):
@@ -1120,6 +1148,69 @@ class ScaleTestCase(base.PlainTestCase):
                          list(map(len, parts)))
         self.assertEqual([], scale.in_parts([]))
         self.assertIn('for id in a b;', scale.creation(['a', 'b']))
+
+    def test_room(self):
+        scale.require_room(0, 0)
+        scale.require_room(200, 55)
+        scale.require_room(10, 40)
+        for hydrating, free in ((200, 54), (10, 39), (300, 999)):
+            self.assertRaises(errors.LabError, scale.require_room, hydrating,
+                              free)
+
+    def test_results_of_rest_and_of_clones(self):
+        self.patch('builtins.print')
+        self.patch('builtins.open')
+        saved = self.patch('lab.bench.ratios.json.dump')
+        bench = scale.Bench.__new__(scale.Bench)
+        bench.results = ratios.Ratios()
+        names = ('start, 1 volumes', 'start, 1 volumes: statements',
+                 '60 s at rest, 1 volumes', 'CPU seconds in 60 s, no clone',
+                 'clones, 9 clones, limits as configured')
+        for name in names:
+            bench.results.note(name, 1)
+        for hydrating, expected in ((0, [names[:3]]),
+                                    (9, [names[:3], names[3:]])):
+            bench._hydrating = hydrating
+            saved.reset_mock()
+            bench.report()
+            self.assertEqual(list(map(list, expected)), [
+                [row['name'] for row in call.args[0]]
+                for call in saved.call_args_list])
+
+    def test_wait_for_copies(self):
+        """Those that are complete cannot run any longer."""
+        found = iter([(4, 200), (150, 180), (170, 170)])
+        running = self.patch('lab.bench.scale.neighbours.running')
+        running.side_effect = lambda node: next(found)
+        self.patch('lab.wait.time.sleep')
+        bench = scale.Bench.__new__(scale.Bench)
+        bench.peer = None
+        bench._wait_running(200)
+        self.assertEqual(3, running.call_count)
+
+    def test_many_volumes(self):
+        """What LVM does is measured, and a start without it."""
+        bench = scale.Bench.__new__(scale.Bench)
+        bench.lab, bench.results = mock.Mock(), ratios.Ratios()
+        bench.user, bench.node, bench.peer = (
+            mock.MagicMock() for _ in range(3))
+        self.patch('builtins.print')
+        self.patch('lab.bench.scale.time.sleep')
+        self.patch('lab.bench.scale.numbered.Numbered')
+        self.patch('lab.bench.scale.counters.read').return_value = {
+            'statements': 1}
+        bench.hydrated = mock.Mock()
+        for ids, of_some in ([], '1 volumes'), (['a'], '2 volumes'):
+            bench._measure('v', ids, of_some)
+        names = set(bench.results.values)
+        self.assertIn('start again, 1 volumes: statements', names)
+        self.assertIn('LVM activates all, 2 volumes', names)
+        self.assertNotIn('LVM activates all, 1 volumes', names)
+        for name in names:
+            base = scale.base_of(name)
+            self.assertIn(base, {None, *names})
+            self.assertEqual(base is not None, name.partition(',')[0] in (
+                scale.WAYS) and ': ' not in name, name)
 
     def test_bases(self):
         self.assertEqual('start, 1 volumes',
