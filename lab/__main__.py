@@ -13,6 +13,7 @@ from lab import kernel
 from lab import lab
 from lab import logs
 from lab import network
+from lab import packaged
 from lab import paths
 from lab import settings
 from lab import setup
@@ -27,10 +28,13 @@ def _setup(args):
 
 
 def _up(args):
-    setup.run(args.bare, etcd.PACKAGES if args.coordination == 'etcd' else ())
     names = vars(settings.Settings()).keys()
-    choices = {name: getattr(args, name) for name in names}
-    lab.Lab(settings.Settings(**choices)).up()
+    choices = settings.Settings(**{name: getattr(args, name)
+                                   for name in names})
+    packaged.check(choices)
+    setup.run(args.bare, etcd.PACKAGES if args.coordination == 'etcd' else (),
+              packaged.make if args.package else None)
+    lab.Lab(choices).up()
 
 
 def _down(args):
@@ -127,6 +131,12 @@ def _add_up(verbs):
                       default=defaults.coordination,
                       help="the store of Cinder's locks: files on each "
                       'host, or one etcd for all hosts')
+    verb.add_argument('--package', type=os.path.abspath,
+                      default=defaults.package, metavar='FILE',
+                      help="nodes with Debian 13, its Cinder, and this "
+                      "Debian package of the driver, instead of the "
+                      "checkout's; needs DMCLONE_LAB_RELEASE=%s"
+                      % packaged.RELEASE)
     verb.add_argument('--memory', type=int, default=defaults.memory,
                       help='MiB per node (1024, or 2048 with --nova)')
     verb.set_defaults(do=_up)

@@ -185,6 +185,11 @@ def cinder_node(name, ip, choices):
     if choices.nova:
         # An administrator, who may live-migrate instances of all users.
         settings['nova'] = credentials('nova')
+    if choices.package:
+        # The user cinder may not write there; stderr has the same name.
+        del settings['DEFAULT']['log_file']
+        # Rootwrap, as Debian has it.
+        return settings
     helper = '%s/bin/privsep-helper --config-file %s' % (
         paths.VENV, _NODE_FILE)
     for section in ('cinder_sys_admin', 'privsep_osbrick',

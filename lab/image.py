@@ -11,6 +11,8 @@ from lab import kernel
 from lab import paths
 
 IMAGE = paths.CACHE / 'root.img'
+#: Of nodes that have Debian's Cinder: see lab/packaged.py.
+PACKAGED = paths.CACHE / 'root-packaged.img'
 PACKAGES = (
     'base-files base-passwd bash dash coreutils sed grep gawk findutils tar '
     'gzip hostname mount util-linux login passwd procps dpkg debianutils '
@@ -44,10 +46,13 @@ AcceptEnv LANG
 """
 
 
-def inputs():
-    """Return the image's inputs, for the key of the cache."""
-    return [' '.join(PACKAGES), ' '.join(NEWER), _SSHD, _LIBVIRT_USER,
-            _INIT.read_text(),
+def inputs(packages=PACKAGES, *more):
+    """Return an image's inputs, for the key of the cache.
+
+    :param more: what else it depends on
+    """
+    return [' '.join(packages), ' '.join(NEWER), _SSHD, _LIBVIRT_USER,
+            _INIT.read_text(), *more,
             *(str(kernel.modules(kind)) for kind in kernel.KINDS)]
 
 
@@ -65,8 +70,8 @@ def make_key():
                      '-C', 'dmclone-lab', '-f', paths.SSH_KEY])
 
 
-def _fill(root):
-    """Add the laboratory's files to a plain Debian."""
+def fill(root):
+    """Add the laboratory's files, and kernel modules, to a plain Debian."""
     make_key()
     _write(root, 'root/.ssh/authorized_keys',
            paths.SSH_KEY.with_suffix('.pub').read_text(), 0o600)
@@ -74,10 +79,7 @@ def _fill(root):
     _write(root, 'etc/ssh/sshd_config.d/lab.conf', _SSHD)
     _write(root, 'sbin/lab-init', _INIT.read_text(), 0o755)
     _write(root, 'etc/fstab', '')
-    _write(root, 'etc/tgt/conf.d/cinder.conf',
-           'include /var/lib/cinder/volumes/*\n')
     (root / 'lab').mkdir()
-    _prepare_libvirt(root)
     for kind in kernel.KINDS:
         modules = kernel.modules(kind)
         shutil.copytree(modules, root / 'lib/modules' / modules.name,
@@ -102,6 +104,13 @@ def _prepare_libvirt(root):
             '/usr/lib/python3/dist-packages/' + path.name)
 
 
+def make_disk(root, target):
+    """Make the file target, a disk with the content of a folder."""
+    with open(target, 'wb') as f:
+        os.ftruncate(f.fileno(), 4 << 30)
+    command.run(['mkfs.ext4', '-q', '-F', '-d', root, target], timeout=300)
+
+
 def build(target):
     """Build the image as the file target."""
     root = target.with_suffix('.root')
@@ -114,10 +123,11 @@ def build(target):
                      '--exclude=./dev/*', '--exclude=./usr/share/doc/*'],
                     timeout=300)
         tarball.unlink()
-        _fill(root)
-        with open(target, 'wb') as f:
-            os.ftruncate(f.fileno(), 4 << 30)
-        command.run(['mkfs.ext4', '-q', '-F', '-d', root, target], timeout=300)
+        fill(root)
+        _write(root, 'etc/tgt/conf.d/cinder.conf',
+               'include /var/lib/cinder/volumes/*\n')
+        _prepare_libvirt(root)
+        make_disk(root, target)
     finally:
         shutil.rmtree(root, ignore_errors=True)
         tarball.unlink(missing_ok=True)

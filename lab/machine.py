@@ -53,7 +53,9 @@ class Machine:
             kernel.binary(self._settings.kernel),
             'mem=%dM' % self._settings.node_memory,
             'uml_dir=%s' % self.folder, 'umid=uml',
-            'ubd0=%s,%s' % (self.folder / 'root.cow', image.IMAGE),
+            'ubd0=%s,%s' % (
+                self.folder / 'root.cow', image.PACKAGED
+                if self._settings.package else image.IMAGE),
             'ubd1=%s' % (self.folder / 'data'),
             'ubd2=%s' % (self.folder / 'meta'),
             # From Linux 6.16 on this replaces ptrace: processes start in
@@ -61,6 +63,9 @@ class Machine:
             'seccomp=auto',
             'root=/dev/ubda', 'rw', 'init=/sbin/lab-init',
             'LAB_SHARE=%s' % self.share,
+            # hostfs has its folder as an option without a name, which mount
+            # of Debian 13 would not pass on otherwise. Debian 12 ignores it.
+            'LIBMOUNT_FORCE_MOUNT2=always',
             'pty.legacy_count=0',       # 512 devices that udev would handle
             'con=null', 'con0=null,fd:1', 'ssl=null',
             'ssl0=null,fd:%d' % ticks, *interfaces]

@@ -11,8 +11,10 @@ from lab import paths
 _SSH = 'Host *\n  StrictHostKeyChecking no\n  LogLevel ERROR\n'
 
 
-def _host_folders():
+def _host_folders(packaged):
     """Return the folders of the host that the node has at the same path."""
+    if packaged:
+        return []
     folders = [paths.CHECKOUT, paths.VENV.resolve()]
     interpreter = paths.base_interpreter()
     if str(interpreter) not in ('/usr', '/'):
@@ -20,10 +22,12 @@ def _host_folders():
     return [folder for folder in folders if folder.is_dir()]
 
 
-def _driver_files(target):
+def _driver_files(target, packaged):
     """Copy the checkout's files for /etc, if they exist."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
+    if packaged:
+        return
     etc = paths.CHECKOUT / 'etc'
     wanted = {rule: 'etc/udev/rules.d/' + rule.name
               for rule in (etc / 'udev').glob('**/*.rules')}
@@ -46,21 +50,27 @@ def write(node):
     """Write all files of the shared folder except Cinder's settings."""
     share = node.machine.share
     (share / 'enabled').mkdir(parents=True, exist_ok=True)
+    package = node.settings.package
     values = {'NAME': node.name, 'IP': node.ip,
               'MGMT_IP': network.node_mgmt_ip(node.machine.number),
               'TARGET': node.settings.target,
               'MODE': node.settings.mode,
-              'VENV': paths.VENV, 'CHECKOUT': paths.CHECKOUT,
+              'PACKAGED': 'yes' if package else '',
+              'VENV': '/usr' if package else paths.VENV,
+              'CHECKOUT': '' if package else paths.CHECKOUT,
               'INSTANCES': node.machine.instances,
-              'VENV_FOLDER': paths.VENV.resolve(), 'LOGS': node.machine.logs,
-              'LAB_FOLDERS': ' '.join(str(f) for f in _host_folders())}
+              'VENV_FOLDER': '/usr' if package else paths.VENV.resolve(),
+              'LOGS': node.machine.logs,
+              'LAB_FOLDERS': ' '.join(map(str, _host_folders(package)))}
     (share / 'node.env').write_text(''.join(
         '%s="%s"\n' % item for item in values.items()))
     (share / 'hosts').write_text(network.hosts(node.settings.names()))
     for name in ('node-boot', 'lab-service'):
         shutil.copy(paths.TEMPLATES / name, share / name)
         (share / name).chmod(0o755)
-    _driver_files(share / 'files')
+    _driver_files(share / 'files', package)
+    if package and not (share / 'driver.deb').exists():
+        shutil.copy(package, share / 'driver.deb')
     _modules(share / 'modules', node.settings.kernel)
     if node.settings.nova:
         _libvirt_files(share / 'files', node.name)

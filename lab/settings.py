@@ -26,6 +26,9 @@ class Settings:
     thin: bool = False
     #: The store of the locks: 'file' or 'etcd'.
     coordination: str = 'file'
+    #: The file of the driver's Debian package, for nodes with Debian's
+    #: Cinder; '' for nodes that run the checkout.
+    package: str = ''
     #: MiB per node; 0 for the default.
     memory: int = 0
 

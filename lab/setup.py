@@ -123,10 +123,11 @@ def _exclusively():
         yield
 
 
-def run(bare=False, more=()):
+def run(bare=False, more=(), then=None):
     """Set up everything, or (bare) only nodes without OpenStack.
 
     :param more: additional Debian packages
+    :param then: a function that makes what not every laboratory needs
     """
     if os.geteuid():
         raise errors.LabError('the laboratory has to be run as root')
@@ -141,3 +142,5 @@ def run(bare=False, more=()):
                 job.result()
         if not bare:
             step('seed', seed.inputs(), seed.TARBALL, seed.build)
+        if then:
+            then()

@@ -13,6 +13,14 @@ def line(name, *arguments):
             '%s' % (name, ' '.join(arguments)))
 
 
+def installed(name, *arguments):
+    """Return the line that runs a command of the installed Debian package."""
+    program = 'dmclone' if name == 'dmclone' else \
+        'dmclone-' + name.replace('_', '-')
+    return ' '.join([program, '--config-file', '/etc/cinder/cinder.conf',
+                     *arguments])
+
+
 def run(node, name, *arguments, timeout=120):
     """Run one of the driver's commands on a node.
 
@@ -20,4 +28,5 @@ def run(node, name, *arguments, timeout=120):
     :param timeout: in seconds
     :returns: (exit code, stdout, stderr)
     """
-    return node.try_run(line(name, *arguments), timeout=timeout)
+    made = installed if node.settings.package else line
+    return node.try_run(made(name, *arguments), timeout=timeout)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Debian package, with the Cinder of Debian 13, in a root of its own.
 
-No service runs there, and no kernel with dm-clone is needed.
+No service runs there, and no kernel with dm-clone is needed. tests/installed
+has the services. Its packages are kept in the folder DMCLONE_PACKAGES.
 """
 
+import os
 import pathlib
 import re
 import shutil
@@ -15,7 +17,7 @@ from lab import paths
 
 NAME = 'python3-dmclone-driver'
 #: Built in the same way, to upgrade from.
-OLD = '0.0.9'
+OLD = os.environ.get('DMCLONE_OLD_VERSION') or '0.0.9'
 #: What dpkg, apt and the triggers of other packages record of any package,
 #: and modules that Python has compiled.
 VOLATILE = re.compile(
@@ -31,7 +33,9 @@ class DebianTest(unittest.TestCase):
         cls.work = pathlib.Path(tempfile.mkdtemp(dir='/var/tmp'))
         cls.addClassCleanup(shutil.rmtree, cls.work)
         cls.new = debian.version()
-        debian.build(cls.work, [OLD, cls.new])
+        cls.packages = pathlib.Path(
+            os.environ.get('DMCLONE_PACKAGES') or cls.work)
+        debian.build(cls.packages, [OLD, cls.new])
         cls.root = cls.work / 'root'
         debian.make_root(cls.root, [
             'cinder-volume', 'kmod', 'open-iscsi', 'sudo', 'systemd', 'tgt',
@@ -53,7 +57,7 @@ class DebianTest(unittest.TestCase):
         return out
 
     def install(self, version):
-        package, = (self.work / version).glob('*_all.deb')
+        package, = (self.packages / version).glob('*_all.deb')
         shutil.copy(package, self.root / 'var/tmp')
         self.addCleanup((self.root / 'var/tmp' / package.name).unlink,
                         missing_ok=True)

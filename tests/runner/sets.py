@@ -20,6 +20,16 @@ from tests.runner import programs
 #: The older releases of OpenStack that the driver supports, as in tox.ini.
 OLDER = ('2025.1', '2025.2', '2026.1')
 
+#: Built in the same way as the package, to upgrade from.
+_OLD_PACKAGE = '0.0.9'
+#: The scenarios for which the Debian package is installed: an attach away
+#: with its copy, a live migration's two attachments, completion; and what the
+#: package's files do for them.
+_MAIN_JOB = (
+    r'test_move\.MoveTest\.test_(attach_|others_see)',
+    r'test_migration\.TwoAttachmentsTest\.test_(old_attachment|guest_writes)',
+    r'test_check\.CheckTest\.test_healthy')
+
 _STYLE = re.compile(r'style: (\d+) passed, (\d+) failed')
 
 
@@ -122,8 +132,12 @@ def _scenarios(run, chosen, seconds=None, **more):
         '--subunit', *chosen.choice], seconds or chosen.timeout(), **more)
 
 
-def _oldest(run, chosen):
-    """Run scenarios with the oldest release, in a laboratory of its own."""
+def _oldest(run, chosen, *more, **variables):
+    """Run scenarios with the oldest release, in a laboratory of its own.
+
+    :param more: sets with further scenarios in the same laboratory
+    :param variables: of their environment
+    """
     run.laboratory.end()
     if network.exists():
         run.give_up(chosen.name, 'a laboratory of another release is up: take '
@@ -131,16 +145,35 @@ def _oldest(run, chosen):
         return
     with mock.patch.dict(os.environ, DMCLONE_LAB_RELEASE=OLDER[0]):
         try:
-            _scenarios(run, chosen)
+            for each in (chosen, *more):
+                _scenarios(run, each, **variables)
         finally:
             run.laboratory.end()
 
 
-def _on_host(run, chosen):
-    """Run the tests of a folder as root on this machine."""
-    run.stream(chosen.name, [
-        run.tools / 'stestr', '--test-path', 'tests/' + chosen.folder, 'run',
-        '--serial', '--subunit'], chosen.timeout())
+def _packages(run, chosen):
+    """Try the package in a root of this machine, then on nodes.
+
+    The nodes get an older version, which is upgraded; scenarios follow, and
+    the purge.
+    """
+    with tempfile.TemporaryDirectory(dir='/var/tmp') as folder:
+        run.stream(chosen.name, [
+            run.tools / 'stestr', '--test-path', 'tests/' + chosen.folder,
+            'run', '--serial', '--subunit'], chosen.timeout(),
+            DMCLONE_PACKAGES=folder, DMCLONE_OLD_VERSION=_OLD_PACKAGE)
+        packages = list(pathlib.Path(folder, _OLD_PACKAGE).glob('*_all.deb'))
+        if not packages:
+            run.give_up(chosen.name, 'no package was built')
+            return
+        in_lab = dataclasses.replace(
+            chosen, lab={'package': str(packages[0])}, where='installed')
+        _oldest(
+            run, dataclasses.replace(in_lab, choice=('UpgradeTest',)),
+            dataclasses.replace(chosen, lab=in_lab.lab, where='scenarios',
+                                choice=_MAIN_JOB),
+            dataclasses.replace(in_lab, choice=('PurgeTest',)),
+            DMCLONE_PACKAGES=folder, DMCLONE_OLD_VERSION=_OLD_PACKAGE)
 
 
 def _soak(run, chosen, seconds=None):
@@ -272,8 +305,9 @@ SETS = (
     Set('etcd', 'moves with etcd as the store of the locks, which fails in\n'
         'the middle of moves, and two minutes of soak', _etcd,
         lab={'nodes': 3, 'coordination': 'etcd'}, seconds=2400),
-    Set('packages', 'the Debian package: built, installed, upgraded and '
-        'purged in\na Debian 13', _on_host, seconds=3600),
+    Set('packages', 'the Debian package: built, installed, used, upgraded '
+        'and purged in\na Debian 13, then on nodes that run it', _packages,
+        seconds=3600),
     Set('maintenance', 'the commands of the pages for operators: reboots, '
         'upgrades,\ndisks, lost nodes, quick start, adoption', _scenarios,
         lab={'nova': True}, seconds=9000),

@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of the laboratory, without a laboratory."""
 
+import dataclasses
 import pathlib
+import tomllib
 import unittest
 from unittest import mock
 
 import fixtures
 
 from lab import apt
+from lab.common import commands
 from lab.common import leftovers
 from lab import config
 from lab import errors
+from lab import image
 from lab import kernel
+from lab import machine
+from lab import nodefiles
+from lab import packaged
+from lab import paths
 from lab import seed
 from lab import settings
 from lab import setup
@@ -206,6 +214,105 @@ class SettingsTest(unittest.TestCase):
                     'node1', '10.77.0.11',
                     settings.Settings(thin=thin, driver=driver))
                 self.assertEqual(expected, made['dmclone']['lvm_type'])
+
+
+class PackagedTest(base.PlainTestCase):
+    """Nodes with the driver's Debian package have nothing of the checkout."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        package = self.folder / 'driver_1_all.deb'
+        package.write_text('the package')
+        self.settings = settings.Settings(package=str(package))
+        self.release(packaged.RELEASE)
+        self.useFixture(fixtures.EnvironmentVariable(kernel.MODULES))
+
+    def release(self, name):
+        self.useFixture(fixtures.EnvironmentVariable('DMCLONE_LAB_RELEASE',
+                                                     name))
+
+    def test_possible(self):
+        packaged.check(self.settings)
+        self.release(None)
+        packaged.check(settings.Settings(nova=True, driver='both'))
+
+    def test_refused(self):
+        for change, text in (({'package': '/nowhere.deb'}, 'nowhere.deb'),
+                             ({'nova': True}, '--nova'),
+                             ({'bare': True}, '--bare'),
+                             ({'driver': 'lvm'}, '--driver'),
+                             ({'target': 'lio'}, '--target'),
+                             ({'mode': 'threads'}, '--mode')):
+            self.assertRaisesRegex(
+                errors.LabError, text, packaged.check,
+                dataclasses.replace(self.settings, **change))
+        for name in (None, '2025.2'):
+            self.release(name)
+            self.assertRaisesRegex(errors.LabError, packaged.RELEASE,
+                                   packaged.check, self.settings)
+
+    def test_release_is_a_known_one(self):
+        self.assertEqual('constraints-2025.1.txt', venv.constraints().name)
+
+    def files(self, choices):
+        """Return the folder of a node's files, and its variables."""
+        node = mock.Mock(settings=choices, ip='10.77.0.11')
+        node.name = 'node1'
+        node.machine = machine.Machine('node1', 1, choices)
+        node.machine.share = share = self.folder / 'share'
+        nodefiles.write(node)
+        text = (share / 'node.env').read_text()
+        return share, dict(line.split('=', 1) for line in text.splitlines())
+
+    def test_files(self):
+        share, variables = self.files(self.settings)
+        self.assertEqual('the package', (share / 'driver.deb').read_text())
+        self.assertEqual([], list((share / 'files').iterdir()))
+        for name, value in (('PACKAGED', 'yes'), ('LAB_FOLDERS', ''),
+                            ('CHECKOUT', ''), ('VENV', '/usr'),
+                            ('VENV_FOLDER', '/usr')):
+            self.assertEqual('"%s"' % value, variables[name])
+        self.assertNotIn(str(paths.CHECKOUT), ''.join(variables.values()))
+
+    def test_files_of_other_nodes(self):
+        share, variables = self.files(settings.Settings())
+        self.assertFalse((share / 'driver.deb').exists())
+        self.assertEqual('""', variables['PACKAGED'])
+        self.assertIn(str(paths.CHECKOUT), variables['LAB_FOLDERS'])
+        self.assertTrue(list(share.glob('files/etc/udev/rules.d/*')))
+
+    def test_disk(self):
+        for choices, expected in ((self.settings, image.PACKAGED),
+                                  (settings.Settings(), image.IMAGE)):
+            argv = machine.Machine('node1', 1, choices)._argv(3)
+            disk, = [word for word in map(str, argv)
+                     if word.startswith('ubd0=')]
+            self.assertEqual(str(expected), disk.partition(',')[2])
+
+    def test_root_is_gained_by_rootwrap(self):
+        made = [config.cinder_node('node1', '10.77.0.11', choices)
+                for choices in (self.settings, settings.Settings())]
+        self.assertEqual(
+            [[], ['cinder_sys_admin', 'privsep_osbrick',
+                  'dmclone_privileged']],
+            [[name for name, options in each.items()
+              if 'helper_command' in options] for each in made])
+        self.assertEqual([False, True], ['log_file' in each['DEFAULT']
+                                         for each in made])
+
+    def test_commands(self):
+        """Those of the package are run, each by its own name."""
+        scripts = tomllib.loads(
+            (paths.CHECKOUT / 'pyproject.toml').read_text())['project'][
+                'scripts']
+        for program, where in scripts.items():
+            node = mock.Mock(settings=self.settings)
+            name = where.partition(':')[0].rpartition('.')[2]
+            commands.run(node, name, '--json')
+            self.assertEqual(
+                program + ' --config-file /etc/cinder/cinder.conf --json',
+                node.try_run.call_args.args[0])
 
 
 class LeftoversTest(unittest.TestCase):

@@ -284,6 +284,84 @@ class OldestTestCase(base.PlainTestCase):
             for name in names))
 
 
+class PackagesTestCase(base.PlainTestCase):
+    """A set on this machine, and then in a laboratory of its own."""
+
+    def setUp(self):
+        super().setUp()
+        self.exists = self.patch('tests.runner.sets.network.exists')
+        self.exists.return_value = False
+        self.patch('builtins.print')
+        self.this = run.Run()
+        self.this.laboratory = mock.Mock()
+        self.this.stream = self.stream
+        self.this.in_lab = self.in_lab
+        self.built = True
+        self.seen = []
+
+    def stream(self, name, argv, seconds, **more):
+        self.assertEqual(('packages', 3600), (name, seconds))
+        self.seen.append(' '.join(map(str, argv[1:])))
+        if self.built:
+            folder = pathlib.Path(more['DMCLONE_PACKAGES'],
+                                  more['DMCLONE_OLD_VERSION'])
+            folder.mkdir()
+            (folder / 'python3-driver_1_all.deb').touch()
+
+    def in_lab(self, name, wanted, argv, seconds, **more):
+        self.assertEqual('2025.1', os.environ['DMCLONE_LAB_RELEASE'])
+        package = pathlib.Path(wanted.pop('package'))
+        self.assertTrue(package.is_file())
+        self.assertEqual(more, {
+            'DMCLONE_OLD_VERSION': package.parent.name,
+            'DMCLONE_PACKAGES': str(package.parents[1])})
+        self.seen.append(' '.join(map(str, argv[5:])))
+        wanted['package'] = str(package)
+
+    def run_it(self):
+        self.this.run([sets.NAMED['packages']])
+        return self.seen
+
+    def test_all(self):
+        on_host, upgrade, main_job, purge = self.run_it()
+        self.assertEqual('--test-path tests/packages run --serial --subunit',
+                         on_host)
+        self.assertEqual('--test-path tests/installed run --serial --subunit '
+                         'UpgradeTest', upgrade)
+        self.assertIn('--test-path tests/scenarios ', main_job)
+        self.assertEqual(upgrade.replace('Upgrade', 'Purge'), purge)
+        self.this.laboratory.end.assert_called_with()
+        self.assertEqual('0 passed, 0 failed', self.this.summary())
+
+    def test_nothing_was_built(self):
+        self.built = False
+        self.assertEqual(1, len(self.run_it()))
+        self.assertEqual('0 passed, 1 failed', self.this.summary())
+
+    def test_another_laboratory(self):
+        self.exists.return_value = True
+        self.assertEqual(1, len(self.run_it()))
+        self.assertEqual('0 passed, 1 failed', self.this.summary())
+
+    def test_choice(self):
+        """It names scenarios that there are; none needs instances."""
+        names = [test.id() for test in ChoiceTestCase.scenarios()]
+        for each in sets._MAIN_JOB:
+            self.assertTrue(any(re.search(each, name) for name in names))
+        chosen = [name for name in names
+                  if ChoiceTestCase.is_chosen(sets._MAIN_JOB, name)]
+        self.assertEqual(6, len(chosen), chosen)
+        self.assertFalse([name for name in chosen if '[' in name])
+
+    def test_all_of_the_folder_is_run(self):
+        text = (_SCENARIOS.parent /
+                'installed/test_installed.py').read_text()
+        self.assertEqual(
+            ['UpgradeTest', 'PurgeTest'],
+            re.findall(r'^class (\w+).*\n(?:(?!class).*\n)*?    def test_',
+                       text, re.M))
+
+
 class DocsTestCase(base.PlainTestCase):
 
     def test_both_are_built(self):
@@ -372,16 +450,6 @@ class CommandsTestCase(base.PlainTestCase):
         self.assertEqual(({'nodes': 3, 'thin': True}, 1920,
                           {'DMCLONE_SOAK_SECONDS': '120'}),
                          (second[0], *second[2:]))
-
-    def test_on_this_machine(self):
-        this = run.Run()
-        this.stream = mock.Mock()
-        this.run([sets.NAMED['packages']])
-        name, argv, seconds = this.stream.call_args.args
-        self.assertEqual(('packages', 3600), (name, seconds))
-        self.assertRegex(' '.join(map(str, argv)),
-                         r'/stestr --test-path tests/packages run --serial '
-                         r'--subunit$')
 
     def test_tempest(self):
         self.assertEqual(
