@@ -146,7 +146,8 @@ class Lab:
         if self.settings.nova:
             n.enable('libvirtd', 'nova-compute')
         errors.say('starting %s' % n.name)
-        n.start()
+        # Installing the package takes a while.
+        n.start(300 if self.settings.package else 120)
         errors.say('%s has booted' % n.name)
         n.wait_ready()
         if not self.settings.bare:

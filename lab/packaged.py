@@ -61,7 +61,8 @@ def _build(target):
     shutil.rmtree(root, ignore_errors=True)
     try:
         debian.make_root(root, PACKAGES)
-        for name in ('dev', 'usr/share/doc', 'var/cache/apt'):
+        for name in ('dev', 'usr/share/doc', 'var/cache/apt',
+                     'var/lib/apt/lists'):
             shutil.rmtree(root / name)
             (root / name).mkdir()
         image.fill(root)
