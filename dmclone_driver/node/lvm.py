@@ -22,6 +22,10 @@ TIMEOUT = 300
 # ECMD_FAILED).
 _FAILED = 5
 
+# Of reports in JSON they are in the JSON otherwise, e.g. with 2.03.31, that of
+# Debian 13: see log/report_command_log in lvm.conf.
+_ERRORS_TO_STDERR = ('--config', 'log/report_command_log=0')
+
 
 class LVMError(processutils.ProcessExecutionError):
     """A command of LVM failed."""
@@ -100,8 +104,8 @@ def report(*arguments: str) -> list[dict[str, str]]:
     """
     verb, *rest = arguments
     kind = {'lvs': 'lv', 'vgs': 'vg', 'pvs': 'pv'}[verb]
-    text = run(verb, '--reportformat', 'json', '--units', 'b', '--nosuffix',
-               *rest)
+    text = run(verb, *_ERRORS_TO_STDERR, '--reportformat', 'json',
+               '--units', 'b', '--nosuffix', *rest)
     return json.loads(text)['report'][0][kind]
 
 

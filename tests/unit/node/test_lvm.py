@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """LVM's commands: their environment, and their errors."""
 
+import json
+
 import ddt
 from oslo_concurrency import processutils
 
@@ -62,6 +64,21 @@ class LVMTestCase(base.PlainTestCase):
         self.run_as_root.return_value = (
             '{"report": [{"vg": [{"vg_name": "a"}]}], "log": []}')
         self.assertEqual([{'vg_name': 'a'}], lvm.report('vgs', '-o', 'x'))
+
+    @ddt.data(('vgs', '  Volume group "a" not found\n', lvm.GroupNotFound),
+              ('lvs', '  Failed to find logical volume "a/b"\n',
+               lvm.NotFound))
+    @ddt.unpack
+    def test_errors_of_reports(self, verb, text, kind):
+        """LVM 2.03.31 has them in the JSON, unless it is told otherwise."""
+        def lvm_2_03_31(arguments, environment, timeout):
+            out, err = (
+                ('', text) if 'log/report_command_log=0' in arguments else
+                (json.dumps({'log': [{'log_message': text.strip()}]}), ''))
+            raise processutils.ProcessExecutionError(
+                out, err, 5, ' '.join(arguments))
+        self.run_as_root.side_effect = lvm_2_03_31
+        self.assertRaises(kind, lvm.report, verb, 'a', '-o', 'x')
 
     def test_words(self):
         self.assertEqual({'a', 'b=1'}, lvm.words('a,b=1'))
