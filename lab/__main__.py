@@ -2,6 +2,7 @@
 """The command line of the laboratory."""
 
 import argparse
+import dataclasses
 import os
 import subprocess
 import sys
@@ -27,10 +28,16 @@ def _setup(args):
     setup.run(args.bare)
 
 
+def chosen(args):
+    """Return the settings of a command line."""
+    choices = settings.Settings(**{name: getattr(args, name) for name in
+                                   vars(settings.Settings())})
+    return dataclasses.replace(choices, package=os.path.abspath(
+        choices.package)) if choices.package else choices
+
+
 def _up(args):
-    names = vars(settings.Settings()).keys()
-    choices = settings.Settings(**{name: getattr(args, name)
-                                   for name in names})
+    choices = chosen(args)
     packaged.check(choices)
     setup.run(args.bare, etcd.PACKAGES if args.coordination == 'etcd' else (),
               packaged.make if args.package else None)
@@ -131,8 +138,7 @@ def _add_up(verbs):
                       default=defaults.coordination,
                       help="the store of Cinder's locks: files on each "
                       'host, or one etcd for all hosts')
-    verb.add_argument('--package', type=os.path.abspath,
-                      default=defaults.package, metavar='FILE',
+    verb.add_argument('--package', default=defaults.package, metavar='FILE',
                       help="nodes with Debian 13, its Cinder, and this "
                       "Debian package of the driver, instead of the "
                       "checkout's; needs DMCLONE_LAB_RELEASE=%s"
@@ -186,17 +192,23 @@ def _add_node(verbs):
         verb.set_defaults(do=_service_verb)
 
 
-def main():
-    parser = argparse.ArgumentParser(
+def parser():
+    """Return the parser of the command line."""
+    found = argparse.ArgumentParser(
         prog='tools/lab', description='Nodes and OpenStack services: see '
         'lab/__init__.py. Needs root; the first set-up takes minutes.')
-    verbs = parser.add_subparsers(dest='verb', required=True, metavar='VERB')
+    verbs = found.add_subparsers(dest='verb', required=True, metavar='VERB')
     _add_simple(verbs)
     _add_up(verbs)
     _add_node(verbs)
-    args = parser.parse_args()
+    return found
+
+
+def main():
+    commands = parser()
+    args = commands.parse_args()
     if os.geteuid():
-        parser.error('the laboratory has to be run as root')
+        commands.error('the laboratory has to be run as root')
     try:
         return args.do(args) or 0
     except errors.LabError as e:

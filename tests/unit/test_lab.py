@@ -9,6 +9,7 @@ from unittest import mock
 
 import fixtures
 
+from lab import __main__ as command_line
 from lab import apt
 from lab.common import commands
 from lab.common import leftovers
@@ -214,6 +215,19 @@ class SettingsTest(unittest.TestCase):
                     'node1', '10.77.0.11',
                     settings.Settings(thin=thin, driver=driver))
                 self.assertEqual(expected, made['dmclone']['lvm_type'])
+
+
+class CommandLineTest(base.PlainTestCase):
+
+    def test_defaults(self):
+        self.assertEqual(settings.Settings(), command_line.chosen(
+            command_line.parser().parse_args(['up'])))
+
+    def test_package(self):
+        found = command_line.chosen(command_line.parser().parse_args(
+            ['up', '--package', 'driver.deb']))
+        self.assertEqual(str(pathlib.Path('driver.deb').absolute()),
+                         found.package)
 
 
 class PackagedTest(base.PlainTestCase):
