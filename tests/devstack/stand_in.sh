@@ -201,6 +201,9 @@ function init_lvm_volume_group {
 function clean_lvm_volume_group {
     sudo lvremove -f "$1"
     sudo vgremove -f "$1"
+    if [[ -n $(sudo lvs --noheadings -o lv_name "$1" 2> /dev/null) ]]; then
+        return
+    fi
     sudo systemctl disable --now "$1$BACKING_FILE_SUFFIX.service"
     sudo rm -f "/etc/systemd/system/$1$BACKING_FILE_SUFFIX.service"
     rm -f "$DATA_DIR/$1$BACKING_FILE_SUFFIX"

@@ -19,6 +19,9 @@ ISCSID = '/etc/iscsi/iscsid.conf'
 FILES = ('/etc/multipath/conf.d/dmclone.conf',
          '/etc/systemd/system/%s-backing-file.service' % GROUP,
          '%s/dest/data/%s-backing-file' % (MACHINE, GROUP))
+#: clean.sh removes them with the folder of DevStack's data; the laboratory's
+#: tgtd reads this one.
+FORGET_TARGETS = 'rm -f /var/lib/cinder/volumes/dmclone-*'
 LOCAL_CONF = """[[local|localrc]]
 DEST={machine}/dest
 HOST_IP={node.ip}
@@ -59,9 +62,9 @@ class DevStackTest(base.SetupTest):
         with contextlib.suppress(Exception):
             self._script(node, 'unstack')
             self._script(node, 'clean')
-        node.run('test ! -e {0}.saved || mv {0}.saved {0}; rm -rf {1}; '
+        node.run('test ! -e {0}.saved || mv {0}.saved {0}; rm -rf {1}; {2}; '
                  'cp -r /lab/files/. /; udevadm control --reload'.format(
-                     ISCSID, MACHINE))
+                     ISCSID, MACHINE, FORGET_TARGETS))
         node.configure({})
         for name in ('tgtd', 'iscsid', 'cinder-volume'):
             node.start_service(name)
@@ -122,6 +125,7 @@ class DevStackTest(base.SetupTest):
             self._forget_volumes()
             for node in nodes:
                 self._script(node, 'clean')
+                node.run(FORGET_TARGETS)
                 node.run(' && '.join('test ! -e ' + name for name in FILES))
                 self.assertNotIn(GROUP, node.run('vgs -o vg_name'))
             wait.until(lambda: not leftovers.find(self.lab),
