@@ -17,6 +17,9 @@ AWAY = 15
 class BackupTest(backups.Backups, operations.Operations, base.HydratingTest):
     """A volume that has just moved is backed up."""
 
+    #: A node deletes the snapshots that were backed up within a minute.
+    TO_END = 180
+
     def setUp(self):
         super().setUp()
         # The volume leaves it, so it reads by iSCSI.

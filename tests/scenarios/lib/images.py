@@ -13,6 +13,9 @@ MIB, CHECKSUM = len(IMAGE) >> 20, hashlib.sha256(IMAGE).hexdigest()
 class ImageTest(base.E2ETest):
     """A test with an image."""
 
+    #: A node deletes the snapshots that volumes have read within a minute.
+    TO_END = 180
+
     def image(self):
         image = self.user.cloud.image.create_image(
             'dmclone-test', disk_format='raw', container_format='bare',
