@@ -292,7 +292,7 @@ SETS = (
         where='scenarios',
         choice=('--exclude-regex', r'\[.*slow', r'\[.*nova')),
     Set('long', 'tests that take minutes each, mostly to wait or to boot',
-        _scenarios, lab={'nova': True}, seconds=10800, where='scenarios',
+        _scenarios, lab={'nova': True}, seconds=16200, where='scenarios',
         choice=(r'\[.*slow',)),
     Set('thin', 'the scenarios of e2e and live, and two minutes of soak, on '
         'nodes\nwith thin volumes: an hour and a half', _thin,
