@@ -340,7 +340,7 @@ class Kernel:
         return [*self.devices, *self.lvm.pools()]
 
     def _disks_below(self, name):
-        below = self.lvm.disks_below(name)
+        below = self.lvm and self.lvm.disks_below(name)
         if below is not None:
             return below
         self._need(name)
