@@ -2,7 +2,8 @@
 """Plot the results of a benchmark: tox -e plots -- RESULTS.json FIGURE.
 
 Writes FIGURE.png and FIGURE.svg, with a bar per median of a ratio and a line
-from the least to the most, and FIGURE.csv, a table of the same.
+from the least to the most, and FIGURE.csv, a table of the same; FIGURE-2.csv,
+if a part of the results has neither rows nor columns in common with others.
 """
 
 import csv
@@ -23,10 +24,8 @@ def _axis(axis, rows, title):
         error_kw={'elinewidth': 1, 'capsize': 2})
     axis.axvline(1, color='black', linewidth=0.5)
     axis.set_title(title)
-    # Elsewhere the page of the figure says what the base is.
-    axis.set_xlabel('ratio to the first of them, in the same round' if
-                    rows[0]['ratio'] == [1, 1, 1] else
-                    'ratio, in the same round')
+    # The page of the figure says what the bases are: there may be several.
+    axis.set_xlabel('ratio, in the same round')
     axis.tick_params(axis='y', labelsize=8)
 
 
@@ -52,9 +51,11 @@ def main():
     pyplot.rcParams.update({'svg.fonttype': 'none', 'svg.hashsalt': 'dmclone'})
     with open(source) as stream:
         rows = json.load(stream)
-    with open(target + '.csv', 'w') as stream:
-        csv.writer(stream, lineterminator='\n').writerows(
-            ratios.table(rows))
+    for number, part in enumerate(ratios.apart(rows), 1):
+        name = target + ('-%d' % number if number > 1 else '') + '.csv'
+        with open(name, 'w') as stream:
+            csv.writer(stream, lineterminator='\n').writerows(
+                ratios.table(part))
     figure = draw(rows)
     for kind in ('png', 'svg'):
         figure.savefig('%s.%s' % (target, kind), dpi=110,

@@ -7,8 +7,8 @@ A name is "way, what" or "way, what: unit", such as "randread, clone, zram".
 import json
 import statistics
 
-#: Columns of a table that can be read.
-WIDE = 12
+#: Columns of values that fit into a page.
+WIDE = 6
 
 
 class Ratios:
@@ -79,10 +79,28 @@ def _plain(value):
     return '%d' % value if isinstance(value, int) else '%.2f' % value
 
 
+def apart(rows):
+    """Return the rows in parts that have neither a way nor a "what" in common.
+
+    One table of all would be empty for the most part.
+    """
+    found = []
+    for row in rows:
+        way, what = parts(row['name'])
+        names = {('way', way), ('what', what)}
+        joined = [part for part in found if part[0] & names]
+        found = [part for part in found if part not in joined]
+        found.append((names.union(*(part[0] for part in joined)), [
+            *(each for part in joined for each in part[1]), row]))
+    order = rows.index
+    return sorted((sorted(part, key=order) for _names, part in found),
+                  key=lambda part: order(part[0]))
+
+
 def table(rows):
     """Return the lines of a table: one column per way, one row per "what".
 
-    A very wide one is turned: a row per way.
+    One that is too wide, and wider than long, is turned: a row per way.
 
     :param rows: as :meth:`Ratios.save` writes them
     """
@@ -95,5 +113,5 @@ def table(rows):
     ways = list(dict.fromkeys(parts(row['name'])[0] for row in rows))
     lines = [['', *ways], *([what, *(found.get(way, '') for way in ways)]
                             for what, found in cells.items())]
-    return (lines if len(ways) <= WIDE else
+    return (lines if len(ways) <= max(WIDE, len(cells)) else
             [list(line) for line in zip(*lines)])

@@ -128,12 +128,12 @@ def base_of(name):
     That is the one with a single volume. Counts are not compared.
     """
     way, what = name.split(', ', 1)
-    return '%s, 1 volumes' % way if way in WAYS and ': ' not in what else None
+    return '%s, 1 volume' % way if way in WAYS and ': ' not in what else None
 
 
 def is_of_rest(name):
     """Whether a measurement is one of volumes at rest, and not of clones."""
-    return ratios.parts(name)[1].endswith(' volumes')
+    return ratios.parts(name)[1].endswith((' volume', ' volumes'))
 
 
 class Bench(volumes.Volumes):
@@ -170,7 +170,8 @@ class Bench(volumes.Volumes):
                 ids = [user_module.uuid4() for _ in range(count - 1)]
                 made.callback(self._remove, ids)
                 self._add(first, ids)
-                self._measure(used, ids, '%d volumes' % count)
+                self._measure(used, ids, '1 volume' if count == 1 else
+                              '%d volumes' % count)
         if self._hydrating:
             with services.configured(self.lab.nodes.values(),
                                      {'volume_clear': 'none'}):

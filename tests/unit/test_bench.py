@@ -90,6 +90,22 @@ class RatiosTestCase(base.PlainTestCase):
             ratios.table(rows)[:3])
         self.assertEqual(ratios.WIDE + 1, len(ratios.table(rows[1:])[0]))
 
+    def test_apart(self):
+        """What shares neither a row nor a column has a table of its own."""
+        rows = [{'name': name, 'values': [1], 'ratio': None} for name in (
+            'time, one', 'load, none', 'room, two', 'load, some', 'time, two')]
+        self.assertEqual(
+            [['time, one', 'room, two', 'time, two'],
+             ['load, none', 'load, some']],
+            [[row['name'] for row in part] for part in ratios.apart(rows)])
+
+    def test_wide_and_long_table(self):
+        """Turned, it would have even more columns."""
+        ways = ratios.WIDE + 1
+        rows = [{'name': 'way %d, what %d' % (way, what), 'values': [what],
+                 'ratio': None} for way in range(ways) for what in range(ways)]
+        self.assertEqual(['what 0', *['0'] * ways], ratios.table(rows)[1])
+
 
 class MeasurementsTestCase(base.PlainTestCase):
 
@@ -1164,8 +1180,8 @@ class ScaleTestCase(base.PlainTestCase):
         saved = self.patch('lab.bench.ratios.json.dump')
         bench = scale.Bench.__new__(scale.Bench)
         bench.results = ratios.Ratios()
-        names = ('start, 1 volumes', 'start, 1 volumes: statements',
-                 '60 s at rest, 1 volumes', 'CPU seconds in 60 s, no clone',
+        names = ('start, 1 volume', 'start, 1 volume: statements',
+                 '60 s at rest, 1 volume', 'CPU seconds in 60 s, no clone',
                  'clones, 9 clones, limits as configured')
         for name in names:
             bench.results.note(name, 1)
@@ -1201,12 +1217,12 @@ class ScaleTestCase(base.PlainTestCase):
         self.patch('lab.bench.scale.counters.read').return_value = {
             'statements': 1}
         bench.hydrated = mock.Mock()
-        for ids, of_some in ([], '1 volumes'), (['a'], '2 volumes'):
+        for ids, of_some in ([], '1 volume'), (['a'], '2 volumes'):
             bench._measure('v', ids, of_some)
         names = set(bench.results.values)
-        self.assertIn('start again, 1 volumes: statements', names)
+        self.assertIn('start again, 1 volume: statements', names)
         self.assertIn('LVM activates all, 2 volumes', names)
-        self.assertNotIn('LVM activates all, 1 volumes', names)
+        self.assertNotIn('LVM activates all, 1 volume', names)
         for name in names:
             base = scale.base_of(name)
             self.assertIn(base, {None, *names})
@@ -1214,7 +1230,7 @@ class ScaleTestCase(base.PlainTestCase):
                 scale.WAYS) and ': ' not in name, name)
 
     def test_bases(self):
-        self.assertEqual('start, 1 volumes',
+        self.assertEqual('start, 1 volume',
                          scale.base_of('start, 100 volumes'))
         for name in ('start, 100 volumes: statements',
                      '60 s at rest, 100 volumes', 'clones, no clone'):
