@@ -21,3 +21,5 @@ html_css_files = ['tables.css']
 # Diagrams and commands are not Python: a block is in the language that it
 # declares, or in none.
 highlight_language = 'none'
+# Quotes only: the two dashes of an option are no dash.
+smartquotes_action = 'q'

@@ -108,6 +108,11 @@ class PagesTestCase(base.PlainTestCase):
             self.assertNotIn('.. highlight::', text, page)
             self.assertNotIn('.. code-block::\n', text, page)
 
+    def test_options(self):
+        """Their two dashes do not become one."""
+        settings = runpy.run_path(str(TOP / 'doc/source/conf.py'))
+        self.assertNotIn('D', settings['smartquotes_action'].upper())
+
     def test_styles(self):
         """Sphinx does not say that such a file is missing."""
         settings = runpy.run_path(str(TOP / 'doc/source/conf.py'))
