@@ -127,7 +127,15 @@ class Volumes:
 
     @contextlib.contextmanager
     def created_on(self, node, backend='dmclone'):
-        """Have Cinder's scheduler create all volumes on a node meanwhile."""
+        """Have Cinder's scheduler create all volumes on a node meanwhile.
+
+        The scheduler takes a service that has just been restarted for down
+        until its first heartbeat, if the start has taken long.
+        """
+        wait.until(lambda: 'up' in [each['state'] for each in (
+            self.user.as_admin('GET', '/os-services?host=%s@%s' % (
+                node.name, backend))['services'])],
+            'cinder-volume on %s to be up' % node.name, 60)
         others = "host LIKE '%@{1}' AND host != '{0}@{1}'".format(
             node.name, backend)
         self.lab.sql('UPDATE services SET disabled = 1 WHERE ' + others)
