@@ -67,7 +67,7 @@ class ThinTest(base.FunctionalTest):
         self.assertAlmostEqual(SIZE // 2, pool.used, delta=pool.size / 1000)
         self.assertEqual((8 * SIZE, SIZE, 0), (
             pool.size, pool.provisioned, pool.awaited))
-        self.assertTrue(thin_pools.zeroes(pool))
+        self.assertTrue(pool.zeroes)
         logical_volumes.tag(lv, logical_volumes.METADATA_TAG + 'x/y')
         self.assertAlmostEqual(SIZE // 2, thin_pools.find(
             clones.GROUP).awaited, delta=SIZE / 1000)
