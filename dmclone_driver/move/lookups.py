@@ -99,10 +99,10 @@ def on_host(context: cinder_context.RequestContext, host: str,
             attachments: bool = False) -> list[objects.Volume]:
     """Return all rows, users' and placeholders, of a backend.
 
-    :param attachments: whether to read those of all rows, too. Cinder asks
-        the database for each of them
-        (VolumeAttachment._from_db_object in cinder/objects/volume_attachment
-        .py). Otherwise a row reads its own when somebody looks at them
+    :param attachments: whether to load the attachments of all rows: one query
+        for each of them (``VolumeAttachment._from_db_object`` in
+        ``cinder/objects/volume_attachment.py``). Otherwise they are
+        lazy-loaded
     """
     read = _with_attachments if attachments else _without_attachments
     rows = read(context.elevated(), host)

@@ -185,7 +185,7 @@ class LogicalVolume:
         That does not know them, nor why the handle is a snapshot-origin.
         """
         return sorted(tag for tag in self.tags if self.complete and
-                      tag.startswith(tuple(THIN_CLONE_TAGS)))
+                      tag.startswith(THIN_CLONE_TAGS))
 
     @property
     def complete(self) -> bool:
