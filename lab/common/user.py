@@ -53,6 +53,16 @@ class User:
             path, method, json=body, raise_exc=False,
             headers={'X-Service-Token': self._service}, **kwargs))
 
+    def service_up(self, query, what, timeout=60):
+        """Wait until Cinder takes a service for up: since a heartbeat of it.
+
+        :param query: which one, such as ``binary=cinder-backup``
+        :param what: its name, for the error
+        """
+        wait.until(lambda: 'up' in [each['state'] for each in self.as_admin(
+            'GET', '/os-services?' + query)['services']],
+            what + ' to be up', timeout)
+
     def make_bootable(self, volume_id, properties):
         """Make a volume bootable, with an image's properties."""
         path = '/volumes/%s/action' % volume_id

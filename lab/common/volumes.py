@@ -132,10 +132,8 @@ class Volumes:
         The scheduler takes a service that has just been restarted for down
         until its first heartbeat, if the start has taken long.
         """
-        wait.until(lambda: 'up' in [each['state'] for each in (
-            self.user.as_admin('GET', '/os-services?host=%s@%s' % (
-                node.name, backend))['services'])],
-            'cinder-volume on %s to be up' % node.name, 60)
+        self.user.service_up('host=%s@%s' % (node.name, backend),
+                             'cinder-volume on ' + node.name)
         others = "host LIKE '%@{1}' AND host != '{0}@{1}'".format(
             node.name, backend)
         self.lab.sql('UPDATE services SET disabled = 1 WHERE ' + others)

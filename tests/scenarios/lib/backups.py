@@ -22,9 +22,7 @@ class Backups:
         self.addCleanup(node.stop, 'cinder-backup')
         node.wait_ready()
         # Cinder's scheduler knows it by its first heartbeat.
-        wait.until(lambda: 'up' in [each['state'] for each in (
-            self.user.as_admin('GET', '/os-services?binary=cinder-backup')[
-                'services'])], 'cinder-backup to be up', TIME)
+        self.user.service_up('binary=cinder-backup', 'cinder-backup', TIME)
         return node
 
     def begin_backup(self, volume_id, **options):
