@@ -103,8 +103,9 @@ def change(*operations: Operation) -> None:
 
     Each is a verb and its arguments: ``['suspend', name, flush]``,
     ``['resume', name]``, ``['load', name, table, read_only]``,
-    ``['message', name, text]``, or ``['dmsetup', arguments, table]`` for what
-    only that program does.
+    ``['message', name, text]``, ``['create', devices]`` with the list that
+    ``dmsetup create --concise`` takes, or ``['dmsetup', arguments, table]``
+    for what else only that program does.
 
     :raises: ProcessExecutionError of the first that fails; those after it
         are not done
@@ -116,6 +117,27 @@ def change(*operations: Operation) -> None:
         for verb, *arguments in operations:
             if verb == 'dmsetup':
                 command.dmsetup((arguments[0], arguments[1]))
+            elif verb == 'create':
+                _create(resumes, arguments[0])
             else:
                 with failing():
                     verbs[verb](*arguments)
+
+
+def _create(resumes: udev.Resumes, devices: str) -> None:
+    """Create devices; udev handles their events at the same time.
+
+    Without a cookie dmsetup waits for each device before it creates the next
+    one (_create_one_device in libdm/dm-tools/dmsetup.c of LVM).
+    """
+    cookie = resumes.cookie(*(
+        each.partition(',')[0] for each in devices.split(';')))
+    try:
+        command.dmsetup((['create', *(
+            [] if cookie is None else ['--udevcookie', str(cookie)]),
+            '--concise', devices], None))
+    except processutils.ProcessExecutionError as error:
+        # One that ends by itself counts no event that does not come.
+        if isinstance(error.exit_code, int) and error.exit_code < 0:
+            resumes.killed()
+        raise

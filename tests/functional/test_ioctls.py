@@ -7,6 +7,8 @@ import subprocess
 import threading
 import time
 
+from oslo_concurrency import processutils
+
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import ioctl
 from dmclone_driver.node.devicemapper import swap
@@ -297,6 +299,35 @@ class ChangeTest(IoctlTest):
                 resumes.resume(name)
         for name in names:
             self.assertTrue(os.path.exists('/dev/mapper/' + name))
+
+    def listed(self, *lines):
+        """Return names and the list of devices; they are removed later."""
+        names = ['dmclone-test-list%d' % number
+                 for number in range(len(lines))]
+        for name in names:
+            self.addCleanup(subprocess.run, [
+                'dmsetup', 'remove', '--retry', name],
+                stderr=subprocess.DEVNULL)
+        return names, [','.join([name, 'DMCLONE-' + name, '', 'rw', line])
+                       for name, line in zip(names, lines, strict=True)]
+
+    def test_many_are_linked(self):
+        """By udev; dmsetup would make other nodes of that name."""
+        names, devices = self.listed(*60 * ['0 8 zero'])
+        dmsetup.create_together(*devices)
+        for name in names:
+            self.assertTrue(os.path.islink('/dev/mapper/' + name), name)
+            self.assertSame(name)
+
+    def test_udev_is_not_waited_for_after_a_failure(self):
+        """The device that fails has no event."""
+        names, devices = self.listed('0 8 zero', '0 8 nonsense', '0 8 zero')
+        begun = time.monotonic()
+        self.assertRaises(processutils.ProcessExecutionError,
+                          dmsetup.create_together, *devices)
+        self.assertLess(time.monotonic() - begun, udev.TIMEOUT)
+        self.assertTrue(os.path.islink('/dev/mapper/' + names[0]))
+        self.assertNotIn(names[1], sysfs.devices())
 
     def test_message(self):
         source, path, data = self.exported_source()

@@ -154,9 +154,7 @@ def create_together(*devices: str) -> None:
     :raises: ProcessExecutionError if one fails; others may be missing then,
         or have no table
     """
-    device_mapper.change(*(
-        ['dmsetup', ['create', '--concise', each], None]
-        for each in _lists(devices)))
+    device_mapper.change(*(['create', each] for each in _lists(devices)))
 
 
 def _lists(devices: collections.abc.Iterable[str]) -> list[str]:
@@ -232,9 +230,9 @@ def hold(name: str) -> None:
     command.hold(name)
 
 
-def message(name: str, text: str) -> None:
-    """Send a message to the first target of a device."""
-    device_mapper.change(['message', name, text])
+def message(name: str, *texts: str) -> None:
+    """Send messages in order to the first target of a device."""
+    device_mapper.change(*(['message', name, text] for text in texts))
 
 
 def remove(name: str, suspended: bool = False) -> None:

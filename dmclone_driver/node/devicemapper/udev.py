@@ -92,15 +92,38 @@ class Resumes:
                 self._number = number
         _checked(_libc.semctl(self._semaphore, 0, _SET_VALUE, 1))
 
+    def _prepare(self) -> None:
+        if self._semaphore is None and os.path.exists(RUNS):
+            # Without it, udev gets the flags alone.
+            with contextlib.suppress(OSError):
+                self._create()
+
+    def cookie(self, *names: str) -> int | None:
+        """Return the cookie for devices that another program resumes.
+
+        It counts them itself (dm_task_set_cookie in libdm/libdm-common.c).
+
+        :returns: None if nobody waits
+        """
+        self._prepare()
+        if self._semaphore is None:
+            return None
+        self._resumed += names
+        return _MAGIC | self._number
+
+    def killed(self) -> None:
+        """Wait for one event less: the other program was killed.
+
+        It counts a device before it creates and resumes it.
+        """
+        self._add(-1)
+
     def resume(self, name: str) -> None:
         """Resume a device, with the table loaded last.
 
         :raises: OSError
         """
-        if self._semaphore is None and os.path.exists(RUNS):
-            # Without it, udev gets the flags alone.
-            with contextlib.suppress(OSError):
-                self._create()
+        self._prepare()
         self._add(1)
         event = False
         try:

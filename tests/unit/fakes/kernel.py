@@ -227,6 +227,8 @@ class Kernel:
         for verb, *arguments in operations:
             if verb == 'dmsetup':
                 self.dmsetup(*arguments)
+            elif verb == 'create':
+                self.dmsetup(['create', '--concise', *arguments])
             else:
                 self.ioctl(verb, *arguments)
 

@@ -7,6 +7,7 @@ import os
 from oslo_concurrency import processutils
 
 from dmclone_driver.node.devicemapper import status
+from dmclone_driver.node.devicemapper import udev
 from dmclone_driver import privsep
 from dmclone_driver.privsep import device_mapper
 from tests.unit import base
@@ -101,6 +102,57 @@ class ChangeTestCase(DaemonTestCase):
             ('dmsetup', ['create', 'one'], '0 8 zero\n'),
             ('suspend', 'one', True), ('load', 'one', '0 8 error\n', True),
             ('resume', 'one', cookie), ('message', 'one', 'a b')], self.done)
+
+    def create(self):
+        """Create two devices; returns the arguments of dmsetup."""
+        self.patch('dmclone_driver.node.devicemapper.udev.TIMEOUT', new=0)
+        device_mapper.change(['create', 'one,U1,,rw,0 8 zero;two,U2,,rw,'])
+        (_program, arguments, _table), = self.done
+        return arguments
+
+    def count_one(self, code=0):
+        """Have dmsetup count one event, and end with a code."""
+        def count(call):
+            self.done.append(('dmsetup', *call))
+            semaphore = udev._checked(udev._libc.semget(
+                int(call[0][2]), 1, 0))
+            udev._checked(udev._libc.semtimedop(
+                semaphore, udev._OPERATION.pack(0, 1, 0), 1, None))
+            if code:
+                raise processutils.ProcessExecutionError(exit_code=code)
+
+        self.patch('dmclone_driver.node.devicemapper.udev.RUNS', new='/')
+        self.patch('dmclone_driver.privsep.command.dmsetup', new=count)
+
+    def test_create(self):
+        """udev is waited for once, and has as long as for a resume."""
+        self.count_one()
+        cookie = self.create()[2]
+        self.assertEqual(
+            ('dmsetup', ['create', '--udevcookie', cookie, '--concise',
+                         'one,U1,,rw,0 8 zero;two,U2,,rw,'], None),
+            self.done[0])
+        self.assertIn('the resume of device one within 0 seconds',
+                      self.log.output)
+        self.assertIn('the resume of device two', self.log.output)
+
+    def test_create_fails(self):
+        """udev is waited for: dmsetup counts no event that does not come."""
+        self.count_one(code=1)
+        self.assertRaises(processutils.ProcessExecutionError, self.create)
+        self.assertIn('the resume of device one', self.log.output)
+
+    def test_create_is_killed(self):
+        """It has counted the event of a device that it has not resumed."""
+        self.count_one(code=-9)
+        self.assertRaises(processutils.ProcessExecutionError, self.create)
+        self.assertNotIn('the resume of device', self.log.output)
+
+    def test_create_without_udev(self):
+        self.patch('dmclone_driver.node.devicemapper.udev.RUNS',
+                   new='/nowhere')
+        self.assertEqual(['create', '--concise',
+                          'one,U1,,rw,0 8 zero;two,U2,,rw,'], self.create())
 
     def test_udev_hangs(self):
         self.ioctl('resume', lambda name: True)

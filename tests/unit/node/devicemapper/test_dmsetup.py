@@ -153,8 +153,7 @@ class ChangeTestCase(base.PlainTestCase):
             table.concise('one', 'U1', table.Zero(8), table.Error(1)),
             table.concise('two', 'U2', table.Zero(8)))
         both = 'one,U1,,rw,0 8 zero,8 1 error;two,U2,,rw,0 8 zero'
-        self.assertEqual(
-            [[['dmsetup', ['create', '--concise', both], None]]], self.calls)
+        self.assertEqual([[['create', both]]], self.calls)
 
     def test_create_very_many_together(self):
         """As few arguments as the kernel takes; dmsetup reads no list."""
@@ -165,9 +164,8 @@ class ChangeTestCase(base.PlainTestCase):
         dmsetup.create_together(*devices)
         (one, other), = self.calls
         found = []
-        for verb, (create, concise, text), read in (one, other):
-            self.assertEqual(('dmsetup', 'create', '--concise', None),
-                             (verb, create, concise, read))
+        for verb, text in (one, other):
+            self.assertEqual('create', verb)
             self.assertLess(len(text), 32 * 4096)
             found += text.split(';')
         self.assertEqual(devices, found)
