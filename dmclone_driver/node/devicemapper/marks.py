@@ -49,6 +49,10 @@ BLKDISCARD = 0x1277
 # then, and between two pieces. No guest is held for more than 50 ms.
 LIMIT, PIECE, PAUSE = 0.03, 0.015, 0.05
 
+# Seconds without a request to the handle after which nobody is taken to use
+# it, and between two pieces then.
+QUIET, SHORT_PAUSE = 0.2, 0.005
+
 # The most regions of one discard, so that it takes much less than a piece.
 MOST = 4096
 
@@ -86,6 +90,7 @@ class Kernel:
     """What marking does with devices, and the clock."""
 
     answers = staticmethod(sysfs.answers)
+    requests = staticmethod(sysfs.requests)
     info = staticmethod(ioctl.info)
     status = staticmethod(ioctl.status)
     commit = staticmethod(holds.Kernel.commit)
@@ -144,6 +149,8 @@ class Marker:
                                        for first, count in ranges)
         self._marked = 0
         self._seconds: float = 0
+        #: The number of requests to the handle, and when it last differed.
+        self._requests, self._used = -1, kernel.now()
 
     def run(self, seconds: float) -> Result:
         """Mark regions for some time, in pieces."""
@@ -157,12 +164,20 @@ class Marker:
                         ended = REFUSED
                         break
                 if self._left:
-                    kernel.sleep(PAUSE)
+                    kernel.sleep(self._pause())
         except (OSError, ValueError):
             # A device is gone, or takes no discards.
             ended = FAILED
         return Result(ended if self._left else DONE, self._marked,
                       list(self._left), self._seconds)
+
+    def _pause(self) -> float:
+        """Return for how long nobody is held after a piece."""
+        now = self._kernel.now()
+        requests = self._kernel.requests(self._names.of(HANDLE))
+        if requests != self._requests:
+            self._requests, self._used = requests, now
+        return PAUSE if now - self._used < QUIET else SHORT_PAUSE
 
     def _piece(self) -> bool:
         """Mark what can be marked in one moment.

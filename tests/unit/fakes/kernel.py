@@ -160,6 +160,9 @@ class MarkProcess(SwapProcess):
     def info(self, name):
         return status.Device(**self._kernel._info(name))
 
+    def requests(self, name):
+        return self._kernel.devices[name].requests
+
     def alone(self, name):
         return contextlib.nullcontext()
 

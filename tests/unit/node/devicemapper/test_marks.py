@@ -34,14 +34,24 @@ class Kernel:
         self.drains = self.reachable = True
         #: Seconds that a discard takes.
         self.slow = 0.003
+        #: The number of requests to the handle, and how many there are in
+        #: each pause.
+        self.count = self.used = 0
         self.log = []
+        self.pauses = []
 
     def now(self):
         return self.time
 
     def sleep(self, seconds):
         self.log.append('pause')
+        self.pauses.append(seconds)
         self.time += seconds
+        self.count += self.used
+
+    def requests(self, name):
+        assert name == NAMES.of(HANDLE)
+        return self.count
 
     def answers(self, name):
         return self.reachable
@@ -124,6 +134,32 @@ class MarksTestCase(base.PlainTestCase):
         self.assertLess(marks.LIMIT + marks.PIECE + 0.004, 0.05)
         self.assertEqual(4, self.kernel.log.count('suspend'))
         self.assertEqual(3, self.kernel.log.count('pause'))
+
+    def test_used(self):
+        """A guest has most of the time."""
+        self.kernel.used = 1
+        self.run_marker([1, 400 * marks.MOST // 2])
+        self.assertEqual({marks.PAUSE}, set(self.kernel.pauses))
+        self.assertLess(2 * (0.01 + marks.PIECE), marks.PAUSE + 0.001)
+
+    def test_unused(self):
+        """Nobody is there who would wait, as far as is known."""
+        self.run_marker([1, 400 * marks.MOST // 2])
+        pauses = self.kernel.pauses
+        long = pauses.count(marks.PAUSE)
+        self.assertEqual(long * [marks.PAUSE], pauses[:long])
+        self.assertLess(marks.QUIET, long * (0.01 + marks.PIECE + marks.PAUSE))
+        self.assertLess(long, 5)
+        self.assertEqual({marks.SHORT_PAUSE}, set(pauses[long:]))
+
+    def test_used_again(self):
+        counts = iter(20 * [0] + 50 * [1])
+        self.kernel.requests = lambda name: next(counts)
+        self.run_marker([1, 400 * marks.MOST // 2])
+        pauses = self.kernel.pauses
+        self.assertEqual([marks.SHORT_PAUSE, marks.PAUSE, marks.PAUSE],
+                         pauses[19:22])
+        self.assertEqual(marks.SHORT_PAUSE, pauses[-1])
 
     def test_time_is_over(self):
         self.kernel.slow = 1
