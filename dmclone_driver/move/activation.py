@@ -162,7 +162,7 @@ class Activation:
             if not self._pacer.take_turn(names, placeholder.backend):
                 return False
             self._marks.begins(names)
-            LocalVolume(names).start_hydration()
+            LocalVolume(names).start_hydration(paced=True)
             steps.reached(Step.HYDRATING, names.name_id)
             LOG.info('Hydration of %s has started.', names)
         return True

@@ -154,7 +154,9 @@ class Hydration:
         would wait, and so would the guest's writes to the same regions.
         """
         rates = self._pacer.copying()
-        found = {names: status for names, status in self._hydrating.items()
+        known = {**self._hydrating,
+                 **self._begun(rates.keys() - self._hydrating.keys())}
+        found = {names: status for names, status in known.items()
                  if names in rates and names not in self._outages.lost}
         guests = self._guests(found) if found else Guests.NONE
         return [Pace(names_module.volume_of(names.name_id) or names.name_id,
@@ -162,6 +164,16 @@ class Hydration:
                      self._backend.tuning.in_regions(status.region)[0],
                      rates[names], guests)
                 for names, status in found.items()]
+
+    @staticmethod
+    def _begun(copies: collections.abc.Iterable[Names]
+               ) -> dict[Names, CloneStatus]:
+        """Return those of some copies that have begun since the check."""
+        devices = {names.of(names_module.CLONE): names for names in copies}
+        # Without a name it would be all devices.
+        found = dmsetup.clones(*devices) if devices else {}
+        return {devices[name]: status for name, status in found.items()
+                if status.hydration}
 
     def _guests(self, copying: collections.abc.Iterable[Names]
                 ) -> Guests:

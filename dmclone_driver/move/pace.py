@@ -199,7 +199,8 @@ def plan(copies: collections.abc.Iterable[Copy], limits: Limits,
         else:
             queue.append(each)
     rates = _rates(turns, bandwidth)
-    rates.update(_rates_of_idle(idle, bandwidth, len(turns)))
+    # They take nothing from the copies that have a turn.
+    rates.update(shares(idle, bandwidth, len(turns) + 1))
     return Plan(rates, frozenset(each.names for each in turns),
                 tuple(each.names for each in queue))
 
@@ -228,14 +229,13 @@ def _rates(copies: collections.abc.Sequence[Copy], bandwidth: float | None
     return _limits_of(caps)
 
 
-def _rates_of_idle(copies: collections.abc.Iterable[Copy],
-                   bandwidth: float | None, turns: int
-                   ) -> dict[Names, float | None]:
-    """Return the rates of copies without a turn, should they make progress.
+def shares(copies: collections.abc.Iterable[Copy], bandwidth: float | None,
+           parts: int) -> dict[Names, float | None]:
+    """Return rates of which each is one of the parts of a bandwidth.
 
-    These rates take nothing from the copies that have a turn.
+    :returns: {copy: bytes per second, None for no limit}
     """
-    share = math.inf if bandwidth is None else bandwidth / (turns + 1)
+    share = math.inf if bandwidth is None else bandwidth / parts
     return _limits_of({copy.names: copy.most if copy.local else
                        min(copy.most, share) for copy in copies})
 

@@ -223,7 +223,7 @@ class Pacer:
             idle, self._waited(names), first.index(names.name_id)
             if names.name_id in first else None, names.of(EXPORT) in devices,
             source in self._lenders.draining, names in self._vain,
-            source == self._backend.host, self._lenders.allowed(names))
+            self._is_local(names), self._lenders.allowed(names))
 
     def _waited(self, names: Names) -> float:
         now = self._pauses.now()
@@ -265,8 +265,24 @@ class Pacer:
     # For operators
 
     def copying(self) -> dict[Names, float | None]:
-        """Return who may copy: {copy: bytes per second, None for no limit}."""
-        return self._plan.rates
+        """Return who may copy: {copy: bytes per second, None for no limit}.
+
+        A copy that has begun since the last look has the rate of one of as
+        many as may run.
+        """
+        with self._lock:
+            rates = self._plan.rates
+            begun = [Copy(names, 0, local=self._is_local(names),
+                          granted=self._lenders.allowed(names))
+                     for names in self._begun - rates.keys()]
+            if not begun:
+                return rates
+            return {**rates, **pace.shares(
+                begun, self._settings.bandwidth_in,
+                max(1, self._settings.limits.copies))}
+
+    def _is_local(self, names: Names) -> bool:
+        return self._lenders.source(names) == self._backend.host
 
     def waiting(self) -> dict[Names, tuple[float, bool]]:
         """Return who waits, the next one first.

@@ -16,9 +16,14 @@ STOP_ATTEMPTS = 10
 class Copying(Roles):
     """The copies of the clone that a volume is."""
 
-    def start_hydration(self) -> None:
-        """Start hydration; only when writes to the source are impossible."""
-        dmsetup.message(self.names.of(CLONE), 'enable_hydration')
+    def start_hydration(self, paced: bool = False) -> None:
+        """Start hydration; only when writes to the source are impossible.
+
+        :param paced: one region is copied at a time until somebody paces it,
+            see pacing
+        """
+        dmsetup.message(self.names.of(CLONE), *(
+            ['hydration_threshold 1'] if paced else []), 'enable_hydration')
 
     def pause_hydration(self) -> None:
         """Begin no more copies; those under way end by themselves."""

@@ -21,15 +21,16 @@ def _is_dry(names):
     return stops.dry(stops.ON_NODE, driver.volume_of(names.name_id))
 
 
-def _start_hydration(volume, start=LocalVolume.start_hydration):
+def _start_hydration(volume, paced=False, start=LocalVolume.start_hydration):
     if _is_dry(volume.names):
         dmsetup.suspend(volume.names.of(SOURCE), flush=False)
-    start(volume)
+    start(volume, paced)
 
 
-def _connect_source(volume, disk, length, connect=LocalVolume.connect_source):
+def _connect_source(volume, disk, length, anew=False,
+                    connect=LocalVolume.connect_source):
     if not _is_dry(volume.names):
-        connect(volume, disk, length)
+        connect(volume, disk, length, anew)
 
 
 LocalVolume.start_hydration = _start_hydration

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of the tests of Cinder's own commands."""
 
+import importlib
+import inspect
 import pathlib
+import sys
 
 import fixtures
 
+from dmclone_driver.node.devices import LocalVolume
 from tests.admin import logs
 from tests.admin import operations
 from tests.admin import table
@@ -55,6 +59,28 @@ class StopsTestCase(base.PlainTestCase):
         self.assertFalse(stops.dry(folder, 'y'))
         stops.let_go(folder, 'x')
         self.assertFalse(stops.dry(folder, 'x'))
+
+
+class DriverTestCase(base.PlainTestCase):
+
+    def test_what_is_replaced_has_the_same_parameters(self):
+        replaced = {name: getattr(LocalVolume, name)
+                    for name in ('start_hydration', 'connect_source')}
+        for name, original in replaced.items():
+            # Its own ones come back when this test ends.
+            self.patch('dmclone_driver.node.devices.LocalVolume.' + name,
+                       new=original)
+        self.patch('dmclone_driver.move.hydration.STALLED')
+        self.patch('dmclone_driver.move.outages.Outages.look')
+        # That replaces more.
+        self.patch('tests.crash.driver', create=True)
+        importlib.import_module('tests.admin.driver')
+        self.addCleanup(sys.modules.pop, 'tests.admin.driver')
+        for name, original in replaced.items():
+            own = list(inspect.signature(original).parameters)[1:]
+            found = list(inspect.signature(
+                getattr(LocalVolume, name)).parameters)[1:]
+            self.assertEqual(own, found[:len(own)], name)
 
 
 class TableTestCase(base.PlainTestCase):

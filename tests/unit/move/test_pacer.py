@@ -639,6 +639,49 @@ class RateTestCase(PacedTestCase):
             self.assertGreater(found, 4)
             self.assertLess(found, 6)
 
+    def paces(self):
+        with self.cloud.on(self.b):
+            return {pace.volume_id: pace.rate
+                    for pace in self.b.pacemaker._paces()}
+
+    def test_before_the_first_look(self):
+        """A copy begins at its rate, and with one region before that."""
+        volumes = [self.add(size=20), self.add(size=20)]
+        self.assertEqual([0, 1], self.running(*volumes))
+        self.assertEqual([1, 1], [
+            self.clone(each).threshold for each in volumes])
+        self.assertEqual({each.id: 5 * MIB for each in volumes}, self.paces())
+        self.b.pace()
+        self.assertEqual([128, 128], [
+            self.clone(each).threshold for each in volumes])
+
+    def test_begun_with_a_turn(self):
+        """It has the turn by the last look, which saw it wait."""
+        self.pace(copies=0)
+        volume = self.add(size=20)
+        self.look()
+        self.pace(copies=2)
+        self.look()
+        self.assertEqual([0], self.running(volume))
+        self.assertEqual({volume.id: 10 * MIB}, self.paces())
+
+    def test_local_copy_begins_without_a_limit(self):
+        self.patch(
+            'dmclone_driver.move.pacer.Pacer._is_local', return_value=True)
+        volume = self.add(size=20)
+        self.assertEqual({volume.id: None}, self.paces())
+
+    def test_begins_though_the_node_of_its_source_refuses(self):
+        self.patch('dmclone_driver.move.lenders.Lenders.allowed',
+                   return_value=0)
+        volume = self.add(size=20)
+        self.assertEqual({volume.id: 0}, self.paces())
+
+    def test_has_its_turn_and_has_not_begun(self):
+        volume = self.add(size=20)
+        self.clone(volume).hydration = False
+        self.assertEqual({}, self.paces())
+
     def test_one_has_all(self):
         found, = self.run_for(100, [self.add(size=20)])
         self.assertGreater(found, 9)
