@@ -38,9 +38,9 @@ PATH = 'bench-neighbours.json'
 ALONE = ': alone'
 #: Times a bandwidth that copies may have had when they count as slow.
 MORE = 1.25
-#: Seconds until copies have begun or stopped, and until they are as slow as
-#: they should.
-TO_TURN, TO_SLOW = 90, 240
+#: Seconds until copies have begun or stopped, in which they begin to keep to a
+#: bandwidth, and until they are as slow as they should.
+TO_TURN, BEGIN, TO_SLOW = 90, 5, 240
 
 
 def base_of(name):
@@ -133,12 +133,12 @@ class Bench(volumes.Volumes):
 
     def _load_beside(self, path, writes, what, bandwidth):
         """Measure the load while volumes are copied."""
-        before = copied(self.node)
         services.allow(self.node, self._at_once, bandwidth)
-        since = time.monotonic()
         wait.until(lambda: self._running()[0], 'copies to begin', TO_TURN)
         if bandwidth:
             # They begin with a window each, and pause until that is saved.
+            time.sleep(BEGIN)
+            before, since = copied(self.node), time.monotonic()
             wait.until(lambda: keeps_to(
                 bandwidth, copied(self.node) - before,
                 time.monotonic() - since), 'copies to be slow', TO_SLOW)

@@ -453,6 +453,7 @@ class NeighboursTestCase(base.PlainTestCase):
         self.allow = self.patch(where + 'services.allow')
         self.patch(where + 'load.run').side_effect = self.load
         self.patch(where + 'time.monotonic').side_effect = lambda: self.now
+        self.patch(where + 'time.sleep').side_effect = self.pass_time
         self.patch(where + 'wait.until').side_effect = self.wait
         self.patch(where + 'running').side_effect = lambda node: (
             4 * bool(self.rate), 20)
