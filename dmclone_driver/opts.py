@@ -66,7 +66,7 @@ MOVE_OPTS = [
              '(kcopyd_subjob_size_kb of the module dm_mod). A write to data '
              'that is being copied waits for the whole job. More is faster '
              'while all guests are idle. While any guest of the node uses its '
-             'volume, an eighth of the window is copied at a time, in a third '
+             'volume, an eighth of the window is copied at a time, in 27 % '
              'of the time.'),
     cfg.IntOpt(
         'dmclone_hydration_batch_size',

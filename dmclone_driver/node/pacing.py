@@ -52,7 +52,7 @@ class Guests(enum.Enum):
     @property
     def share(self) -> float:
         """The share of the time in which all clones together may copy."""
-        return {Guests.NONE: 1, Guests.OWN: 0.33, Guests.OTHERS: 0.1}[self]
+        return {Guests.NONE: 1, Guests.OWN: 0.27, Guests.OTHERS: 0.1}[self]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -132,7 +132,7 @@ class PaceTestCase(PacingTestCase):
             self.assertEqual(pacing.Guests.NONE, pace.guests)
 
     def test_guests_have_the_rest_of_the_time(self):
-        for guests, share in ((pacing.Guests.OWN, 0.33),
+        for guests, share in ((pacing.Guests.OWN, 0.27),
                               (pacing.Guests.OTHERS, 0.1)):
             self.clone.bitmap['hydrated'] = 0
             with self.used(guests):
