@@ -19,8 +19,8 @@ class Copying(Roles):
     def start_hydration(self, paced: bool = False) -> None:
         """Start hydration; only when writes to the source are impossible.
 
-        :param paced: one region is copied at a time until somebody paces it,
-            see pacing
+        :param paced: copy one region at a time until the pacemaker sets the
+            window, see pacing
         """
         dmsetup.message(self.names.of(CLONE), *(
             ['hydration_threshold 1'] if paced else []), 'enable_hydration')

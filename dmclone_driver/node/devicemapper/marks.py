@@ -49,8 +49,8 @@ BLKDISCARD = 0x1277
 # then, and between two pieces. No guest is held for more than 50 ms.
 LIMIT, PIECE, PAUSE = 0.03, 0.015, 0.05
 
-# Seconds without a request to the handle after which nobody is taken to use
-# it, and between two pieces then.
+# Seconds without a request to the handle after which its volume counts as
+# idle, and between two pieces then.
 QUIET, SHORT_PAUSE = 0.2, 0.005
 
 # The most regions of one discard, so that it takes much less than a piece.
@@ -149,7 +149,7 @@ class Marker:
                                        for first, count in ranges)
         self._marked = 0
         self._seconds: float = 0
-        #: The number of requests to the handle, and when it last differed.
+        #: The number of requests to the handle, and when it last changed.
         self._requests, self._used = -1, kernel.now()
 
     def run(self, seconds: float) -> Result:
@@ -172,7 +172,7 @@ class Marker:
                       list(self._left), self._seconds)
 
     def _pause(self) -> float:
-        """Return for how long nobody is held after a piece."""
+        """Return the seconds until the next piece."""
         now = self._kernel.now()
         requests = self._kernel.requests(self._names.of(HANDLE))
         if requests != self._requests:

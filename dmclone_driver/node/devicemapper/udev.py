@@ -103,7 +103,7 @@ class Resumes:
 
         It counts them itself (dm_task_set_cookie in libdm/libdm-common.c).
 
-        :returns: None if nobody waits
+        :returns: None if udev does not run, or if there is no semaphore
         """
         self._prepare()
         if self._semaphore is None:
