@@ -300,20 +300,19 @@ class ChangeTest(IoctlTest):
         for name in names:
             self.assertTrue(os.path.exists('/dev/mapper/' + name))
 
-    def listed(self, *lines):
+    def listed(self, count):
         """Return names and the list of devices; they are removed later."""
-        names = ['dmclone-test-list%d' % number
-                 for number in range(len(lines))]
+        names = ['dmclone-test-list%d' % number for number in range(count)]
         for name in names:
             self.addCleanup(subprocess.run, [
                 'dmsetup', 'remove', '--retry', name],
                 stderr=subprocess.DEVNULL)
-        return names, [','.join([name, 'DMCLONE-' + name, '', 'rw', line])
-                       for name, line in zip(names, lines, strict=True)]
+        return names, [table.concise(name, 'DMCLONE-' + name, table.Zero(8))
+                       for name in names]
 
     def test_many_are_linked(self):
         """By udev; dmsetup would make other nodes of that name."""
-        names, devices = self.listed(*60 * ['0 8 zero'])
+        names, devices = self.listed(60)
         dmsetup.create_together(*devices)
         for name in names:
             self.assertTrue(os.path.islink('/dev/mapper/' + name), name)
@@ -321,7 +320,8 @@ class ChangeTest(IoctlTest):
 
     def test_udev_is_not_waited_for_after_a_failure(self):
         """The device that fails has no event."""
-        names, devices = self.listed('0 8 zero', '0 8 nonsense', '0 8 zero')
+        names, devices = self.listed(3)
+        devices[1] = devices[1].replace('zero', 'nonsense')
         begun = time.monotonic()
         self.assertRaises(processutils.ProcessExecutionError,
                           dmsetup.create_together, *devices)
