@@ -2,6 +2,8 @@
 """Shared by the commands: reads the configuration and opens a backend."""
 
 import collections.abc
+import os
+import pwd
 import shlex
 import sys
 import types
@@ -71,7 +73,29 @@ def configuration_of(name: str, options: list[cfg.Opt]
     return configuration.Configuration(options, config_group=name)
 
 
+def become_service_user() -> None:
+    """Give up root for the user of cinder-volume, the owner of its state.
+
+    The service could not open locks that root creates there. What needs
+    root is done by the privileged helpers, as in the service.
+    """
+    if os.geteuid() or not os.path.isdir(CONF.state_path):
+        return
+    owner = os.stat(CONF.state_path)
+    if not owner.st_uid:
+        return
+    try:
+        groups = os.getgrouplist(pwd.getpwuid(owner.st_uid).pw_name,
+                                 owner.st_gid)
+    except KeyError:
+        groups = [owner.st_gid]
+    os.setgroups(groups)
+    os.setgid(owner.st_gid)
+    os.setuid(owner.st_uid)
+
+
 def _open_backend(name: str) -> Backend:
+    become_service_user()
     prepare_root()
     driver, options = load_driver()
     connect()

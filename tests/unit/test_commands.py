@@ -4,6 +4,7 @@
 import copy
 import io
 import json
+import os
 import subprocess
 import sys
 from unittest import mock
@@ -37,6 +38,40 @@ class ProgramTestCase(base.PlainTestCase):
               'print(program.load_driver()[0].DMCloneVolumeDriver.VERSION)')],
             check=True, capture_output=True, text=True).stdout
         self.assertEqual(driver.DMCloneVolumeDriver.VERSION, out.strip())
+
+    def become(self, user, owner, state_path='/', error=None):
+        """Return the calls that change the user of a command.
+
+        :param user: that runs it
+        :param owner: of the service's state
+        :param error: of looking up the owner's name
+        """
+        self.patch('dmclone_driver.cmd.program.CONF', state_path=state_path)
+        found = self.patch('dmclone_driver.cmd.program.os')
+        found.geteuid.return_value = user
+        found.stat.return_value = mock.Mock(st_uid=owner, st_gid=owner + 1)
+        found.path.isdir = os.path.isdir
+        found.getgrouplist.return_value = [owner + 1, 6]
+        names = self.patch('dmclone_driver.cmd.program.pwd.getpwuid')
+        names.side_effect = error
+        program.become_service_user()
+        return [each for each in found.mock_calls if each[0].startswith('set')]
+
+    def test_root_becomes_the_user_of_the_service(self):
+        """Groups first: who has given up root cannot change them."""
+        self.assertEqual([mock.call.setgroups([65, 6]), mock.call.setgid(65),
+                          mock.call.setuid(64)], self.become(0, 64))
+
+    def test_user_without_a_name(self):
+        self.assertEqual([mock.call.setgroups([65]), mock.call.setgid(65),
+                          mock.call.setuid(64)],
+                         self.become(0, 64, error=KeyError))
+
+    def test_user_stays(self):
+        self.assertEqual([], self.become(64, 64))
+        self.assertEqual([], self.become(7, 64))
+        self.assertEqual([], self.become(0, 0))
+        self.assertEqual([], self.become(0, 64, state_path='/missing'))
 
 
 class CheckTestCase(base.PlainTestCase):
