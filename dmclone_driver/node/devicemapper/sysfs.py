@@ -3,8 +3,10 @@
 
 import collections.abc
 import contextlib
+import functools
 import glob
 import os
+import time
 
 BLOCK = '/sys/class/block'
 MAPPER = '/dev/mapper'
@@ -15,6 +17,8 @@ STAT_REQUESTS = (0, 4, 8, 11, 15)
 # The columns before those of the stat file in the list of all devices, of
 # which the last one is the name (Documentation/admin-guide/iostats.rst).
 NAME = 3
+# Nanoseconds in which a folder may change again without a new time.
+_TICK = 1_000_000_000
 
 
 def _attribute_path(name: str, attribute: str) -> str:
@@ -72,14 +76,32 @@ def all_requests() -> dict[str, int]:
 
     One file has those of all devices of the node.
     """
-    counts = {words[NAME - 1]: _sum(words[NAME:]) for words in map(
-        str.split, _read(DISKSTATS).splitlines())}
+    names = _names()
+    return {names[words[NAME - 1]]: _sum(words[NAME:]) for words in map(
+        str.split, _read(DISKSTATS).splitlines()) if words[NAME - 1] in names}
+
+
+def _names() -> dict[str, str]:
+    """Return {name of a disk: name of the device-mapper}."""
+    changed = os.stat(MAPPER).st_mtime_ns
+    if time.time_ns() - changed < _TICK:
+        return _read_names()
+    return _names_since(changed)
+
+
+@functools.lru_cache(maxsize=1)
+def _names_since(_changed: int) -> dict[str, str]:
+    """Read the names once after each change of the folder."""
+    return _read_names()
+
+
+def _read_names() -> dict[str, str]:
     found = {}
     for name in devices():
         # The device may disappear meanwhile, and "control" is no link.
-        with contextlib.suppress(OSError, KeyError):
-            found[name] = counts[os.path.basename(
-                os.readlink(os.path.join(MAPPER, name)))]
+        with contextlib.suppress(OSError):
+            found[os.path.basename(os.readlink(
+                os.path.join(MAPPER, name)))] = name
     return found
 
 

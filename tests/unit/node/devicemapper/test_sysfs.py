@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+from unittest import mock
 
 import fixtures
 
@@ -72,6 +73,19 @@ class SysfsTestCase(base.PlainTestCase):
             ' 254       7 dm-7 5 90 91 92 6 93 94 95 7 96 97 8 98 99 100 9 '
             '101\n')
         self.assertEqual({'a': 5 + 6 + 7 + 8 + 9}, sysfs.all_requests())
+        # The folder has changed, and may change again in the same moment.
+        self.rename('a', 'b')
+        self.assertEqual({'b'}, set(sysfs.all_requests()))
+        for old, new, seconds in (('b', 'c', 1000), ('c', 'd', 1001)):
+            self.rename(old, new)
+            os.utime(self.mapper, (seconds, seconds))
+            self.assertEqual({new}, set(sysfs.all_requests()))
+        with mock.patch('os.readlink') as read:
+            self.assertEqual({'d'}, set(sysfs.all_requests()))
+        read.assert_not_called()
+
+    def rename(self, old, new):
+        os.rename(self.mapper / old, self.mapper / new)
 
     def test_in_flight(self):
         (self.block / 'dm-7/inflight').write_text('       3        4\n')
