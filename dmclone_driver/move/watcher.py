@@ -2,7 +2,7 @@
 """Watching the clones of this node.
 
 One query of the kernel covers all clones, however many volumes there are.
-Without clones a check costs one process and no database query.
+Without clones a check costs no process and no database query.
 """
 
 import collections.abc
@@ -46,6 +46,10 @@ GATE_INTERVAL = 0.25
 # a file of the kernel for each closed gate.
 GLANCE = 0.025
 
+# Seconds between two looks for devices that somebody else than the driver has
+# suspended. That is a file of the kernel for each device.
+SUSPENDED_INTERVAL = 60
+
 
 class Watcher:
     """A thread that checks this backend's clones."""
@@ -66,6 +70,8 @@ class Watcher:
         self.sightings = Sightings(backend.jobs.pauses.now)
         self.gate_waits = GateWaits(backend.jobs.pauses.now)
         self._interval = backend.configuration.dmclone_check_interval
+        #: When to look for suspended devices, in seconds.
+        self._resume_at = 0.0
 
     def start(self) -> None:
         """Start the thread; it has no stop, as services have no shutdown."""
@@ -130,7 +136,7 @@ class Watcher:
 
         :returns: seconds until the next check, unless there is an event
         """
-        devices.resume_left()
+        self._resume_left()
         context = cinder_context.get_admin_context()
         clones = {parsed[0]: self._marks.without(parsed[0], status)
                   for parsed, status in (
@@ -165,6 +171,13 @@ class Watcher:
         # The end of a request is no event, and may leave a closed gate.
         return (jobs.RETRY_FIRST if states & {CloneState.WAITING, None} else
                 self._interval)
+
+    def _resume_left(self) -> None:
+        """Resume what killed swaps have left suspended."""
+        now = self._backend.jobs.pauses.now()
+        if dmsetup.swap_was_killed() or now >= self._resume_at:
+            self._resume_at = now + (
+                SUSPENDED_INTERVAL if devices.resume_left() else 0)
 
     def _pace(self, context: cinder_context.RequestContext,
               clones: collections.abc.Mapping[Names, CloneStatus]) -> None:

@@ -78,12 +78,15 @@ class Tuning:
                 regions(self.window if self.batch is None else self.batch))
 
 
-def resume_left() -> None:
+def resume_left() -> bool:
     """Resume handles and clones left suspended by a killed swap.
 
     The resume also activates a table that the swap has loaded. It was
     loaded after the check of the device, so it is safe to use.
+
+    :returns: whether none is left that cannot be resumed
     """
+    resumed = True
     left: dict[Names, list[str]] = {}
     for device in sysfs.suspended():
         parsed = names_module.parse(device)
@@ -96,9 +99,11 @@ def resume_left() -> None:
                             'and has been resumed.',
                             {'device': names.path(), 'names': names})
         except Exception:
+            resumed = False
             LOG.exception('Device %(device)s of %(names)s is suspended, and '
                           'cannot be resumed.',
                           {'device': names.path(), 'names': names})
+    return resumed
 
 
 def _source_table(length: Sectors, disk: str | None) -> list[table.Segment]:

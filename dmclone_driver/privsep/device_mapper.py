@@ -64,11 +64,11 @@ def resuming() -> collections.abc.Iterator[udev.Resumes]:
 
 
 def _each(look: collections.abc.Callable[[str], Found],
-          names: tuple[str, ...]) -> collections.abc.Iterator[
+          names: collections.abc.Iterable[str]) -> collections.abc.Iterator[
               tuple[str, Found]]:
-    """Look at some devices, or at all; leave out those that are gone."""
+    """Look at some devices; leave out those that are gone."""
     with failing():
-        for name in names or ioctl.names():
+        for name in names:
             try:
                 yield name, look(name)
             except OSError as error:
@@ -84,17 +84,33 @@ def devices(*names: str) -> list[dict[str, Any]]:
     :raises: ProcessExecutionError
     """
     return [dataclasses.asdict(found)
-            for _name, found in _each(ioctl.info, names)]
+            for _name, found in _each(ioctl.info, names or _all())]
 
 
 @privsep.dmclone_context.entrypoint
 def statuses(*names: str) -> dict[str, str]:
-    """Return the status of each device by name, without a commit.
+    """Return the status of some devices by name, without a commit.
 
-    :param names: those to look at; none for all
     :raises: ProcessExecutionError
     """
     return dict(_each(ioctl.status, names))
+
+
+@privsep.dmclone_context.entrypoint
+def statuses_by_ending(ending: str) -> dict[str, str]:
+    """Return the status of each device whose name has an ending.
+
+    That is without a commit. All others cost only their place in a list.
+
+    :raises: ProcessExecutionError
+    """
+    return dict(_each(ioctl.status, (
+        name for name in _all() if name.endswith(ending))))
+
+
+def _all() -> list[str]:
+    with failing():
+        return ioctl.names()
 
 
 @privsep.dmclone_context.entrypoint

@@ -62,6 +62,15 @@ def resume(name: str, *suspended: str, wait: bool = True) -> None:
 
 
 @privsep.dmclone_context.entrypoint
+def were_killed() -> bool:
+    """Return whether a process was killed that held a device's lock.
+
+    It may have left the device suspended. Each is told once.
+    """
+    return process.forget_killed()
+
+
+@privsep.dmclone_context.entrypoint
 def resume_left(name: str, suspended: list[str]) -> bool:
     """Resume what a swap has suspended, unless a running one will do so.
 

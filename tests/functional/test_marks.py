@@ -410,6 +410,7 @@ class MarksTest(CloneTest):
                 self.names.name_id, ranges, swap.LOCKS)).encode())
         self.assertEqual(-signal.SIGKILL, process.returncode)
         self.assertTrue(sysfs.is_suspended(handle))
+        self.assertTrue(dmsetup.swap_was_killed())
         devices.resume_left()
         self.assertGoesOn()
         self.assertCopied(self.data)

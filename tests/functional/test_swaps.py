@@ -206,6 +206,7 @@ class KilledTest(base.FunctionalTest):
                           self.process)
                 clones.wait_until(self.nobody_swaps, 'end')
                 self.assertTrue(self.writer.waits())
+                self.assertTrue(dmsetup.swap_was_killed())
                 devices.resume_left()
                 self.expect_writes()
                 self.assertEqual(grown, self.grown())

@@ -8,6 +8,7 @@ from oslo_concurrency import processutils
 from dmclone_driver.node.devicemapper import status
 from dmclone_driver.node.devicemapper import swap as swap_module
 from dmclone_driver.node.devicemapper import table
+from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.quantities import Sectors
 from dmclone_driver.privsep import command
 from dmclone_driver.privsep import device_mapper
@@ -36,11 +37,13 @@ def device(name: str) -> status.Device | None:
 def clones(*names: str) -> dict[str, status.CloneStatus]:
     """Query all clones at once, or some, without a metadata commit.
 
+    :param names: of devices; none for all that have the name of a clone
     :returns: dict of :class:`status.CloneStatus` by name; without devices
         that are gone, or something else
     """
-    return {name: status.clone(text)
-            for name, text in device_mapper.statuses(*names).items()
+    found = (device_mapper.statuses(*names) if names else
+             device_mapper.statuses_by_ending('-' + CLONE))
+    return {name: status.clone(text) for name, text in found.items()
             if swap_module.kinds(text) == 'clone'}
 
 
@@ -212,6 +215,14 @@ def swap(name: str, *segments: table.Segment,
         'name': name, 'table': table.text(*segments), 'expected': expected,
         'clone': clone, 'read_only': read_only, 'flush': flush, 'hold': hold,
         'limit': limit, 'begin': begin, 'lock': lock or name})
+
+
+def swap_was_killed() -> bool:
+    """Return whether a process was killed that may have suspended devices.
+
+    Each is told once.
+    """
+    return swaps.were_killed()
 
 
 def resume_left(name: str, *suspended: str) -> bool:

@@ -197,6 +197,22 @@ def alone(name: str, folder: str | None = None,
             os.close(fd)
 
 
+def forget_killed(folder: str | None = None) -> bool:
+    """Remove the lock files of those that were killed.
+
+    :returns: whether there were any
+    """
+    folder = folder or LOCKS
+    found = False
+    # There is no folder before the first swap.
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            with contextlib.suppress(BlockingIOError), (
+                    alone(name, folder, wait=False)):
+                found = True
+    return found
+
+
 def main() -> None:
     """Perform the swap described on standard input; print its result."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

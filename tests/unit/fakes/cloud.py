@@ -47,10 +47,12 @@ BLOCK = ('size', 'logical_block_size', 'flush_buffers', 'set_read_only',
 KERNEL = {'clearing.zero': 'zero',
           'command.dmsetup': 'run_all', 'command.hold': 'hold',
           'device_mapper.change': 'change', 'device_mapper.devices': 'look',
-          'device_mapper.statuses': 'statuses', 'marks.run': 'mark',
+          'device_mapper.statuses': 'statuses',
+          'device_mapper.statuses_by_ending': 'statuses_by_ending',
+          'marks.run': 'mark',
           'pacing.run': 'pace', 'ram_disks.loop': 'loop',
           'swaps.resume_left': 'resume_left',
-          'swaps.swap': 'swap'}
+          'swaps.swap': 'swap', 'swaps.were_killed': 'swaps_were_killed'}
 #: {function of devicemapper.sysfs: its replacement in the simulated kernel}
 SYSFS = {'all_requests': 'all_requests', 'devices': 'names',
          'disks_below': 'disks_below', 'in_flight': 'in_flight',

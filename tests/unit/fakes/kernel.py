@@ -241,6 +241,12 @@ class Kernel:
             name: self._status_of(name) if name in self.devices else
             self.lvm.status(name) for name in self._some(names)})
 
+    def statuses_by_ending(self, ending):
+        """Replace privsep.device_mapper.statuses_by_ending."""
+        return self._dm('status', (), lambda: {
+            name: self._status_of(name) for name in sorted(self.devices)
+            if name.endswith(ending)})
+
     def pace(self, requests, seconds):
         """Replace privsep.pacing.run."""
         return self._dm('pace', [request['name'] for request in requests],
@@ -330,6 +336,10 @@ class Kernel:
         for device in suspended:
             self.ioctl('resume', device)
         return True
+
+    def swaps_were_killed(self):
+        """Replace privsep.swaps.were_killed: those that left a device."""
+        return any(device.suspended for device in self.devices.values())
 
     def sysfs(self, name):
         """Return the replacement of a function of devicemapper.sysfs."""

@@ -215,11 +215,29 @@ class ResumeLeftTestCase(WatcherTestCase):
         self.assertIdle(self.b)
 
     def test_cannot_be_resumed(self):
-        """The watcher continues."""
+        """The watcher continues, and tries again at each check."""
+        self.nobody_was_killed()
         with mock.patch('dmclone_driver.privsep.swaps.resume_left',
                         side_effect=OSError):
             steps, queries = self.look(self.a)
         self.assertOneLook(steps)
+        self.look(self.a)
+        self.assertFalse(self.handle.suspended)
+
+    def nobody_was_killed(self):
+        self.patch('dmclone_driver.privsep.swaps.were_killed',
+                   return_value=False)
+
+    def test_suspended_by_others(self):
+        """All devices are looked at once in a while only."""
+        self.nobody_was_killed()
+        with mock.patch('dmclone_driver.node.devices.resume_left',
+                        return_value=True) as resume:
+            for _ in range(12):
+                self.look(self.a, seconds=5)
+        resume.assert_called_once_with()
+        self.look(self.a, seconds=60)
+        self.assertFalse(self.handle.suspended)
 
 
 class PassiveTestCase(WatcherTestCase):

@@ -50,8 +50,18 @@ class LookTestCase(DaemonTestCase):
         self.devices = {'one': None, 'two': errno.ENXIO, 'three': None}
         self.assertEqual(['one', 'three'], [
             found['name'] for found in device_mapper.devices()])
-        self.assertEqual({'one': 'status of one', 'three': 'status of three'},
-                         device_mapper.statuses())
+
+    def test_by_ending(self):
+        """The others are not asked."""
+        self.devices = dict.fromkeys(['a', 'a-clone', 'b-gate'])
+        self.assertEqual({'a-clone': 'status of a-clone'},
+                         device_mapper.statuses_by_ending('-clone'))
+        self.assertEqual([('status', 'a-clone')], self.done)
+        self.assertEqual({}, device_mapper.statuses_by_ending('-source'))
+
+    def test_no_name(self):
+        self.devices = {'one': None}
+        self.assertEqual({}, device_mapper.statuses())
 
     def test_some(self):
         self.devices = {'one': None, 'two': None}
@@ -65,8 +75,10 @@ class LookTestCase(DaemonTestCase):
     def test_other_failures_are_not_taken_for_an_absent_device(self):
         """The exception is that of a dmsetup that fails."""
         self.devices = {'one': errno.EACCES}
-        for look in (device_mapper.devices, device_mapper.statuses):
-            for names in ((), ('one',)):
+        for look, *names in ((device_mapper.devices,),
+                             (device_mapper.devices, 'one'),
+                             (device_mapper.statuses, 'one')):
+            with self.subTest(look):
                 error = self.assertRaises(
                     processutils.ProcessExecutionError, look, *names)
                 self.assertIn('on one failed: Permission denied',
@@ -75,9 +87,11 @@ class LookTestCase(DaemonTestCase):
     def test_no_device_mapper(self):
         self.patch('dmclone_driver.node.devicemapper.ioctl.names',
                    side_effect=FileNotFoundError(errno.ENOENT, 'none'))
-        error = self.assertRaises(processutils.ProcessExecutionError,
-                                  device_mapper.devices)
-        self.assertEqual('none', error.stderr)
+        for look, *words in ((device_mapper.devices,),
+                             (device_mapper.statuses_by_ending, '-clone')):
+            error = self.assertRaises(processutils.ProcessExecutionError,
+                                      look, *words)
+            self.assertEqual('none', error.stderr)
 
 
 class ChangeTestCase(DaemonTestCase):

@@ -332,6 +332,20 @@ class KilledTestCase(SwapsTestCase):
         self.swap_until('load')
         self.caller.kill()
         self.kill(self.process)
+        self.assertTrue(swaps.were_killed())
+        self.assertFalse(swaps.were_killed())
         self.assertTrue(swaps.resume_left('x', ['x']))
         self.assertEqual(['status', 'suspend', 'status', 'resume'],
                          self.done())
+
+    def test_nobody_was_killed(self):
+        """One that runs, though its caller is killed, resumes the device."""
+        self.assertFalse(swaps.were_killed())
+        self.swap_until('load')
+        self.assertFalse(swaps.were_killed())
+        self.caller.kill()
+        self.caller.wait(60)
+        self.assertFalse(swaps.were_killed())
+        self.let_go()
+        self.assertAlone()
+        self.assertFalse(swaps.were_killed())

@@ -48,7 +48,7 @@ class LookTestCase(base.PlainTestCase):
         self.assertIsNone(dmsetup.device('one'))
 
     def test_clones(self):
-        look = self.look('statuses', {
+        look = self.look('statuses_by_ending', {
             'one': CLONE + '\n', 'two': '0 64 clone Fail\n',
             'three': '0 64 linear \n', 'four': '',
             'five': '0 8 zero \n8 64 linear \n'})
@@ -56,8 +56,9 @@ class LookTestCase(base.PlainTestCase):
         self.assertEqual({'one', 'two'}, set(found))
         self.assertEqual(3, found['one'].hydrated)
         self.assertEqual('Fail', found['two'].mode)
-        look.assert_called_once_with()
-        dmsetup.clones('one')
+        look.assert_called_once_with('-clone')
+        look = self.look('statuses', {'one': '0 64 linear \n'})
+        self.assertEqual({}, dmsetup.clones('one'))
         look.assert_called_with('one')
 
     def test_clone(self):
