@@ -31,6 +31,8 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
     (iscsi_rx_handler in tgt's usr/iscsi/iscsid.c), hence an address that no
     host has. A unit's blocks have 512 bytes, whatever the device has, unless
     tgt is told their size; tgt-admin accepts that only with a backing store.
+    The serial numbers are those of Cinder's template from 26.3 on; tgt's own
+    ones are the same on all nodes.
     """
 
     lun = 1
@@ -48,8 +50,8 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
             initiator-name %s
             readonly 1
             bsoflags direct
-            scsi_sn %%(scsi_sn)s
-            scsi_id %%(scsi_id)s
+            scsi_sn %s
+            scsi_id %s
         </target>
         """)
 
@@ -122,9 +124,10 @@ class TgtSource(base.SourceTarget, tgt.TgtAdm):
 
     def create_source(self, iqn: str, path: str, initiator: str,
                       chap: tuple[str, ...]) -> None:
-        self.remove_source(iqn.rpartition(':')[2])
+        name = iqn.rpartition(':')[2]
+        self.remove_source(name)
         self.VOLUME_CONF = self.SOURCE_CONF % (
-            block.logical_block_size(path), self.NOBODY, initiator)
+            block.logical_block_size(path), self.NOBODY, initiator, name, name)
         self.create_iscsi_target(iqn, 0, self.lun, path, chap)
 
     def close_after_reboot(self, iqn: str) -> None:

@@ -122,10 +122,19 @@ class TgtTestCase(base.PlainTestCase):
                      'initiator-name ' + INITIATOR, 'bsoflags direct',
                      'incominguser %s %s' % (user, password)):
             self.assertIn(line, lines)
+        self.assertEqual(['scsi_sn ' + NAME, 'scsi_id ' + NAME], [
+            line for line in lines if line.startswith('scsi')])
         # tgt accepts either; without an address it accepts any.
         self.assertEqual(['initiator-address 255.255.255.255',
                           'initiator-name ' + INITIATOR],
                          [line for line in lines if 'initiator' in line])
+
+    def test_values_that_all_releases_give(self):
+        """The template needs no more than Cinder 26.0 fills in."""
+        self.export()
+        self.target.VOLUME_CONF % dict.fromkeys((
+            'name', 'path', 'driver', 'chap_auth', 'target_flags',
+            'write_cache'))
 
     def test_blocks_are_those_of_the_device(self):
         for size in (512, 4096):
