@@ -207,7 +207,8 @@ def forget_killed(folder: str | None = None) -> bool:
     # There is no folder before the first swap.
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(folder):
-            with contextlib.suppress(BlockingIOError), (
+            # It is held, or no lock.
+            with contextlib.suppress(OSError), (
                     alone(name, folder, wait=False)):
                 found = True
     return found

@@ -341,6 +341,7 @@ class KilledTestCase(SwapsTestCase):
     def test_nobody_was_killed(self):
         """One that runs, though its caller is killed, resumes the device."""
         self.assertFalse(swaps.were_killed())
+        os.makedirs(os.path.join(self.locks, 'no lock'))
         self.swap_until('load')
         self.assertFalse(swaps.were_killed())
         self.caller.kill()
