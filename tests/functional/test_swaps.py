@@ -204,9 +204,9 @@ class KilledTest(base.FunctionalTest):
                 self.begin('grow', stop)
                 self.kill(signal.SIGKILL, self.caller, self.daemon,
                           self.process)
-                clones.wait_until(self.nobody_swaps, 'end')
+                # It holds the lock until the kernel has ended it.
+                clones.wait_until(dmsetup.swap_was_killed, 'end')
                 self.assertTrue(self.writer.waits())
-                self.assertTrue(dmsetup.swap_was_killed())
                 devices.resume_left()
                 self.expect_writes()
                 self.assertEqual(grown, self.grown())
