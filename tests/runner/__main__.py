@@ -32,11 +32,11 @@ Environment:
                       duration of soak (1800, or 120 if it is not named),
                       and seed of its actions (1)
   DMCLONE_MODEL_PERCENT
-                      how many of the model's histories are run (100, or 40
+                      how many of the model's histories are run (100, or 10
                       if no set is named)
   DMCLONE_MOMENTS_PERCENT
                       how many of the random moments are tried at which
-                      functional takes snapshots beside a writer (100, or 25
+                      functional takes snapshots beside a writer (100, or 10
                       if no set is named)
   DMCLONE_<SET>_TIMEOUT
                       seconds until a set is stopped and counted as failed:
@@ -77,8 +77,8 @@ def set_environment(named):
     for name, value in (
             ('HOME', '/root'),
             ('DMCLONE_SOAK_SECONDS', '1800' if named else '120'),
-            ('DMCLONE_MODEL_PERCENT', '100' if named else '40'),
-            ('DMCLONE_MOMENTS_PERCENT', '100' if named else '25'),
+            ('DMCLONE_MODEL_PERCENT', '100' if named else '10'),
+            ('DMCLONE_MOMENTS_PERCENT', '100' if named else '10'),
             ('PBR_VERSION', history.returncode and _version())):
         if value and not os.environ.get(name):
             os.environ[name] = value

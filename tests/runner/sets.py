@@ -244,6 +244,8 @@ class Set:
     where: str = None
     #: The arguments with which stestr selects tests of that folder.
     choice: tuple = ()
+    #: The same if no set is named, if that selects fewer.
+    choice_unnamed: tuple = None
     #: A variable and the folder that it names, for the set's results.
     keeps: tuple = None
 
@@ -265,13 +267,15 @@ SETS = (
         usual=True),
     Set('unit', "the driver's code without any device", _in_tox, usual=True),
     Set('model', 'nine thousand random histories of a volume on simulated\n'
-        'nodes, with random faults; two fifths if no set is named', _in_tox,
+        'nodes, with random faults; a tenth if no set is named', _in_tox,
         usual=True),
     Set('functional', "the driver's device code on real kernels, in the nodes "
         'of\nthe laboratory', _on_nodes, usual=True, lab={}, seconds=1800),
-    Set('e2e', 'real OpenStack services on several nodes of the laboratory',
+    Set('e2e', 'real OpenStack services on several nodes of the laboratory;\n'
+        'fewer scenarios if no set is named',
         _scenarios, usual=True, lab={}, seconds=3900, where='scenarios',
-        choice=('--exclude-regex', r'\[.*(nova|slow)')),
+        choice=('--exclude-regex', r'\[.*(nova|slow)'),
+        choice_unnamed=('--exclude-regex', r'\[.*(nova|slow|named)')),
     Set('soak', 'random histories of volumes on three nodes, with randomly\n'
         'killed services and power cuts', _soak, usual=True, lab={'nodes': 3}),
     Set('releases', 'unit and model with each older release of Cinder; the\n'
@@ -328,7 +332,9 @@ NAMED = {each.name: each for each in SETS}
 def choose(words):
     """Return the sets that a command line names, None if it is invalid."""
     if not words:
-        return [each for each in SETS if each.usual]
+        return [dataclasses.replace(
+            each, choice=each.choice_unnamed or each.choice)
+            for each in SETS if each.usual]
     if words == ['--all']:
         return list(SETS)
     if not set(words) <= set(NAMED):

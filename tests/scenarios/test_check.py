@@ -5,6 +5,7 @@ import contextlib
 import json
 
 from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import named
 from tests.scenarios.lib.marks import slow
 
 #: Nobody has this address.
@@ -95,6 +96,7 @@ class CheckTest(base.E2ETest):
         self.assertTrue(red[0]['remedy'] or red[0]['start_refused'], red)
         self.assertEqual(1, code)
 
+    @named
     def test_healthy_nodes(self):
         """The command changes nothing; the service may run or not."""
         for node in self.lab.nodes.values():

@@ -7,6 +7,7 @@ from lab.common import leftovers
 from lab.common import user as user_module
 from lab import wait
 from tests.scenarios.lib import images
+from tests.scenarios.lib.marks import named
 from tests.scenarios.lib.marks import slow
 
 
@@ -41,6 +42,7 @@ class InternalTest(images.ImageTest):
                 break
         self.assertEqual(images.CHECKSUM, digest.hexdigest())
 
+    @named
     def test_extend(self):
         volume_id, home, checksum = self.filled_volume()
         self.user.request('POST', '/volumes/%s/action' % volume_id,

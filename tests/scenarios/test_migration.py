@@ -5,6 +5,7 @@ from lab.common import leftovers
 from lab.common import user as user_module
 from lab import wait
 from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import named
 from tests.scenarios.lib.marks import slow
 
 
@@ -73,6 +74,7 @@ class TwoAttachmentsTest(base.TwoAttachmentsTest):
         self.assertEqual(self.new, self.home(self.volume_id))
         self.assertEqual(self.before, self.checksum(self.new, self.new_path))
 
+    @named
     def test_second_instance_and_a_snapshot(self):
         """The former is refused; the latter is taken at the old home."""
         with self.assertRaises(user_module.ApiError) as refused:
@@ -110,6 +112,7 @@ class TwoAttachmentsTest(base.TwoAttachmentsTest):
                    'the destination to be removed', 60)
         self.assertEqual('', leftovers.devices(self.new))
 
+    @named
     def test_home_is_cut_off_and_the_guest_writes(self):
         self.old.stop('cinder-volume')
         self.addCleanup(self.old.wait_ready)

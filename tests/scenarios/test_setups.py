@@ -7,6 +7,7 @@ from lab.bench import remote_disk
 from lab.common import user as user_module
 from lab import wait
 from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import named
 from tests.scenarios.lib.marks import needs
 from tests.scenarios.lib.marks import slow
 
@@ -135,6 +136,7 @@ class SetupTest(base.SetupTest):
                 node.stop('lio')
                 node.start_service('tgtd')
 
+    @named
     def test_remote_attach_where_the_operator_allows_it(self):
         volume_id, home, checksum = self.filled_volume()
         stranger = self.other(home)

@@ -7,6 +7,7 @@ import shlex
 from lab.common import commands
 from lab import wait
 from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import named
 
 #: Runs a command of the shell on a terminal with some number of columns.
 ON_TERMINAL = ("python3 -c 'import os, pty, sys; sys.exit("
@@ -42,6 +43,7 @@ class StatusTest(base.HydratingTest):
                  if each['volume'] == self.volume_id]
         return moves if moves and moves[0]['copied'] else None
 
+    @named
     def test_hydrating(self):
         with self.slow_network(self.peer):
             path, expected = self.attach_and_write()

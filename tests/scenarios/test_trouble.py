@@ -9,6 +9,7 @@ from lab.common import user as user_module
 from lab import paths
 from lab import wait
 from tests.scenarios.lib import base
+from tests.scenarios.lib.marks import named
 from tests.scenarios.lib.marks import needs
 from tests.scenarios.lib.marks import slow
 
@@ -43,6 +44,7 @@ class RefusalTest(base.E2ETest):
         with self.attached(self.volume_id, self.node) as path:
             self.assertEqual(self.before, self.checksum(self.node, path))
 
+    @named
     @needs('thick')
     def test_refusals(self):
         """All refusals with one volume, which must not be changed."""

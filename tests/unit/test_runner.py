@@ -45,6 +45,16 @@ class ChoiceTestCase(base.PlainTestCase):
         self.assertEqual(['style', 'unit', 'model', 'functional', 'e2e',
                           'soak'], self.names())
 
+    def test_fewer_scenarios_without_a_name(self):
+        usual, named = (
+            {test.id() for test in self.scenarios()
+             if self.is_chosen(each.choice, test.id())}
+            for words in ([], ['e2e'])
+            for each in sets.choose(words) if each.name == 'e2e')
+        self.assertLess(usual, named)
+        self.assertEqual(named - usual, {
+            each for each in named if re.search(r'\[.*named', each)})
+
     def test_all(self):
         self.assertEqual(['style', 'unit', 'model', 'functional', 'e2e',
                           'soak', 'releases', 'oldest', 'docs', 'scheduler',
@@ -351,7 +361,8 @@ class PackagesTestCase(base.PlainTestCase):
         chosen = [name for name in names
                   if ChoiceTestCase.is_chosen(sets._MAIN_JOB, name)]
         self.assertEqual(6, len(chosen), chosen)
-        self.assertFalse([name for name in chosen if '[' in name])
+        self.assertFalse([name for name in chosen
+                          if re.search(r'\[.*(nova|slow)', name)])
 
     def test_all_of_the_folder_is_run(self):
         text = (_SCENARIOS.parent /
@@ -706,7 +717,7 @@ class MainTestCase(base.PlainTestCase):
     def test_less_is_done_where_no_set_is_named(self):
         names = ('DMCLONE_SOAK_SECONDS', 'DMCLONE_MODEL_PERCENT',
                  'DMCLONE_MOMENTS_PERCENT')
-        for words, *expected in (([], '120', '40', '25'),
+        for words, *expected in (([], '120', '10', '10'),
                                  (['soak'], '1800', '100', '100')):
             for name in names:
                 os.environ.pop(name, None)

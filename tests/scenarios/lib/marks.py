@@ -8,6 +8,7 @@ them, as by the attributes of Tempest's tests::
 """
 
 SLOW = 'slow'
+NAMED = 'named'
 
 
 def _mark(word):
@@ -23,6 +24,10 @@ def _marks_of(target):
 
 #: Decorates a test, or a class of tests, which takes minutes.
 slow = _mark(SLOW)
+
+#: Decorates a test, or a class of tests, of e2e that runs only if that set is
+#: named: tools/test without a set has to end in time.
+named = _mark(NAMED)
 
 
 def needs(what):
