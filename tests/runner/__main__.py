@@ -31,6 +31,9 @@ Environment:
   DMCLONE_SOAK_SECONDS, DMCLONE_SOAK_SEED
                       duration of soak (1800, or 120 if it is not named),
                       and seed of its actions (1)
+  DMCLONE_STEPS_PERCENT
+                      how many of a flow's steps unit lets fail, each in turn
+                      (100, or 25 if no set is named)
   DMCLONE_MODEL_PERCENT
                       how many of the model's histories are run (100, or 10
                       if no set is named)
@@ -77,6 +80,7 @@ def set_environment(named):
     for name, value in (
             ('HOME', '/root'),
             ('DMCLONE_SOAK_SECONDS', '1800' if named else '120'),
+            ('DMCLONE_STEPS_PERCENT', '100' if named else '25'),
             ('DMCLONE_MODEL_PERCENT', '100' if named else '10'),
             ('DMCLONE_MOMENTS_PERCENT', '100' if named else '10'),
             ('PBR_VERSION', history.returncode and _version())):

@@ -715,10 +715,10 @@ class MainTestCase(base.PlainTestCase):
             self.assertIn(' %s ' % each.name, text)
 
     def test_less_is_done_where_no_set_is_named(self):
-        names = ('DMCLONE_SOAK_SECONDS', 'DMCLONE_MODEL_PERCENT',
-                 'DMCLONE_MOMENTS_PERCENT')
-        for words, *expected in (([], '120', '10', '10'),
-                                 (['soak'], '1800', '100', '100')):
+        names = ('DMCLONE_SOAK_SECONDS', 'DMCLONE_STEPS_PERCENT',
+                 'DMCLONE_MODEL_PERCENT', 'DMCLONE_MOMENTS_PERCENT')
+        for words, *expected in (([], '120', '25', '10', '10'),
+                                 (['soak'], '1800', '100', '100', '100')):
             for name in names:
                 os.environ.pop(name, None)
             self.main(*words)

@@ -497,7 +497,7 @@ class FailureTestCase(HomeTestCase):
                 wrong[step] = left
         self.assertEqual({}, wrong)
         # Some steps are before the switchover.
-        self.assertGreater(failed, 15)
+        self.assertGreater(failed, 15 * base.PERCENT // 100)
 
     @ddt.data(False, True)
     def test_each_step_of_a_move_back(self, after):
