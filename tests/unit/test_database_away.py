@@ -99,7 +99,7 @@ class DatabaseAwayTestCase(base.CloudTestCase):
                 break
             if self.cloud.row(volume.id):
                 self.delete(volume)
-            statements += 1
+            statements += 100 // base.PERCENT
         self.assertEqual({}, wrong)
         self.assertGreater(statements, 5)
 
