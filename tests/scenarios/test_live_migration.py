@@ -27,8 +27,8 @@ class LiveMigrationTest(live.LiveTest):
         server_id, console, (volume_id,) = self.writing_server()
         first = self.home(volume_id)
         second = self.other(first)
-        with (self.slow_network(first, mbit=100),
-              self.slow_network(second, mbit=100)):
+        with (self.slow_network(first, mbit=40),
+              self.slow_network(second, mbit=40)):
             for hop, node in enumerate((second, first, second), 1):
                 self.migrate(server_id, console, node, volume_id)
                 self.assertEqual(hop, len(self.placeholders(volume_id)))
