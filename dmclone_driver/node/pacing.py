@@ -270,7 +270,8 @@ class Pacemaker:
                                  None if pace.rate is None else
                                  pace.window if pace.rate else 0,
                                  part=pace.part, share=pace.guests.share)
-        return pokes.Request(pace.device, pace.window,
-                             account.budget(pace.rate),
-                             account.holds(now, pace.window), pace.part,
-                             pace.guests.share)
+        holds = account.holds(now, pace.window)
+        return pokes.Request(
+            pace.device, pace.window, account.budget(pace.rate), holds,
+            holds * pace.window if pace.guests == Guests.OTHERS else None,
+            pace.part, pace.guests.share)

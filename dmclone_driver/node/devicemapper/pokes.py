@@ -41,6 +41,7 @@ class Request:
     :ivar holds: how often its requests may be held, or copies may begin
         beside them. If they may it is behind its minimum rate, and has all of
         the time
+    :ivar behind: regions after which it has that no more; None for any number
     :ivar part: as the window, while guests use this node and have the rest of
         the time for themselves; None for all of the time
     :ivar share: of the time in which clones with a part copy together at
@@ -51,6 +52,7 @@ class Request:
     window: int
     budget: int | None = None
     holds: int = 0
+    behind: int | None = None
     part: int | None = None
     share: float = 1
 
@@ -111,7 +113,8 @@ class _Share:
         self._kernel = kernel
         self._most = share
         self._began = kernel.now()
-        self._copied = 0.0
+        # Without that each run would copy once more than its share.
+        self._copied = ROUND
 
     def add(self, seconds: float) -> None:
         """Note that a clone has copied for so long."""
@@ -194,7 +197,8 @@ class _Clone:
         if self._first is None:
             self._first = begun
         budget = self._request.budget
-        if budget is not None and begun - self._first >= budget:
+        copied = begun - self._first
+        if budget is not None and copied >= budget:
             return 0
         if self._request.part is None:
             return self._request.window
@@ -202,7 +206,8 @@ class _Clone:
         if found.hydrating:
             self._share.add(now - self._looked)
         self._looked = now
-        if self._request.holds:
+        behind = self._request.behind
+        if self._request.holds and (behind is None or copied < behind):
             return self._request.part
         self.has_part = not self._share.is_used_up()
         return self._request.part if self.has_part else 0

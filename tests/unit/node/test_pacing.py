@@ -138,7 +138,7 @@ class PaceTestCase(PacingTestCase):
             with self.used(guests):
                 self.pace(1)
                 self.assertAlmostEqual(share * 10 * SPEED, self.pace(10),
-                                       delta=0.7 * share * 10 * SPEED)
+                                       delta=0.5 * share * 10 * SPEED)
 
     def test_hydration_by_others(self):
         """A guest that writes much uses up the rate, but not for long."""
@@ -191,6 +191,15 @@ class FloorTestCase(PacingTestCase):
                 _holds, copied = self.holds(40)
             self.assertAlmostEqual(16 / number, copied / 40,
                                    delta=0.3 * 16 / number)
+
+    def test_no_more_than_promised_while_others_use_the_node(self):
+        """Also if the clone's own guest leaves it all of the time."""
+        self.clone.guest = lambda now: 0
+        self.clone.in_flight = 0
+        with self.used(pacing.Guests.OTHERS):
+            self.holds(5)
+            _holds, copied = self.holds(40)
+        self.assertAlmostEqual(16, copied / 40, delta=0.2 * 16)
 
     def test_less_than_a_window_in_five_seconds(self):
         """A low minimum, or rate, or a share of many, is kept, too."""
