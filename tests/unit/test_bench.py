@@ -16,6 +16,7 @@ import types
 from unittest import mock
 
 import fixtures
+import testtools
 
 from dmclone_driver.node.devicemapper import pokes
 from dmclone_driver.node.devicemapper import status
@@ -549,7 +550,8 @@ class HostCopiesTestCase(base.PlainTestCase):
         """The node is as before, and the copy ends, if a load fails, too."""
         for way in host_copies.WAYS:
             self.ran.reset_mock()
-            with self.assertRaises(KeyError), self.bench.copying(way):
+            with (testtools.ExpectedException(KeyError),
+                  self.bench.copying(way)):
                 begun = self.ran.call_args.args[0]
                 raise KeyError
             self.assertIn(way.flags, begun)
@@ -570,7 +572,8 @@ class HostCopiesTestCase(base.PlainTestCase):
         way, = [each for each in host_copies.WAYS
                 if 'io.max' in each.before]
         self.ran.side_effect = [errors.LabError('no io'), '']
-        with self.assertRaises(errors.LabError), self.bench.copying(way):
+        with (testtools.ExpectedException(errors.LabError),
+              self.bench.copying(way)):
             self.fail('It does not copy.')
         self.assertEqual(way.after, self.ran.call_args.args[0])
 
@@ -1033,7 +1036,7 @@ class GoingBackTestCase(base.PlainTestCase):
     def test_service_is_started_after_a_failure(self):
         bench, node = self.bench()
         node.run = mock.Mock(side_effect=['', '', KeyError, ''])
-        with self.assertRaises(KeyError), bench.prepared():
+        with testtools.ExpectedException(KeyError), bench.prepared():
             pass
         self.assertEqual(['stop cinder-volume', 'start cinder-volume',
                           'wait'], node.ran)
@@ -1080,7 +1083,7 @@ class SnapshotWaysTestCase(base.PlainTestCase):
 
     def test_service_is_started_after_a_failure(self):
         bench, node = self.bench(KeyError)
-        with self.assertRaises(KeyError), bench.prepared():
+        with testtools.ExpectedException(KeyError), bench.prepared():
             pass
         node.start_service.assert_called_once_with('cinder-volume')
 

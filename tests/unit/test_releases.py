@@ -42,6 +42,15 @@ class OnePlaceTestCase(base.PlainTestCase):
                  if any(map(DIFFERENT.match, imports(path)))}
         self.assertEqual({'dmclone_driver/releases.py'}, found)
 
+    def test_assertions(self):
+        """Older versions of testtools have no context of assertRaises."""
+        context = re.compile(r'\bwith\b.*\.assertRaises\(')
+        found = {str(path.relative_to(TOP))
+                 for folder in ('unit', 'model', 'simulation')
+                 for path in (TOP / 'tests' / folder).rglob('*.py')
+                 if context.search(path.read_text())}
+        self.assertEqual(set(), found)
+
 
 @ddt.ddt
 class ConstraintsTestCase(base.PlainTestCase):
