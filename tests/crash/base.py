@@ -81,7 +81,8 @@ class StoppingTest(base.SetupTest):
     def fill(self, all_cases):
         """Fill the volumes on the home; returns their parts' checksums.
 
-        Thin volumes keep a gap, in which the guest's block is.
+        Thin volumes keep a gap, in which the guest's block is. It is small,
+        so that they hydrate nearly as long as thick ones.
         """
         action = 'fill-ends' if self.lab.settings.thin else 'fill'
         self.home.run(_ON_NODE.format(action), timeout=180, input=''.join(

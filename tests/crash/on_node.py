@@ -57,7 +57,8 @@ def main():
         if action == 'fill':
             fill(name, path, size, 0)
         elif action == 'fill-ends':
-            fill(name, path, size // 4, 0, size - size // 4)
+            part = size * 7 // 16
+            fill(name, path, part, 0, size - part)
         else:
             print(name, *parts(path, size, at))
 

@@ -75,8 +75,8 @@ class FillTestCase(base.PlainTestCase):
             self.assertNotEqual(bytes(4096), found[place:place + 4096])
 
     def test_ends(self):
-        found, part = self.fill('fill-ends'), self.SIZE // 4
-        self.assertEqual((self.SIZE, bytes(2 * part)),
+        found, part = self.fill('fill-ends'), self.SIZE * 7 // 16
+        self.assertEqual((self.SIZE, bytes(self.SIZE - 2 * part)),
                          (len(found), found[part:-part]))
         for end in found[:part], found[-part:]:
             self.assertNotEqual(bytes(part), end)
