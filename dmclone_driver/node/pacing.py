@@ -272,6 +272,7 @@ class Pacemaker:
                                  part=pace.part, share=pace.guests.share)
         holds = account.holds(now, pace.window)
         return pokes.Request(
-            pace.device, pace.window, account.budget(pace.rate), holds,
-            holds * pace.window if pace.guests == Guests.OTHERS else None,
-            pace.part, pace.guests.share)
+            pace.device, pace.window, account.budget(pace.rate), holds=holds,
+            behind=(holds * pace.window if pace.guests == Guests.OTHERS
+                    else None),
+            part=pace.part, share=pace.guests.share)
