@@ -67,7 +67,7 @@ MOVE_OPTS = [
              'that is being copied waits for the whole job. More is faster '
              'while all guests are idle. While any guest of the node uses its '
              'volume, an eighth of the window is copied at a time, in 27 % '
-             'of the time.'),
+             'of the time, or in 2 % if it is that of another volume.'),
     cfg.IntOpt(
         'dmclone_hydration_batch_size',
         min=4,
@@ -95,7 +95,7 @@ MOVE_OPTS = [
         help='Number of copies to this node that run at a time, and of '
              'copies that other nodes make from it. Others wait for their '
              'turn; guests use their volumes meanwhile. "dmclone pace" '
-             'changes this, and the next three, while copies run.'),
+             'changes this, and the next four, while copies run.'),
     cfg.StrOpt(
         'dmclone_bandwidth_in',
         default='90%', regex=_BANDWIDTH,
@@ -128,10 +128,9 @@ MOVE_OPTS = [
              'this rate, the driver holds the requests back for some '
              'milliseconds, 50 at most and five times a second at most. With '
              '0 it never does that, and the copy may never end. While guests '
-             'of other volumes use the node, all copies together get this '
-             'rate at least. Volumes '
-             'whose copy has begun with 0 are not held until their node is '
-             'booted.'),
+             'of other volumes use the node, all copies together get a '
+             'quarter of this rate at least. Volumes whose copy has begun '
+             'with 0 are not held until their node is booted.'),
     cfg.IntOpt(
         'dmclone_check_interval',
         default=10, min=1,

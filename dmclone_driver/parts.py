@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 from cinder import context as cinder_context
-from oslo_utils import units
 
 from dmclone_driver.connections import Connections
 from dmclone_driver.creations import Creations
@@ -176,8 +175,7 @@ class Parts:
         self._sessions.start()
         self._watcher.start()
         pacing.Pacemaker(
-            self._hydration.paces,
-            options.dmclone_hydration_min_rate * units.Mi,
+            self._hydration.paces, lambda: self._settings.min_rate,
             backend.jobs.pauses.now).start()
         self.server = rpcapi.serve(backend.host, self._endpoint(lent))
         self._catching_up.start(context)

@@ -20,13 +20,13 @@ from dmclone_driver.move import plan
 from dmclone_driver.move import report_rows
 from dmclone_driver.move.rpcapi import PeerClient
 
-COLUMNS = ('Node', 'Copies', 'Bandwidth in', 'Bandwidth out', 'Order',
-           'Copying', 'Waiting', 'Leaving', 'First', 'Link', 'Configured',
-           'Reason')
+COLUMNS = ('Node', 'Copies', 'Bandwidth in', 'Bandwidth out', 'Min rate',
+           'Order', 'Copying', 'Waiting', 'Leaving', 'First', 'Link',
+           'Configured', 'Reason')
 #: Those that people get, for whom the rest is below the table.
-_SHORT = COLUMNS[:8]
+_SHORT = COLUMNS[:9]
 # The names of the limits in the answer of a node, in the order of COLUMNS.
-_LIMITS = ('copies', 'bandwidth_in', 'bandwidth_out', 'order')
+_LIMITS = ('copies', 'bandwidth_in', 'bandwidth_out', 'min_rate', 'order')
 
 
 class Limit(columns.FormattableColumn[Any]):
@@ -69,10 +69,11 @@ def row_of(host: str, answer: dict[str, Any] | str) -> tuple[Any, ...]:
     """Return the row of a node, with its answer or why there is none."""
     if isinstance(answer, str):
         none = Limit((None, None))
-        return (host, none, none, none, none, Copies(None), Copies(None),
+        return (host, *[none] * len(_LIMITS), Copies(None), Copies(None),
                 Leaving(None), Copies(None), None, None, answer)
     limits, configured = answer['limits'], answer['configured']
-    return (host, *(Limit((limits[name], configured[name]))
+    # An older node has fewer limits.
+    return (host, *(Limit((limits.get(name), configured.get(name)))
                     for name in _LIMITS),
             Copies(answer['copying']), Copies(answer['waiting']),
             Leaving(answer['leaving']), Copies(answer['first']),
@@ -122,7 +123,8 @@ class Pace(reading.Table):
     """
 
     short = _SHORT
-    dispensable = ('Leaving', 'Order', 'Bandwidth out', 'Bandwidth in')
+    dispensable = ('Leaving', 'Order', 'Min rate', 'Bandwidth out',
+                   'Bandwidth in')
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Return a parser of the verb's options."""
@@ -144,6 +146,12 @@ class Pace(reading.Table):
                     'such as 200MB or 1Gbit, or "none".'), 'out': _(
                     'The same of all copies that other nodes make from the '
                     'node.')}[way])
+        parser.add_argument(
+            '--min-rate', type=_number, metavar='NUMBER', help=_(
+                'What a copy beside a busy guest gets at least, in MiB per '
+                'second, as dmclone_hydration_min_rate in cinder.conf. While '
+                'guests of other volumes use the node, all copies together '
+                'get a quarter of that.'))
         parser.add_argument('--order', choices=list(map(str, Order)), help=_(
             'Which copy is next: the one with the fewest bytes left, or the '
             'one that has waited longest.'))
@@ -246,12 +254,12 @@ def _change(context: cinder_context.RequestContext, client: PeerClient,
 
 
 def _number(text: str) -> int:
-    """Return a number of copies.
+    """Return a number.
 
     :raises: ArgumentTypeError
     """
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(_('%r is no number of copies') % text)
+        raise argparse.ArgumentTypeError(_('%r is no number') % text)
     return int(text)
 
 

@@ -95,11 +95,14 @@ class Limits:
     :ivar copies: how many run at a time, in each direction; 0 stops all
     :ivar bandwidth_in: of the copies that arrive from other nodes
     :ivar bandwidth_out: of the copies that other nodes make from here
+    :ivar min_rate: MiB per second that a copy beside a busy guest gets at
+        least, see ``dmclone_hydration_min_rate``
     """
 
     copies: int
     bandwidth_in: Bandwidth
     bandwidth_out: Bandwidth
+    min_rate: int
     order: Order = Order.NEARLY_COMPLETE
 
     @classmethod
@@ -108,19 +111,25 @@ class Limits:
 
         :raises: ValueError
         """
-        copies = plain['copies']
-        if isinstance(copies, bool) or not isinstance(copies, int) or (
-                copies < 0):
+        copies, min_rate = plain['copies'], plain['min_rate']
+        if not _is_number(copies):
             raise ValueError(_('%r is no number of copies') % copies)
+        if not _is_number(min_rate):
+            raise ValueError(_('%r is no number of MiB per second') % min_rate)
         return cls(copies, Bandwidth.parse(plain['bandwidth_in']),
-                   Bandwidth.parse(plain['bandwidth_out']),
+                   Bandwidth.parse(plain['bandwidth_out']), min_rate,
                    Order(plain['order']))
 
     def as_dict(self) -> dict[str, Any]:
         """Return them as plain values, for a message or a document."""
         return {'copies': self.copies, 'bandwidth_in': str(self.bandwidth_in),
                 'bandwidth_out': str(self.bandwidth_out),
-                'order': str(self.order)}
+                'min_rate': self.min_rate, 'order': str(self.order)}
+
+
+def _is_number(value: Any) -> bool:
+    return (isinstance(value, int) and not isinstance(value, bool) and
+            value >= 0)
 
 
 @dataclasses.dataclass(frozen=True)

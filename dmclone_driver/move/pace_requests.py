@@ -39,10 +39,9 @@ class PaceRequests:
 
         The next look of the watcher does what that means.
 
-        :param changes: some of ``copies``, ``bandwidth_in``,
-            ``bandwidth_out`` and ``order``, None for the configured value, and
-            ``first``: ids of the volumes whose copies come first, in this
-            order, instead of those until now
+        :param changes: some of the values of :meth:`Limits.as_dict`, None for
+            the configured one, and ``first``: ids of the volumes whose copies
+            come first, in this order, instead of those until now
         :returns: plain values, see the page of ``dmclone``
         :raises: PaceRefused; then nothing is changed
         """

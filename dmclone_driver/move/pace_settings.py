@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from oslo_config import cfg
 from oslo_log import log as logging
 from oslo_utils import fileutils
+from oslo_utils import units
 
 from dmclone_driver.move.pace import Bandwidth
 from dmclone_driver.move.pace import Limits
@@ -59,6 +60,7 @@ class PaceSettings:
             configuration.dmclone_copies_at_once,
             Bandwidth.parse(configuration.dmclone_bandwidth_in),
             Bandwidth.parse(configuration.dmclone_bandwidth_out),
+            configuration.dmclone_hydration_min_rate,
             Order(configuration.dmclone_copy_order))
         #: The present ones.
         self.limits = self.configured
@@ -90,6 +92,11 @@ class PaceSettings:
     def bandwidth_out(self) -> float | None:
         """What all copies from this node may use, None for no limit."""
         return self._of(self.limits.bandwidth_out)
+
+    @property
+    def min_rate(self) -> int:
+        """Bytes per second that a copy beside a busy guest gets at least."""
+        return self.limits.min_rate * units.Mi
 
     def _of(self, bandwidth: Bandwidth) -> float | None:
         return bandwidth.of(self.link if bandwidth.percent else None)

@@ -47,8 +47,9 @@ CONF = cfg.CONF
 TOPIC = 'dmclone_driver'
 #: What this backend serves. 1.1 has export_clone and move, too; 1.2 identify;
 #: 1.3 report and take_along; 1.4 is_unwritten, lend and pace; 1.5 unallocated.
-#: With 1.6 prepare takes what a thin source has allocated.
-VERSION = '1.6'
+#: With 1.6 prepare takes what a thin source has allocated, with 1.7 pace a
+#: minimum rate.
+VERSION = '1.7'
 # What peers with any version of this driver serve.
 _OLDEST = '1.0'
 
@@ -239,8 +240,10 @@ class PeerClient:
              backend_host: str, changes: dict[str, Any] | None = None,
              timeout: float = 10) -> dict[str, Any]:
         """Read, or change, the pace of a node; see PaceRequests.pace."""
+        changes = changes or {}
         return self._call(context, backend_host, 'pace', timeout,
-                          version='1.4', changes=changes or {})
+                          version='1.7' if 'min_rate' in changes else '1.4',
+                          changes=changes)
 
     def move(self, context: cinder_context.RequestContext,
              backend_host: str, volume_id: str, node: str) -> dict[str, Any]:

@@ -52,7 +52,15 @@ class Guests(enum.Enum):
     @property
     def share(self) -> float:
         """The share of the time in which all clones together may copy."""
-        return {Guests.NONE: 1, Guests.OWN: 0.27, Guests.OTHERS: 0.1}[self]
+        return {Guests.NONE: 1, Guests.OWN: 0.27, Guests.OTHERS: 0.02}[self]
+
+    def promise(self, floor: float, clones: int) -> float:
+        """Return the bytes per second that each clone gets at least.
+
+        :param floor: the minimum rate beside the clone's own guest
+        :param clones: how many copy
+        """
+        return floor / 4 / clones if self == Guests.OTHERS else floor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,15 +188,17 @@ class Pacemaker:
     that begins anew.
     """
 
-    def __init__(self, paces: Paces, floor: int,
+    def __init__(self, paces: Paces,
+                 floor: collections.abc.Callable[[], int],
                  clock: collections.abc.Callable[[], float] =
                  time.monotonic) -> None:
         """Remember whom to ask.
 
         :param paces: called once a second
-        :param floor: bytes per second that each clone copies at least, unless
-            its own rate is less; guests are held for it. All clones together
-            while guests of other volumes use the node. 0 for none.
+        :param floor: returns the bytes per second that each clone copies at
+            least, unless its own rate is less; its guest is held for that. A
+            quarter of it is for all clones together while guests of other
+            volumes use the node. 0 for none.
         """
         self._paces = paces
         self._floor = floor
@@ -242,8 +252,8 @@ class Pacemaker:
         if last is None:
             return opened(now, found)
         self._tell(pace, last, outcome)
-        return last.after(now, outcome, pace, self._floor / (
-            clones if pace.guests == Guests.OTHERS else 1))
+        return last.after(now, outcome, pace,
+                          pace.guests.promise(self._floor(), clones))
 
     @staticmethod
     def _tell(pace: Pace, last: Account, outcome: pokes.Outcome) -> None:
@@ -270,9 +280,7 @@ class Pacemaker:
                                  None if pace.rate is None else
                                  pace.window if pace.rate else 0,
                                  part=pace.part, share=pace.guests.share)
-        holds = account.holds(now, pace.window)
         return pokes.Request(
-            pace.device, pace.window, account.budget(pace.rate), holds=holds,
-            behind=(holds * pace.window if pace.guests == Guests.OTHERS
-                    else None),
-            part=pace.part, share=pace.guests.share)
+            pace.device, pace.window, account.budget(pace.rate),
+            holds=account.holds(now, pace.window), part=pace.part,
+            share=pace.guests.share)

@@ -170,7 +170,7 @@ class WindowsTest(HoldsTest):
         """The guest is held as often as it is needed."""
         rate = 8 * clones.MIB
         pacemaker = node_pacing.Pacemaker(lambda: [node_pacing.Pace(
-            'the volume', self.device, WINDOW)], rate)
+            'the volume', self.device, WINDOW)], lambda: rate)
         with Guest(self.names.path()) as guest:
             began = time.monotonic()
             while not self.status().complete:

@@ -76,7 +76,7 @@ class WindowsTest(QuotasTest):
         """No request is held for it."""
         rate = 8 * clones.MIB
         pacemaker = node_pacing.Pacemaker(lambda: [node_pacing.Pace(
-            'the volume', self.device, WINDOW)], rate)
+            'the volume', self.device, WINDOW)], lambda: rate)
         with mock.patch.object(pacing.Holder, 'hold') as hold, mock.patch(
                 'dmclone_driver.node.pacing.LOG') as log, Guest(
                 self.names.path()) as guest:

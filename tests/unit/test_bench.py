@@ -310,7 +310,7 @@ class HydrationTestCase(base.PlainTestCase):
         self.log = self.useFixture(fixtures.FakeLogger(level=logging.DEBUG))
         text = ('0 64 clone 8 20/1024 8 1/8 0 0 4 hydration_threshold 1 '
                 'hydration_batch_size 1 rw')
-        pacemaker = pacing.Pacemaker(list, 1)
+        pacemaker = pacing.Pacemaker(list, lambda: 1)
         pacemaker._accounts['dev'] = pacing.opened(0, status.clone(text))
         for volume_id, outcome in (
                 ('a', pokes.Outcome(text, held=1, seconds=0.031)),

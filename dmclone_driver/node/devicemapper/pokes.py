@@ -38,10 +38,9 @@ class Request:
     :ivar window: regions that are copied at a time
     :ivar budget: regions whose copies may begin, and those of the window that
         exceeds it; None for any number
-    :ivar holds: how often its requests may be held, or copies may begin
-        beside them. If they may it is behind its minimum rate, and has all of
-        the time
-    :ivar behind: regions after which it has that no more; None for any number
+    :ivar holds: windows that it is behind its minimum rate. It has all of the
+        time until it has copied them, and its requests may be held, or copies
+        may begin beside them, as often
     :ivar part: as the window, while guests use this node and have the rest of
         the time for themselves; None for all of the time
     :ivar share: of the time in which clones with a part copy together at
@@ -52,7 +51,6 @@ class Request:
     window: int
     budget: int | None = None
     holds: int = 0
-    behind: int | None = None
     part: int | None = None
     share: float = 1
 
@@ -206,8 +204,7 @@ class _Clone:
         if found.hydrating:
             self._share.add(now - self._looked)
         self._looked = now
-        behind = self._request.behind
-        if self._request.holds and (behind is None or copied < behind):
+        if copied < self._request.holds * self._request.window:
             return self._request.part
         self.has_part = not self._share.is_used_up()
         return self._request.part if self.has_part else 0

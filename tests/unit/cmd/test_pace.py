@@ -40,11 +40,12 @@ class PaceTestCase(test_status.VerbTestCase):
         self.move_two()
         first, second = self.document('pace -f json')
         self.assertEqual(
-            (self.a.host, 4, '90%', '90%', 'nearly-complete', [], [],
+            (self.a.host, 4, '90%', '90%', 0, 'nearly-complete', [], [],
              {'copying': 1, 'waiting': 0}, [], None, ''),
             tuple(first[name] for name in (
-                'Node', 'Copies', 'Bandwidth in', 'Bandwidth out', 'Order',
-                'Copying', 'Waiting', 'Leaving', 'First', 'Link', 'Reason')))
+                'Node', 'Copies', 'Bandwidth in', 'Bandwidth out', 'Min rate',
+                'Order', 'Copying', 'Waiting', 'Leaving', 'First', 'Link',
+                'Reason')))
         self.assertEqual((1, 4), (second['Copies'],
                                   second['Configured']['copies']))
         self.assertEqual([{'volume': self.volumes[0].id, 'allowed': None}],
@@ -72,15 +73,16 @@ class PaceTestCase(test_status.VerbTestCase):
         self.move_two()
         document, = self.document(
             'pace node1 -f json --copies 7 --bandwidth-in 50% '
-            '--bandwidth-out 1Gbit --order longest-wait')
-        self.assertEqual((7, '50%', '125MB', 'longest-wait'), tuple(
+            '--bandwidth-out 1Gbit --min-rate 64 --order longest-wait')
+        self.assertEqual((7, '50%', '125MB', 64, 'longest-wait'), tuple(
             document[name] for name in ('Copies', 'Bandwidth in',
-                                        'Bandwidth out', 'Order')))
+                                        'Bandwidth out', 'Min rate', 'Order')))
+        self.assertEqual(64 * 2 ** 20, self.a.pacemaker._floor())
         document, = self.document('pace node1 -f json --configured '
                                   '--copies 2')
-        self.assertEqual((2, '90%', '90%', 'nearly-complete'), tuple(
+        self.assertEqual((2, '90%', '90%', 0, 'nearly-complete'), tuple(
             document[name] for name in ('Copies', 'Bandwidth in',
-                                        'Bandwidth out', 'Order')))
+                                        'Bandwidth out', 'Min rate', 'Order')))
 
     def test_first(self):
         """The node is that of the volume."""
@@ -144,6 +146,18 @@ class PaceTestCase(test_status.VerbTestCase):
         self.assertEqual(1, code)
         self.assertIn('update it', text)
 
+    def test_older_driver_without_a_minimum(self):
+        """The rest of its limits can be seen."""
+        with self.cloud.on(self.a):
+            answer = rpcapi.PeerClient().pace(self.context, self.b.host)
+        for limits in (answer['limits'], answer['configured']):
+            del limits['min_rate']
+        self.patch('dmclone_driver.move.rpcapi.PeerClient.pace',
+                   return_value=answer)
+        document, = self.document('pace node2 -f json')
+        self.assertEqual((4, None), (document['Copies'],
+                                     document['Min rate']))
+
     def refused(self, line):
         code, text = self.call('pace ' + line)
         self.assertEqual((1, ''), (code, text))
@@ -170,7 +184,7 @@ class PaceTestCase(test_status.VerbTestCase):
                       self.refused('node2 --copies 3'))
 
     @ddt.data('--copies -1', '--copies many', '--bandwidth-in 0%',
-              '--bandwidth-out much', '--order size')
+              '--bandwidth-out much', '--min-rate 0.5', '--order size')
     def test_wrong(self, options):
         with mock.patch('sys.stderr', io.StringIO()):
             self.assertEqual(2, self.assertRaises(

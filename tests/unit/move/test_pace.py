@@ -26,7 +26,7 @@ def numbers(names):
 
 
 def limits(copies, order=Order.NEARLY_COMPLETE):
-    return Limits(copies, NONE, NONE, order)
+    return Limits(copies, NONE, NONE, 16, order)
 
 
 @ddt.ddt
@@ -72,12 +72,13 @@ class BandwidthTestCase(base.PlainTestCase):
 class LimitsTestCase(base.PlainTestCase):
 
     def test_as_dict(self):
-        found = Limits(3, Bandwidth(percent=50), Bandwidth(rate=7),
+        found = Limits(3, Bandwidth(percent=50), Bandwidth(rate=7), 5,
                        Order.LONGEST_WAIT)
         self.assertEqual(found, Limits.parse(found.as_dict()))
 
     @ddt.data({'copies': -1}, {'copies': '3'}, {'copies': True},
-              {'bandwidth_out': '0%'}, {'order': 'alphabet'})
+              {'bandwidth_out': '0%'}, {'min_rate': -1}, {'min_rate': '1'},
+              {'order': 'alphabet'})
     def test_wrong(self, wrong):
         self.assertRaises(ValueError, Limits.parse,
                           dict(limits(1).as_dict(), **wrong))

@@ -29,6 +29,7 @@ class PaceSettingsTestCase(base.PlainTestCase):
         self.configuration = types.SimpleNamespace(
             target_ip_address='192.0.2.1', dmclone_copies_at_once=4,
             dmclone_bandwidth_in='50%', dmclone_bandwidth_out='1MB',
+            dmclone_hydration_min_rate=16,
             dmclone_copy_order='nearly-complete')
         self.now = 0
 
@@ -79,7 +80,8 @@ class PaceSettingsTestCase(base.PlainTestCase):
         self.assertEqual((7, ['bandwidth_in']),
                          (found.limits.copies, found.changed))
 
-    @ddt.data({'copies': -1}, {'bandwidth_in': 'x'}, {'order': 'x'})
+    @ddt.data({'copies': -1}, {'bandwidth_in': 'x'}, {'min_rate': -1},
+              {'order': 'x'})
     def test_refused(self, wrong):
         found = self.open()
         self.assertRaises(ValueError, found.change, wrong, ('x',))

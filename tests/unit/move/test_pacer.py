@@ -545,7 +545,7 @@ class ChangeTestCase(PacedTestCase):
         found = self.pace()
         self.assertEqual(
             {'copies': 1, 'bandwidth_in': '90%', 'bandwidth_out': '90%',
-             'order': 'nearly-complete'}, found['limits'])
+             'min_rate': 0, 'order': 'nearly-complete'}, found['limits'])
         self.assertEqual(found['limits'], found['configured'])
         self.assertEqual([{'volume': self.volumes[0].id, 'allowed': None}],
                          found['copying'])

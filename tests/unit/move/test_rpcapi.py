@@ -93,6 +93,11 @@ class RpcApiTestCase(base.DatabaseTestCase):
             self.assertRaises(exception.PeerTooOld, self.client.lend,
                               self.context, HOST, 'reader', [])
 
+        with mock.patch.object(rpcapi.PeerEndpoint.target, 'version', '1.6'):
+            self.client.pace(self.context, HOST, {'copies': 1})
+            self.assertRaises(exception.PeerTooOld, self.client.pace,
+                              self.context, HOST, {'min_rate': 1})
+
     def test_peer_of_the_version_before(self):
         with mock.patch.object(rpcapi.PeerEndpoint.target, 'version', '1.1'):
             error = self.assertRaises(exception.PeerTooOld,

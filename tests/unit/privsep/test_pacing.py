@@ -386,6 +386,6 @@ class RunTestCase(base.PlainTestCase):
             pacing.run([{'name': 'x-clone', 'window': 128, 'budget': None,
                          'holds': 1}], 1))
         status.assert_called_once_with('x-clone')
-        self.assertEqual({'name', 'window', 'budget', 'holds', 'behind',
-                          'part', 'share'},
+        self.assertEqual({'name', 'window', 'budget', 'holds', 'part',
+                          'share'},
                          set(pokes.Request.__dataclass_fields__))
