@@ -14,6 +14,7 @@ from cinder import context as cinder_context
 from oslo_log import log as logging
 
 from dmclone_driver import exception
+from dmclone_driver.i18n import _
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.builder import Builder
 from dmclone_driver.move.bypass import Bypass
@@ -97,7 +98,16 @@ class Activation:
         """
         # With a closed gate: open() decides who may write, and tags the
         # logical volume first.
-        self._builder.rebuild(names, passive=True)
+        try:
+            self._builder.rebuild(names, passive=True)
+        except exception.MetadataUnusable:
+            # A deletion may have had the lock before.
+            owner = lookups.owner_row(context, names.name_id)
+            if owner is None or lookups.is_being_deleted(owner):
+                raise exception.MoveGone(
+                    volume=volume_id, placeholder=names.name_id,
+                    reason=_('the volume is being deleted'))
+            raise
         clone = LocalVolume(names).is_clone()
         if clone and sysfs.is_suspended(names.of(GATE)):
             owner = lookups.owner_row(context, names.name_id)

@@ -361,6 +361,18 @@ class ActivateTestCase(DestinationTestCase):
         self.assertEqual({}, self.b.kernel.of_volumes())
         self.assertIn('volume-' + self.placeholder_id, self.b.lvm.names())
 
+    def test_volume_is_being_deleted(self):
+        """Then the missing metadata is no fault."""
+        self.prepare()
+        self.switch_over()
+        self.b.kernel.reboot()
+        self.b.lvm.drop('/dev/volumes/' + self.names.metadata)
+        row = self.row()
+        row.status = 'deleting'
+        row.save()
+        error = self.assertRaises(exception.MoveGone, self.activate)
+        self.assertIn('is being deleted', error.msg)
+
     def test_old_home_does_not_answer(self):
         """The gate opens, and hydration does not begin."""
         self.prepare()
