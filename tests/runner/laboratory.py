@@ -65,6 +65,11 @@ class Laboratory:
     @staticmethod
     def _check(wanted):
         there = settings.Settings.load()
+        if there.nodes < wanted.get('nodes', 0):
+            raise errors.LabError(
+                'the one that is up has %d nodes, and %d are needed: take it '
+                'down with `tools/lab down`, and run the set again' % (
+                    there.nodes, wanted['nodes']))
         for name, what in (('nova', 'instances'), ('coordination', 'etcd'),
                            ('thin', 'thin volumes')):
             if wanted.get(name, getattr(there, name)) != getattr(there, name):

@@ -578,7 +578,7 @@ class LaboratoryTestCase(base.PlainTestCase):
         self.up = self.patch('lab.network.exists', return_value=False)
         self.settings = self.patch(
             'lab.settings.Settings.load').return_value
-        self.settings.configure_mock(nova=False, thin=False,
+        self.settings.configure_mock(nodes=2, nova=False, thin=False,
                                      coordination='file')
         self.well = self.patch(
             'tests.runner.laboratory.Laboratory._is_well', return_value=True)
@@ -615,7 +615,14 @@ class LaboratoryTestCase(base.PlainTestCase):
 
     def test_one_that_was_up_is_left_up(self):
         self.up.return_value = True
-        self.laboratory.need({'nodes': 3})
+        self.laboratory.need({'nodes': 2})
+        self.laboratory.leave()
+        self.assertEqual([], self.started)
+
+    def test_one_that_was_up_is_too_small(self):
+        self.up.return_value = True
+        self.assertRaisesRegex(errors.LabError, 'has 2 nodes, and 3',
+                               self.laboratory.need, {'nodes': 3})
         self.laboratory.leave()
         self.assertEqual([], self.started)
 
@@ -623,7 +630,7 @@ class LaboratoryTestCase(base.PlainTestCase):
         self.up.return_value = True
         for wanted, what in (({'nova': True}, 'instances'),
                              ({'thin': True}, 'thin volumes'),
-                             ({'nodes': 3, 'coordination': 'etcd'}, 'etcd')):
+                             ({'nodes': 2, 'coordination': 'etcd'}, 'etcd')):
             self.assertRaisesRegex(errors.LabError, 'has no ' + what,
                                    self.laboratory.need, wanted)
         self.laboratory.leave()
