@@ -38,6 +38,12 @@ PORTAL_TIMEOUT = 5
 # other volumes.
 LOGIN_RETRIES = 1
 
+# Seconds that a scan for the disk waits if the target is withdrawn after the
+# login (node.session.timeo.replacement_timeout, by default 120). os-brick
+# blocks other volumes here, too. For the disk that it has found,
+# dmclone_source_timeout takes its place.
+SCAN_TIMEOUT = 5
+
 # Seconds that udev may take to name a new disk before os-brick looks for it.
 NAMED_WITHIN = 1
 
@@ -51,8 +57,9 @@ def _execute(*words: str, **options: Any) -> tuple[str, str]:
     (_connect_to_iscsi_portal in os_brick/initiator/connectors/iscsi.py). So
     two changes take no process of their own:
 
-    * With the mode of scans, before the login, the number of attempts is
-      limited. iscsid would try for minutes to log in to a withdrawn source.
+    * With the mode of scans, before the login, the number of attempts and
+      the wait for a lost connection are limited. iscsid would try for minutes
+      to log in to a withdrawn source, and a scan would wait for it.
     * After the login, the login at boot is not enabled. A boot would wait for
       a source that is down. The driver logs in by itself when it has started.
 
@@ -62,7 +69,9 @@ def _execute(*words: str, **options: Any) -> tuple[str, str]:
     """
     if words[-3:-1] == ('node.session.scan', '-v'):
         words = (*words, '-n', 'node.session.initial_login_retry_max', '-v',
-                 '%d' % LOGIN_RETRIES)
+                 '%d' % LOGIN_RETRIES, '-n',
+                 'node.session.timeo.replacement_timeout', '-v',
+                 '%d' % SCAN_TIMEOUT)
     elif words[-3:] == ('node.startup', '-v', 'automatic'):
         words = (*words[:-1], 'manual')
     result = rootwrap.execute(*words, **options)

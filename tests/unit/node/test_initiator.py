@@ -82,9 +82,11 @@ class RecordTestCase(base.PlainTestCase):
         found = [words[len(self.RECORD):] for words in self.executed
                  if words[:len(self.RECORD)] == self.RECORD]
         update = ('--op', 'update', '-n')
-        # A login that fails ends soon: os-brick holds a lock meanwhile.
+        # A login that fails ends soon, and so does a scan whose target is
+        # gone: os-brick holds a lock meanwhile.
         limit = (*update, 'node.session.scan', '-v', 'manual',
-                 '-n', 'node.session.initial_login_retry_max', '-v', '1')
+                 '-n', 'node.session.initial_login_retry_max', '-v', '1',
+                 '-n', 'node.session.timeo.replacement_timeout', '-v', '5')
         self.assertLess(found.index(limit), found.index(('--login',)))
         # A boot would wait for a source that is down.
         self.assertEqual([(*update, 'node.startup', '-v', 'manual')], [
