@@ -55,7 +55,8 @@ class Activation:
         """Open the gate of a destination after the switchover.
 
         :param sealed: whether the old home has sealed its copy already
-        :raises: MoveGone if there was no switchover
+        :raises: MoveGone if there was no switchover, or if the volume is being
+            deleted
         """
         placeholder = lookups.placeholder(context, placeholder_id)
         if placeholder is None:
