@@ -16,7 +16,11 @@ def complete(stats: dict[str, Any], backend: Backend, protocol: str,
     """
     options = backend.configuration
     stats.update(vendor_name='dmclone_driver', driver_version=version,
-                 storage_protocol=protocol, shared_targets=False)
+                 storage_protocol=protocol, shared_targets=False,
+                 # Cinder would leave out zeros also where it overwrites a
+                 # volume, as for a revert (VolumeManager._copy_volume_data,
+                 # _revert_to_snapshot_generic), and its old data would stay.
+                 sparse_copy_volume=False)
     for pool in stats['pools']:
         # A thick copy takes its room at once.
         pool['free_capacity_gb'] = max(0, round(

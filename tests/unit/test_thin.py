@@ -324,6 +324,8 @@ class RoomTestCase(Mixin, base.CloudTestCase):
                 'provisioned_capacity_gb', 'thin_provisioning_support',
                 'thick_provisioning_support')))
         self.assertEqual('99', pool['goodness_function'])
+        # Cinder also copies to volumes that have data, for a revert.
+        self.assertFalse(self.a.driver._stats['sparse_copy_volume'])
         self.assertEqual((94 * GIB, 95 * GIB), (report.free, report.total))
 
 
