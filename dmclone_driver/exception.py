@@ -282,7 +282,7 @@ class ReadLagsBehind(exception.VolumeDriverException):
 class HandleMissing(exception.VolumeDriverException):
     """A volume's handle could not be rebuilt at the start."""
 
-    message = _("Volume %(volume)s can't be attached on %(host)s: its device "
+    message = _("Volume %(volume)s can't be used on %(host)s: its device "
                 "%(path)s could not be created there. The driver retries "
                 "that until it succeeds. Try again later; if that does not "
                 "help, the log of cinder-volume says why.")

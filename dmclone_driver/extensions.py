@@ -7,6 +7,7 @@ from __future__ import annotations
 from cinder import objects
 from oslo_concurrency import processutils
 
+from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver import in_one_place
 from dmclone_driver.move.backend import Backend
@@ -33,13 +34,15 @@ class Extensions:
         """Extend a volume's logical volume, and then its handle.
 
         :param size: as LVM takes it, e.g. ``2g``
-        :raises: RequestsWait, ClonesRead, ProcessExecutionError
+        :raises: HandleMissing, RequestsWait, ClonesRead,
+            ProcessExecutionError
         """
         group = self._backend.group
         names = Names(volume.name_id)
         local = LocalVolume(names)
         before = self._backend.logical_volume(names)
         if before is not None:
+            self._refuse_without_devices(volume, local, before)
             self._refuse_while_requests_wait(local, before)
             self._remember_size_of_clone(before)
         if group.lv_has_snapshot(volume.name):
@@ -58,10 +61,24 @@ class Extensions:
             # Otherwise the operation was refused (NotOnNode).
             assert lv is not None
             logical_volumes.activate(lv)
-            local.ensure_linear(lv)
+            if not lv.clone:
+                local.ensure_linear(lv)
         steps.reached(Step.EXTENDED, names.name_id)
         local.grow(lv)
         steps.reached(Step.SHOWN, names.name_id)
+
+    def _refuse_without_devices(self, volume: objects.Volume,
+                                local: LocalVolume, lv: LogicalVolume) -> None:
+        """Refuse to extend a clone whose devices could not be built.
+
+        A handle without them would show a part of its data as all of it.
+
+        :raises: HandleMissing
+        """
+        if lv.clone and not local.exists():
+            raise exception.HandleMissing(
+                volume=volume.id, host=self._backend.host,
+                path=local.names.path())
 
     @staticmethod
     def _refuse_while_requests_wait(local: LocalVolume,

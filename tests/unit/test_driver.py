@@ -256,6 +256,25 @@ class VolumesTestCase(DriverTestCase):
         self.driver.extend_volume(self.row(), 2)
         self.assertEqual(2 * storage.GIB, handle.size)
 
+    def test_extend_without_its_devices(self):
+        """As after a start at which a clone could not be built."""
+        path = self.cloud.attach(self.volume, self.b)
+        self.on(self.b)
+        self.b.stop()
+        self.b.kernel.reboot()
+        with mock.patch('dmclone_driver.node.devices.LocalVolume.build_clone',
+                        side_effect=processutils.ProcessExecutionError):
+            self.b.start()
+            error = self.assertRaises(exception.HandleMissing,
+                                      self.driver.extend_volume, self.row(), 2)
+        self.assertIn(self.volume.id, error.msg)
+        lv = self.b.backend.logical_volume(Names(self.row().name_id))
+        self.assertEqual((storage.GIB, None), (
+            lv.size, self.b.kernel.devices.get(path.rpartition('/')[2])))
+        self.cloud.pass_time(300)
+        self.cloud.watch(1)
+        self.assertIsNotNone(self.b.kernel.get(path).clone)
+
     def test_move_on_after_an_extension_while_it_hydrates(self):
         self.cloud.attach(self.volume, self.b)
         self.on(self.b)
