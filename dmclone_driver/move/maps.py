@@ -6,6 +6,7 @@ map that was read once stays valid, and one that is read again is the same.
 """
 
 import collections
+import collections.abc
 import threading
 from typing import Any
 
@@ -17,6 +18,7 @@ from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import lookups
+from dmclone_driver.move import reserve
 from dmclone_driver.move.source import Source
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
@@ -29,7 +31,6 @@ from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.quantities import Sectors
 from dmclone_driver.node import thin_maps
-from dmclone_driver.node import thin_pools
 from dmclone_driver.privsep import thin
 
 LOG = logging.getLogger(__name__)
@@ -117,6 +118,7 @@ class Maps:
         lv = self._volume(context, placeholder_id)
         if table.sectors(lv.size) != length:
             raise thin_maps.UnusableMap(_('it has another size'))
+        self._refuse_without_metadata(lv)
         return read(lv)
 
     def _volume(self, context: cinder_context.RequestContext,
@@ -148,22 +150,36 @@ class Maps:
         """Whether what is not allocated reads zeros.
 
         With an external origin (lvmthin(7)), which is in no pool, it reads
-        that.
+        that. A snapshot has that of its origin, too, and LVM names only the
+        latter (alloc_lv_segment in lib/metadata/lv_manip.c). So the kernel is
+        asked what is below.
         """
-        if not lv.origin:
-            return True
-        origin = logical_volumes.find(lv.origin, lv.group)
-        return origin is not None and origin.pool == lv.pool
+        return len(sysfs.disks_below(lvm.device(lv.group, lv.name))) == 1
 
-    def release_left(self) -> None:
-        """Release the copy of the pool's metadata that a crash has left."""
-        group = self._backend.group.vg_name
-        pool = thin_pools.device_of(group)
-        if pool not in sysfs.devices():
-            return
-        status, _volumes = dmsetup.pool(pool)
-        if status is not None and status.copied:
-            thin.release(pool)
-            LOG.info('The copy of the metadata of thin pool %s is released: '
-                     'reading it was interrupted.',
-                     '%s/%s' % (group, thin_pools.name_of(group)))
+    def _refuse_without_metadata(self, lv: LogicalVolume) -> None:
+        """Refuse to read a pool that is short of metadata.
+
+        Meanwhile what others write takes more of that: no block of it that is
+        changed is freed.
+
+        :raises: UnusableMap
+        """
+        if reserve.lacks_metadata(lv.group, lv.pool, int(
+                self._backend.configuration.reserved_percentage)):
+            raise thin_maps.UnusableMap(
+                _('only the reserve of the metadata of its pool is left'))
+
+    def release_left(self, pools: collections.abc.Iterable[str]) -> None:
+        """Release the copies of pools' metadata that a crash has left.
+
+        :param pools: names of logical volumes of this group
+        """
+        group, live = self._backend.group.vg_name, sysfs.devices()
+        for name in pools:
+            pool = lvm.device(group, name, 'tpool')
+            status = dmsetup.pool(pool)[0] if pool in live else None
+            if status is not None and status.copied:
+                thin.release(pool)
+                LOG.info('The copy of the metadata of thin pool %s is '
+                         'released: reading it was interrupted.',
+                         '%s/%s' % (group, name))

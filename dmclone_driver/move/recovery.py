@@ -91,6 +91,8 @@ class Recovery:
         #: The rows here at the start.
         self.rows: list[objects.Volume] = []
         self._unfinished: list[logical_volumes.LogicalVolume] = []
+        #: The names of the thin pools that have volumes.
+        self._pools: set[str] = set()
         self._copies = InterruptedCopies(backend, snapshots)
         #: Ids of prepared destinations whose metadata was lost as the node
         #: went down.
@@ -100,6 +102,9 @@ class Recovery:
         """Rebuild all handles of this backend."""
         volumes = {lv.name: lv for lv in logical_volumes.find_all(
             self._backend.group.vg_name)}
+        self._pools = {
+            lv.pool for lv in volumes.values()
+            if lv.thin and names_module.of_logical_volume(lv.name)}
         self._copies.find(volumes.values())
         self._unfinished = [lv for lv in volumes.values() if lv.unfinished]
         for lv in volumes.values():
@@ -309,9 +314,9 @@ class Recovery:
         """Do the slow work that needs neither peers nor a message bus."""
         self._backend.warm_up()
         try:
-            self._maps.release_left()
+            self._maps.release_left(self._pools)
         except Exception:
-            LOG.exception('Releasing the copy of the metadata of the thin '
+            LOG.exception('Releasing the copy of the metadata of a thin '
                           'pool failed; the next start of the service tries '
                           'it again.')
         try:

@@ -107,6 +107,17 @@ def room(found: status.PoolStatus, reserved: int,
         free_metadata * 100 <= found.metadata_total * least)
 
 
+def lacks_metadata(group: str, pool: str, reserved: int) -> bool:
+    """Whether only the reserve of a pool's metadata is left.
+
+    :param pool: name of its logical volume
+    :param reserved: reserved_percentage
+    :raises: ProcessExecutionError
+    """
+    found, _thin = dmsetup.pool(lvm.device(group, pool, 'tpool'))
+    return found is None or room(found, reserved, ()).metadata
+
+
 def look(group: str, reserved: int,
          copies: collections.abc.Collection[Names]) -> Room:
     """Return the room for some copies, in one look at the kernel.

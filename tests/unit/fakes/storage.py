@@ -5,7 +5,6 @@ import json
 
 from dmclone_driver.node import lvm as lvm_module
 from dmclone_driver.node import snapshot_devices
-from dmclone_driver.node import thin_pools
 from tests.unit.fakes import kernel
 
 GIB = 1024 ** 3
@@ -134,7 +133,7 @@ class Lvm:
 
     def pools(self):
         """Return the names in device-mapper of active pools."""
-        return [thin_pools.device_of(path.split('/')[2])
+        return [lvm_module.device(*path.split('/')[2:], 'tpool')
                 for path, volume in self.volumes.items()
                 if volume.get('is_pool') and volume['active']]
 
@@ -147,7 +146,8 @@ class Lvm:
             group, here = path.split('/')[2:]
             if not volume['active']:
                 continue
-            if name == thin_pools.device_of(group) and volume.get('is_pool'):
+            if volume.get('is_pool') and (
+                    name == lvm_module.device(group, here, 'tpool')):
                 return self._pool_status(path, volume)
             if name == lvm_module.device(group, here):
                 return '0 %d %s\n' % (
@@ -162,9 +162,10 @@ class Lvm:
         for path, volume in self.volumes.items():
             if volume['active'] and volume.get('pool') and (
                     name == lvm_module.device(*path.split('/')[2:])):
-                origin = self.volumes.get(volume['origin'])
-                return ['pool'] if origin is None or origin.get('pool') else [
-                    'pool', 'origin']
+                origin = volume
+                while origin is not None and origin.get('pool'):
+                    origin = self.volumes.get(origin['origin'])
+                return ['pool'] if origin is None else ['pool', 'origin']
         return None
 
     def _pool_status(self, path, volume):
@@ -187,9 +188,7 @@ class Lvm:
             kernel.error('injected'), self._dump, pool, metadata, device)
 
     def _dump(self, pool, metadata, device):
-        path, = (path for path in self.volumes if
-                 thin_pools.device_of(path.split('/')[2]) == pool and
-                 self.volumes[path].get('is_pool'))
+        path = self._pool_of(pool)
         if metadata != '/dev/mapper/' + lvm_module.device(
                 *path.split('/')[2:-1], path.rpartition('/')[2] + '_tmeta'):
             raise kernel.error('there is no device %s' % metadata)
@@ -214,10 +213,13 @@ class Lvm:
                        kernel.error('injected'), self._release, pool)
 
     def _release(self, pool):
-        for path, volume in self.volumes.items():
-            if volume.get('is_pool') and pool == thin_pools.device_of(
-                    path.split('/')[2]):
-                volume['copied'] = False
+        self.volumes[self._pool_of(pool)]['copied'] = False
+
+    def _pool_of(self, device):
+        """Return the path of the pool with a name in device-mapper."""
+        return next(path for path, volume in self.volumes.items()
+                    if volume.get('is_pool') and device == lvm_module.device(
+                        *path.split('/')[2:], 'tpool'))
 
     def _percent(self, path, volume):
         """Return what of a logical volume is allocated, as LVM prints it."""

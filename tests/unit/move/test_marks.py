@@ -355,6 +355,20 @@ class MoveTestCase(MarksTestCase):
             '/dev/volumes/external')
         self.assertAllIsCopiedQuietly()
 
+    def test_external_origin_of_its_origin(self):
+        """LVM names only the latter."""
+        self.a.lvm.add('volumes', 'external', storage.GIB)
+        self.a.lvm.add('volumes', 'origin', storage.GIB,
+                       '/dev/volumes/external', '/dev/volumes/volumes-pool')
+        self.a.lvm.volumes['/dev/volumes/' + self.volume.name]['origin'] = (
+            '/dev/volumes/origin')
+        self.assertAllIsCopiedQuietly()
+
+    def test_pool_without_metadata(self):
+        """To read the map could take the rest."""
+        self.a.lvm.volumes['/dev/volumes/volumes-pool']['metadata'] = '91.00'
+        self.assertAllIsCopied()
+
     def test_pool_does_not_zero(self):
         """A guest's write would show old data beside it."""
         self.b.lvm.volumes['/dev/volumes/volumes-pool']['zero'] = ''
@@ -700,6 +714,18 @@ class StartTestCase(MarksTestCase):
         self.cloud.settle()
         self.assertFalse(pool['copied'])
         self.assertIn('is released', self.log.output)
+
+    def test_copy_of_metadata_of_another_pool_is_released(self):
+        """Volumes of others may be in it, too."""
+        self.a.lvm.add('volumes', 'other', storage.GIB)
+        pool = self.a.lvm.volumes['/dev/volumes/other']
+        pool.update(is_pool=True, copied=True)
+        self.a.lvm.volumes['/dev/volumes/' + self.volume.name]['pool'] = (
+            '/dev/volumes/other')
+        self.a.stop()
+        self.a.start()
+        self.cloud.settle()
+        self.assertFalse(pool['copied'])
 
     def complete_with_an_older_version(self):
         """It does not know the tags, nor why the handle is what it is."""
