@@ -33,6 +33,9 @@ from dmclone_driver.steps import Step
 
 LOG = logging.getLogger(__name__)
 
+# Bytes of the first block of a thin volume that are written.
+_FIRST = Bytes(4096)
+
 # Bytes of an imported disk that are not the volume's.
 _MARGINS = 2 * devices.MARGIN * table.SECTOR
 
@@ -200,6 +203,8 @@ class Builder:
             size, self._backend.configuration.dmclone_region_size,
             metadata.smallest_region)
         path, region = metadata.create(names, size, region, before)
+        if lv.thin and not lv.clone:
+            self._allocate_first_block(names, lv)
         # Only now: the tag says that the metadata is formatted.
         added = [logical_volumes.METADATA_TAG + path.removeprefix('/dev/'),
                  *([logical_volumes.MARKABLE_TAG] if lv.thin else []), *tags]
@@ -208,6 +213,23 @@ class Builder:
             room.refuse_overfull(self._backend, names)
         steps.reached(Step.FORMATTED, names.name_id)
         return dataclasses.replace(lv, tags=lv.tags.union(added)), path, region
+
+    def _allocate_first_block(self, names: Names,
+                              lv: logical_volumes.LogicalVolume) -> None:
+        """Allocate the block of a thin volume that gets its flushes.
+
+        In a full pool they would fail without it (__process_bio_read_only in
+        drivers/md/dm-thin.c), and a commit of the clone's metadata with them,
+        after which the clone is read-only.
+
+        :param lv: which was never a clone, so that nobody has written it
+        :raises: NoRoomInPool, OSError
+        """
+        try:
+            block.zero_start(lv.path, _FIRST)
+        except OSError:
+            room.refuse_overfull(self._backend, names)
+            raise
 
     def _build_passive(self, names: Names, lv: logical_volumes.LogicalVolume,
                        path: str, region: Sectors, disk: str) -> None:

@@ -13,6 +13,7 @@ from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import SOURCE
 from dmclone_driver.node import thin_pools
+from dmclone_driver.privsep import block
 from lab.common import clones
 from tests.functional import base
 
@@ -20,12 +21,17 @@ SIZE = 8 * clones.MIB
 POOL = thin_pools.name_of(clones.GROUP)
 
 
-class ThinTest(base.FunctionalTest):
+class ThinPoolTest(base.FunctionalTest):
+    """A test with a thin pool."""
+
+    #: Of the pool's blocks.
+    CHUNK = '64k'
 
     def setUp(self):
         super().setUp()
         clones.run('lvcreate', '--yes', '--type', 'thin-pool', '--size',
-                   '%db' % (8 * SIZE), '--name', POOL, clones.GROUP)
+                   '%db' % (8 * SIZE), '--chunksize', self.CHUNK, '--name',
+                   POOL, clones.GROUP)
         self.addCleanup(clones.run, 'lvremove', '--yes', '%s/%s' % (
             clones.GROUP, POOL))
 
@@ -48,6 +54,54 @@ class ThinTest(base.FunctionalTest):
         name = '_snapshot-%s' % uuid.uuid4()
         logical_volumes.take_snapshot(lv, name, 'c', 'd')
         return self.find(name)
+
+    @staticmethod
+    def room(*copies):
+        return reserve.look(clones.GROUP, 0, copies)
+
+    def fill_pool(self, when_full='error'):
+        """Allocate what is left of the pool for another volume.
+
+        :param when_full: what becomes of writes that need a block: 'error',
+            or 'queue' to have them wait for one
+        """
+        self.when_full('error')
+        logical_volumes.create(clones.GROUP, 'filler', 9 * SIZE, pool=POOL)
+        with self.assertRaises(OSError):
+            clones.write('/dev/%s/filler' % clones.GROUP, 0,
+                         b'f' * 9 * SIZE)
+        self.assertEqual(0, thin_pools.find(clones.GROUP).free)
+        if when_full == 'queue':
+            self.when_full(when_full)
+
+    @staticmethod
+    def when_full(what):
+        clones.run('lvchange', '--errorwhenfull', {
+            'error': 'y', 'queue': 'n'}[what],
+            '%s/%s' % (clones.GROUP, POOL))
+
+    @staticmethod
+    def extend_pool():
+        clones.run('lvextend', '--size', '+%db' % SIZE, '%s/%s' % (
+            clones.GROUP, POOL))
+
+    def thin_clone(self, source, first=False):
+        """Create a clone of a device on a thin volume; returns its Names.
+
+        :param first: whether its first block is allocated
+        """
+        names = Names(str(uuid.uuid4()))
+        logical_volumes.create(clones.GROUP, names.volume, SIZE, pool=POOL)
+        if first:
+            block.zero_start(self.find(names.volume).path, 4096)
+        self.metadata.create(names, SIZE, 128)
+        self.addCleanup(self.metadata.remove, names)
+        self.build(names, self.find(names.volume), source, passive=False)
+        self.addCleanup(LocalVolume(names).remove, HANDLE, CLONE, GATE, SOURCE)
+        return names
+
+
+class ThinTest(ThinPoolTest):
 
     def test_new_volume(self):
         """It has no block, and reads zeros."""
@@ -84,10 +138,6 @@ class ThinTest(base.FunctionalTest):
         self.assertAlmostEqual(8 * SIZE - SIZE // 2 - kept, found.left,
                                delta=SIZE / 100)
         self.assertEqual(frozenset(), self.room(thick).thin)
-
-    @staticmethod
-    def room(*copies):
-        return reserve.look(clones.GROUP, 0, copies)
 
     def test_no_old_blocks(self):
         """What another volume has written is zeroed with its block."""
@@ -170,21 +220,10 @@ class ThinTest(base.FunctionalTest):
         self.assertEqual(0, thin_pools.find(clones.GROUP).used)
         self.assertEqual(bytes(SIZE), clones.read(names.path(), 0, SIZE))
 
-    def thin_clone(self, source):
-        """Create a clone of a device on a thin volume; returns its Names."""
-        names = Names(str(uuid.uuid4()))
-        logical_volumes.create(clones.GROUP, names.volume, SIZE, pool=POOL)
-        self.metadata.create(names, SIZE, 128)
-        self.addCleanup(self.metadata.remove, names)
-        self.build(names, self.find(names.volume), source, passive=False)
-        self.addCleanup(LocalVolume(names).remove, HANDLE, CLONE, GATE, SOURCE)
-        return names
-
     def test_full_pool(self):
         """A clone loses nothing, and copies on when the pool is extended."""
         _names, path, data = self.exported_source()
-        pool = '%s/%s' % (clones.GROUP, POOL)
-        clones.run('lvchange', '--errorwhenfull', 'y', pool)
+        self.when_full('error')
         filler = 8 * SIZE - SIZE // 2
         logical_volumes.create(clones.GROUP, 'filler', filler, pool=POOL)
         clones.write('/dev/%s/filler' % clones.GROUP, 0,
@@ -197,9 +236,88 @@ class ThinTest(base.FunctionalTest):
         self.assertFalse(self.room(names).begins(SIZE))
         clones.write(names.path(), 0, b'x' * 4096)
         self.assertFalse(dmsetup.clone(names.of(CLONE)).complete)
-        clones.run('lvextend', '--size', '+%db' % SIZE, pool)
+        self.extend_pool()
         self.assertTrue(self.room(names).begins(SIZE))
         clones.wait_until(lambda: dmsetup.clone(names.of(CLONE)).complete,
                           'complete clone')
         self.assertEqual(b'x' * 4096 + data[4096:],
                          clones.read(names.path(), 0, SIZE))
+
+    def test_volume_in_a_full_pool(self):
+        """What was acknowledged is kept; it goes on in an extended pool."""
+        names, _lv = self.volume()
+        piece = 64 << 10
+        first, later = (clones.pattern(SIZE, seed) for seed in (1, 3))
+        for place in range(0, SIZE // 2, piece):
+            clones.write(names.path(), place, first[place:place + piece])
+        self.fill_pool()
+        for place in range(0, SIZE, piece):
+            part = later[place:place + piece]
+            if place < SIZE // 2:
+                clones.write(names.path(), place, part)
+            else:
+                self.assertRaises(OSError, clones.write, names.path(), place,
+                                  part)
+        self.assertEqual(later[:SIZE // 2] + bytes(SIZE // 2),
+                         clones.read(names.path(), 0, SIZE))
+        self.extend_pool()
+        clones.write(names.path(), SIZE // 2, later[SIZE // 2:])
+        self.assertEqual(later, clones.read(names.path(), 0, SIZE))
+
+    def test_wait_for_room(self):
+        """By default a write in a full pool waits, and then goes on."""
+        names, _lv = self.volume()
+        self.fill_pool('queue')
+        data = clones.pattern(SIZE, 1)
+        write = clones.Background(names.path(), 0, data)
+        self.assertTrue(write.waits(2))
+        self.extend_pool()
+        self.assertFalse(write.waits(20))
+        self.assertIsNone(write.error)
+        self.assertEqual(data, clones.read(names.path(), 0, SIZE))
+
+
+class LargeBlocksTest(ThinPoolTest):
+    """A pool in whose blocks two regions of a clone are."""
+
+    CHUNK = '128k'
+
+    def flush_in_a_full_pool(self, first):
+        """Write what is allocated, and flush it, to a clone in a full pool.
+
+        The clone's metadata changes by that: a region is present, then.
+
+        :param first: whether the first block is allocated
+        :returns: the mode of the clone's metadata
+        """
+        _names, path, data = self.exported_source()
+        names = self.thin_clone(path, first)
+        # Two regions are in a block of the pool.
+        clones.write(names.path(), SIZE // 2, b'x' * (64 << 10))
+        self.fill_pool()
+        try:
+            clones.write(names.path(), SIZE // 2 + (64 << 10),
+                         b'y' * (64 << 10))
+        except OSError:
+            self.assertFalse(first)
+        else:
+            self.assertTrue(first)
+        mode = dmsetup.clone(names.of(CLONE)).mode
+        self.assertEqual(
+            b'x' * (64 << 10) + (b'y' * (64 << 10) if first else b''),
+            clones.read(names.path(), SIZE // 2, (64 << 10) * (1 + first)))
+        if first:
+            self.extend_pool()
+            LocalVolume(names).start_hydration()
+            clones.wait_until(lambda: dmsetup.clone(names.of(CLONE)).complete,
+                              'complete clone')
+            self.assertEqual(data[:SIZE // 2],
+                             clones.read(names.path(), 0, SIZE // 2))
+        return mode
+
+    def test_flush_of_a_clone_in_a_full_pool(self):
+        self.assertEqual('rw', self.flush_in_a_full_pool(first=True))
+
+    def test_flush_without_the_first_block(self):
+        """Why a clone's first block is allocated before it is built."""
+        self.assertEqual('ro', self.flush_in_a_full_pool(first=False))

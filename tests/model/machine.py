@@ -371,7 +371,11 @@ class Kernel(kernel.Kernel):
             self.forgotten()
             raise _io_error('commit')
         else:
-            self._flush(gate)
+            try:
+                self._flush(gate)
+            except NoSpace:
+                self.violations.append('%s is read-only in a full pool' % gate)
+                raise
             bitmap.flush()
 
     def flush(self, path):
@@ -396,6 +400,9 @@ class Kernel(kernel.Kernel):
                 raise _io_error('error target')
             path = self.bottom(device)
             device = self.get(path)
+        if not self.lvm.volumes[path].get('first'):
+            # The kernel sends flushes to the first block.
+            self._refuse_without_space(path, 0)
         self.disk(path).flush()
         pool = self.lvm.volumes[path].get('pool')
         for volume in self.lvm.volumes.values():
@@ -423,7 +430,8 @@ class Kernel(kernel.Kernel):
 
     def zero_start(self, path, length):
         super().zero_start(path, length)
-        self.lvm.bitmaps[path] = Bitmap()
+        if not self.lvm.volumes.get(path, {}).get('pool'):
+            self.lvm.bitmaps[path] = Bitmap()
 
     def flush_disk(self, path):
         super().flush_disk(path)

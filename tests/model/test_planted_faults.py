@@ -477,6 +477,10 @@ FAULTS_OF_FULL_POOLS = {
     'a full pool taken for written':
         ({'tests.model.machine.Kernel.copy': _copied_without_space},
          'is zero 0 instead of|a power cut would make block . zero 0'),
+    'clone without the block that flushes need':
+        ({'move.builder.Builder._allocate_first_block':
+          lambda builder, names, lv: None},
+         'is read-only in a full pool'),
 }
 
 

@@ -19,6 +19,7 @@ from dmclone_driver.node.devicemapper import pokes
 from dmclone_driver.node.devicemapper import quotas
 from dmclone_driver.node.devicemapper import status
 from dmclone_driver.node.devicemapper import swap
+from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
 from tests.unit.fakes import clone as clone_module
 from tests.unit.fakes import steps as steps_module
@@ -428,6 +429,16 @@ class Kernel:
         self.get(path).sealed = read_only
 
     def zero_start(self, path, length):
+        volume = self.lvm.volumes.get(path, {})
+        if volume.get('pool'):
+            # The store of a snapshot, or what becomes a clone.
+            if self.lvm.volumes[volume['pool']].get('full'):
+                raise OSError(errno.ENOSPC, 'the pool is full')
+            if any(tag.startswith(logical_volumes.METADATA_TAG)
+                   for tag in volume['tags']):
+                self.violations.append('%s is zeroed' % path)
+            volume['first'] = True
+            return
         if length < 4096:
             self.violations.append('superblock of %s not zeroed' % path)
         if (self.lvm.bitmap(path) or {}).get('used'):

@@ -724,6 +724,17 @@ class StalledTestCase(WatcherTestCase):
         self.pass_time(10 + hydration.STALLED, requests=9, copying=(3,))
         self.assertStalled()
 
+    def test_paused(self):
+        """Other guests use the node: the copy waits for its turn."""
+        self.clone.threshold = 0
+        self.pass_time(600)
+        self.assertNotStalled()
+
+    def test_paused_with_copies_that_do_not_end(self):
+        self.clone.threshold = 0
+        self.pass_time(10 + hydration.STALLED, copying=(3,))
+        self.assertStalled()
+
     def test_idle_guest(self):
         self.pass_time(10 + hydration.STALLED)
         self.assertStalled()
