@@ -127,11 +127,14 @@ class Pacer:
         return names in self._without_room
 
     def is_held_back(self, names: Names, status: CloneStatus) -> bool:
-        """Whether a copy gets nothing since others, or a limit, go before."""
+        """Whether a copy gets nothing since others, or a limit, go before.
+
+        One whose copies have begun waits for these.
+        """
         if names in self._outages.lost:
             return False
-        return (status.paused if status.hydration else
-                self.is_queued(names))
+        return (status.paused and not status.hydrating if status.hydration
+                else self.is_queued(names))
 
     # For the watcher
 
