@@ -18,6 +18,7 @@ from dmclone_driver.checks.result import Setting
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import reserve
+from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.metadata import stores
 from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node import thin_pools
@@ -114,20 +115,42 @@ def check_pool(configuration: cinder_configuration.Configuration,
                group: volume_groups.VolumeGroup) -> Result:
     """Check the pool of thin volumes, apart from its free space."""
     section = configuration.config_group
-    if not _are_thin(configuration, group):
-        return result.not_applicable(POOL, _('volumes are thick'), section)
+    # Volumes in a pool stay thin, whatever new ones are.
     pool = thin_pools.find(group.name)
+    if pool is None and not _are_thin(configuration, group):
+        return result.not_applicable(POOL, _('volumes are thick'), section)
     if pool is None:
         return result.ok(POOL, _('%(group)s/%(pool)s, which cinder-volume '
                                  'creates at its start') % {
                                      'group': group.name, 'pool':
                                      thin_pools.name_of(group.name)}, section)
-    fault = _fault_of(configuration, group, pool)
+    fault = _fault_in_kernel(pool) or _fault_of(configuration, group, pool)
     if fault:
         return result.failed(POOL, *fault, section)
     return result.ok(POOL, _('%(pool)s, whose metadata is %(used).0f %% full')
                      % {'pool': pool.full_name,
                         'used': pool.metadata_percent}, section)
+
+
+def _fault_in_kernel(pool: thin_pools.ThinPool) -> tuple[str, str] | None:
+    """Return why a pool cannot be written, and the way out, or None."""
+    found, _thin = dmsetup.pool(thin_pools.device_of(pool.group))
+    repair = _('see "Repair" in the documentation of thin volumes')
+    if found is None:
+        return (_('%s is not active: no volume in it can be used')
+                % pool.full_name,
+                _('run "vgchange -ay %(group)s"; if that fails, '
+                  '%(repair)s') % {'group': pool.group, 'repair': repair})
+    if found.mode == 'out_of_data_space':
+        return (_('%s is full: writes that need a block of it fail')
+                % pool.full_name,
+                _('extend it with "lvextend -L +10G %s", or delete volumes')
+                % pool.full_name)
+    if found.mode != 'rw' or found.needs_check:
+        return (_('no volume in %(pool)s can be written: it is in mode '
+                  '%(mode)s, since its metadata is full or has failed') % {
+                      'pool': pool.full_name, 'mode': found.mode}, repair)
+    return None
 
 
 def _fault_of(configuration: cinder_configuration.Configuration,

@@ -96,6 +96,7 @@ class PoolStatus:
 
     :ivar copied: whether there is a copy of its metadata, for programs that
         read it; blocks that are freed are not reused meanwhile
+    :ivar needs_check: whether it stays read-only until its metadata is checked
     """
 
     length: Sectors
@@ -105,6 +106,7 @@ class PoolStatus:
     metadata_used: int = 0
     metadata_total: int = 0
     copied: bool = False
+    needs_check: bool = False
 
     @property
     def takes_messages(self) -> bool:
@@ -137,7 +139,7 @@ def pool(text: str) -> PoolStatus:
     return PoolStatus(
         length=length, mode=words[7], used=data[0], total=data[1],
         metadata_used=metadata[0], metadata_total=metadata[1],
-        copied=words[6] != '-')
+        copied=words[6] != '-', needs_check='needs_check' in words)
 
 
 def thin(text: str) -> Sectors:

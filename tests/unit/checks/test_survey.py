@@ -234,6 +234,27 @@ class SurveyTestCase(base.CloudTestCase):
         self.assertIn('creates', self.result('thin pool').reason)
         self.assertNotIn('/dev/volumes/volumes-pool', self.a.lvm.volumes)
 
+    @ddt.data(('ro', 'in mode ro'), ('Fail', 'in mode Fail'),
+              ('out_of_data_space', 'volumes/volumes-pool is full'))
+    @ddt.unpack
+    def test_thin_pool_that_cannot_be_written(self, mode, words):
+        self.make_pool(mode=mode)
+        found = self.result('thin pool')
+        self.assertEqual(Outcome.FAILED, found.outcome)
+        self.assertIn(words, found.reason)
+
+    def test_thin_pool_that_is_not_active(self):
+        self.make_pool(active=False)
+        found = self.result('thin pool')
+        self.assertEqual(Outcome.FAILED, found.outcome)
+        self.assertIn('vgchange -ay volumes', found.remedy)
+
+    def test_thin_pool_of_old_volumes(self):
+        """Volumes in a pool are thin, even if new ones are thick."""
+        self.make_pool(mode='ro')
+        self.set(cloud.BACKEND, lvm_type='default')
+        self.assertEqual(Outcome.FAILED, self.result('thin pool').outcome)
+
     def test_metadata_of_thin_pool_is_full(self):
         self.make_pool(metadata='80.0')
         self.assertIn('--poolmetadatasize', self.result('thin pool').remedy)

@@ -122,6 +122,11 @@ class PoolTestCase(base.PlainTestCase):
                 status.PoolStatus(204800, mode, 100, 1600, 12, 1024, True),
                 status.pool(self.POOL % mode))
 
+    def test_needs_check(self):
+        found = status.pool((self.POOL % 'ro').replace(
+            'error_if_no_space -', 'error_if_no_space needs_check'))
+        self.assertEqual(('ro', True), (found.mode, found.needs_check))
+
     def test_without_a_metadata_snapshot(self):
         self.assertFalse(status.pool(
             (self.POOL % 'rw').replace(' 6 ', ' - ')).copied)
