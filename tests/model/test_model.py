@@ -682,3 +682,49 @@ class HandsTestCase(Histories, ModelTestCase):
 
 class ForgetfulTestCase(Histories, ModelTestCase):
     RULES, SEED, NUMBER = ForgetfulRules, 4, 900
+
+
+class Thin:
+    """Two nodes with thin pools, which are as large as anything needs."""
+
+    KINDS = ('thin', 'thin', 'default')
+
+
+class ThinRevertsTestCase(Histories, ModelTestCase):
+    class RULES(RevertRules):
+        class HISTORY(Thin, snapshots.History):
+            pass
+
+    SEED, NUMBER = 13, 200
+
+
+class ThinDeletedTestCase(Histories, ModelTestCase):
+    class RULES(DeletedRules):
+        class HISTORY(Thin, snapshots.History):
+            pass
+
+    SEED, NUMBER = 14, 200
+
+
+class ThinPacedTestCase(Histories, ModelTestCase):
+    class RULES(PacedRules):
+        class HISTORY(Thin, PacedHistory):
+            pass
+
+    SEED, NUMBER = 15, 200
+
+
+class ThinHandsTestCase(Histories, ModelTestCase):
+    class RULES(HandsRules):
+        class HISTORY(Thin, hands.History):
+            pass
+
+    SEED, NUMBER = 16, 300
+
+
+class ThinForgetfulTestCase(Histories, ModelTestCase):
+    class RULES(ForgetfulRules):
+        class HISTORY(Thin, forgetful.History):
+            pass
+
+    SEED, NUMBER = 17, 300

@@ -266,7 +266,7 @@ SETS = (
     Set('style', 'checks of style; each counts as one test', _style,
         usual=True),
     Set('unit', "the driver's code without any device", _in_tox, usual=True),
-    Set('model', 'nine thousand random histories of a volume on simulated\n'
+    Set('model', 'ten thousand random histories of a volume on simulated\n'
         'nodes, with random faults; a tenth if no set is named', _in_tox,
         usual=True),
     Set('functional', "the driver's device code on real kernels, in the nodes "
