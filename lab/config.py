@@ -178,8 +178,9 @@ def cinder_node(name, ip, choices):
         'dmclone' if both else choices.driver]
     if both or choices.driver == 'dmclone':
         # "auto" would be thin in an empty group.
-        settings['dmclone']['lvm_type'] = (
-            'thin' if choices.thin else 'default')
+        settings['dmclone'].update(
+            lvm_type='thin' if choices.thin else 'default',
+            report_discard_supported=str(choices.thin))
     if both:
         settings['lvm'] = second_backend(ip, choices)
     if choices.nova:

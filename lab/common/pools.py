@@ -54,19 +54,24 @@ def _of_pool(node, column):
 
 
 @contextlib.contextmanager
-def on(nodes, end, kib=None):
+def on(nodes, end, kib=None, gib=None, **options):
     """Have nodes make thin volumes meanwhile; afterwards they have no pools.
 
     :param end: function that deletes all volumes
     :param kib: of a block, for pools that are made anew, or None for pools
         that are there, or of LVM's choice
+    :param gib: the size of pools that are made anew, or None for nearly all
+        of the volume group
+    :param options: of the backend, besides
     :raises LabError: if pools have other blocks
     """
-    thin = {'dmclone': {'lvm_type': 'thin'}}
+    thin = {'dmclone': {'lvm_type': 'thin', **options}}
     try:
         if kib:
             with _chunks(nodes, kib):
                 _configure(nodes, thin, remove)
+        elif gib:
+            _configure(nodes, thin, lambda node: _make(node, gib))
         else:
             _configure(nodes, thin)
         yield
@@ -75,6 +80,13 @@ def on(nodes, end, kib=None):
         for node in nodes:
             wait_empty(node)
         _configure(nodes, {}, remove)
+
+
+def _make(node, gib):
+    """Make the pool of a node, before its service does that."""
+    remove(node)
+    node.run('lvcreate -qq --yes --type thin-pool --size %dg --name %s %s' % (
+        gib, NAME, GROUP))
 
 
 @contextlib.contextmanager

@@ -212,6 +212,21 @@ class ThinTest(ThinPoolTest):
         self.assertEqual(before, clones.read(names.path(), 0, SIZE))
         self.assertEqual(before, clones.read(other.path, 0, SIZE))
 
+    def test_repair(self):
+        """As the page about thin volumes says."""
+        names, lv = self.volume()
+        data = clones.pattern(SIZE, 1)
+        clones.write(names.path(), 0, data)
+        LocalVolume(names).remove(HANDLE)
+        pool = '%s/%s' % (clones.GROUP, POOL)
+        for name in lv.full_name, pool:
+            clones.run('lvchange', '-an', name)
+        clones.run('lvconvert', '--yes', '--repair', pool)
+        self.addCleanup(clones.run, 'lvremove', '--yes', pool + '_meta0')
+        clones.run('lvchange', '-ay', lv.full_name)
+        LocalVolume(names).ensure_linear(self.find(lv.name))
+        self.assertEqual(data, clones.read(names.path(), 0, SIZE))
+
     def test_discard(self):
         """A guest gives blocks back to the pool."""
         names, _lv = self.volume()
