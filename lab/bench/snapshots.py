@@ -26,11 +26,15 @@ class WithSnapshots(volumes.Volumes):
             node.wait_ready()
         self.user = user_module.User(self.lab)
 
-    def clean_up(self):
-        """Delete all snapshots, too."""
+    def end_snapshots(self):
+        """Delete all snapshots."""
         for snapshot_id, in self.lab.sql(
                 'SELECT id FROM snapshots WHERE deleted = 0'):
             self.user.delete_snapshot(snapshot_id, self.TO_END)
+
+    def clean_up(self):
+        """Delete all snapshots, too."""
+        self.end_snapshots()
         super().clean_up()
 
     def hydrating(self):

@@ -45,6 +45,7 @@ from lab.bench import services
 from lab.bench import snapshot_ways
 from lab.bench import snapshot_ways_on_node
 from lab.bench import thin
+from lab.bench import thin_snapshots
 from lab.bench import transfer
 from lab.common import pools
 from lab import config
@@ -1321,7 +1322,8 @@ class ProgramTestCase(base.PlainTestCase):
     def test_options_are_those_of_the_benches(self):
         """A bench that is called with others would only fail when it runs."""
         for module in (copies, going_back, golden, host_copies, hydration,
-                       neighbours, scale, snapshot_ways, thin):
+                       neighbours, scale, snapshot_ways, thin,
+                       thin_snapshots):
             words = vars(program.parser().parse_args(
                 [module.__name__.rpartition('.')[2].replace('_', '-')]))
             del words['what'], words['rounds']
