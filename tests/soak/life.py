@@ -16,15 +16,18 @@ MIB = 256
 BLOCK = 4096
 #: Blocks that a guest writes, spread over the volume.
 BLOCKS = range(0, (MIB << 20) // BLOCK, 4096)
+#: MiB of a thin volume that are not filled, so that they read zeros. The guest
+#: writes there, too.
+GAP = range(64, 192)
 #: Seconds that a request may take, a reboot of both nodes included.
 PATIENCE = 300
 #: Seconds until a volume can be used after the last fault, also on a slow
 #: machine, where requests are answered too late for some time.
 TO_REST = 600
 
-_FILL = ('yes {text} | head -c {size} | timeout -s KILL 100 dd of={path} '
-         'bs=1M iflag=fullblock oflag=direct conv=nocreat,notrunc,fsync '
-         'status=none')
+_FILL = ('yes {text} | timeout -s KILL 100 dd of={path} bs=1M skip={at} '
+         'seek={at} count={count} iflag=fullblock oflag=direct '
+         'conv=nocreat,notrunc,fsync status=none')
 _WRITE = ('yes {text} | head -c 4096 | timeout -s KILL 100 dd of={path} '
           'bs=4096 seek={at} count=1 iflag=fullblock oflag=direct '
           'conv=nocreat,notrunc,fsync status=none')
@@ -58,6 +61,7 @@ class History:
         self._user = user
         self._random = random.Random(seed)
         self._say = say
+        self._thin = lab.settings.thin
         self._number = 0
         #: States that Cinder leaves and only operators end.
         self._left_by_cinder = ['extending', 'error_extending', 'attaching',
@@ -74,7 +78,7 @@ class History:
         #: The node on which the volume is attached, and its path there.
         self.node = self.path = None
         self._instance = user_module.uuid4()
-        #: Whether the whole volume has been filled with its id.
+        #: Whether the volume has been filled with its id.
         self._filled = False
         #: {block: possible texts}: the last acknowledged one, and all that
         #: were begun since; None stands for the initial content.
@@ -123,12 +127,16 @@ class History:
         self._may_go = False
 
     def _fill(self, node, block):
-        """Attach a new volume on any node, and write all of it."""
+        """Attach a new volume on any node, and write all but its gap."""
         self._attach(node, block)
-        code, out, err = self.node.try_run(_FILL.format(
-            text=self.volume_id, size=MIB << 20, path=self.path), timeout=120)
-        if code:
-            raise Cut('filling: %s' % err)
+        parts = [range(MIB)] if not self._thin else [
+            range(GAP.start), range(GAP.stop, MIB)]
+        for part in parts:
+            code, out, err = self.node.try_run(_FILL.format(
+                text=self.volume_id, at=part.start, count=len(part),
+                path=self.path), timeout=120)
+            if code:
+                raise Cut('filling: %s' % err)
         self._filled = True
 
     def _delete(self, node, block):
@@ -246,7 +254,16 @@ class History:
     def _block(self, block, text):
         """Return the content of a block after a write of a text, or None."""
         return (_lines(text, 0, BLOCK) if text else
-                _lines(self.volume_id, block * BLOCK, BLOCK))
+                self._initial(block, 1))
+
+    def _initial(self, block, count):
+        """Return the content of some blocks before the first write.
+
+        They are all in the gap, or none of them is.
+        """
+        if self._thin and block * BLOCK >> 20 in GAP:
+            return bytes(count * BLOCK)
+        return _lines(self.volume_id, block * BLOCK, count * BLOCK)
 
     def _checksum_of(self, size, at, count):
         """Return the checksum of a number of blocks, with a size in bytes."""
@@ -264,15 +281,20 @@ class History:
             home = self._user.as_admin('GET', '/volumes/' + self.volume_id)[
                 'volume']['os-vol-host-attr:host'].partition('@')[0]
             self._attach(self._lab.node(home), BLOCKS[0])
-        # Without the extended part: LVM does not clear it.
         expected = hashlib.sha256()
         for block in BLOCKS:
             expected.update(self._block(block, self._read(self.node, block)))
-            expected.update(_lines(self.volume_id, (block + 1) * BLOCK,
-                                   (BLOCKS.step - 1) * BLOCK))
+            expected.update(self._initial(block + 1, BLOCKS.step - 1))
         assert expected.hexdigest() == self._checksum_of(1 << 20, 0, MIB), (
             'volume %s has changed between the written blocks' %
             self.volume_id)
+        # LVM does not clear the extended part of a thick volume.
+        more = self._user.volume(self.volume_id)['size'] - 1
+        if self._thin and more:
+            assert _checksum(bytes(more * MIB << 20)) == self._checksum_of(
+                1 << 20, MIB, more * MIB), (
+                    'the extended part of volume %s is not empty' %
+                    self.volume_id)
 
     # After the last fault
 
