@@ -20,7 +20,7 @@ from lab import wait
 _PYTHON = 'PYTHONDONTWRITEBYTECODE=1 {python} -m '
 _WRITE = ('(cd {checkout} && exec env ' + _PYTHON +
           'tests.scenarios.lib.writers {path} {serial}) < /dev/null '
-          '> {log} 2>&1 & echo $!')
+          '> {log} 2>{errors} & echo $!')
 _CHECK = (
     'cd {checkout} && openssl enc -aes-128-ctr -nosalt -pbkdf2 '
     '-pass pass:first -in /dev/zero 2>/dev/null | head -c {mib}M | ' +
@@ -36,11 +36,16 @@ def _fill(text, path, volume_id, **values):
 class Writer:
     """The process, on a node."""
 
-    def __init__(self, node, path, volume_id):
+    def __init__(self, node, path, volume_id, may_fail=False):
+        """Start it.
+
+        :param may_fail: whether it may end by itself, at an error
+        """
         self._node = node
         self._log = '/run/writer-%s.log' % volume_id
         self._pid = node.run(_fill(_WRITE, path, volume_id,
-                                   log=self._log)).strip()
+                                   log=self._log, errors='/dev/null' if
+                                   may_fail else '&1')).strip()
         #: Of a process that has ended: what was durable.
         self._end = None
 
@@ -58,6 +63,10 @@ class Writer:
         before = self.last
         wait.until(lambda: self.last >= before + 3, 'the writer to go on', 60)
         return self.last
+
+    def has_ended(self):
+        """Whether it has ended by itself."""
+        return self._node.try_run('kill -0 ' + self._pid)[0] != 0
 
     def end(self):
         """End it, and wait until it has closed the device."""
