@@ -203,7 +203,7 @@ class Builder:
             size, self._backend.configuration.dmclone_region_size,
             metadata.smallest_region)
         path, region = metadata.create(names, size, region, before)
-        if lv.thin and not lv.clone:
+        if lv.thin and not (before and before.tags):
             self._allocate_first_block(names, lv)
         # Only now: the tag says that the metadata is formatted.
         added = [logical_volumes.METADATA_TAG + path.removeprefix('/dev/'),
@@ -222,7 +222,7 @@ class Builder:
         drivers/md/dm-thin.c), and a commit of the clone's metadata with them,
         after which the clone is read-only.
 
-        :param lv: which was never a clone, so that nobody has written it
+        :param lv: which is new, or has no tag, so that nobody has written it
         :raises: NoRoomInPool, OSError
         """
         try:

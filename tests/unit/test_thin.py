@@ -65,8 +65,30 @@ class Moves(Mixin):
         self.assertEqual([], self.cloud.leftovers())
 
 
+@ddt.ddt
 class ThinToThinTestCase(Moves, base.CloudTestCase):
     KINDS = ('thin', 'thin')
+
+    @ddt.data((None, True), ('', True), ('dmclone.opened=1', False))
+    @ddt.unpack
+    def test_first_block(self, tag, written):
+        """It is written for flushes, unless the volume was used here.
+
+        As after the database was restored to a state before the switchover.
+
+        :param tag: of the logical volume, '' for none; None if there is none
+        """
+        names = Names('1fc9ca0f-5a5c-4ee7-8eb9-8a9ea0b1a5f4')
+        if tag is not None:
+            self.b.lvm.add('volumes', names.volume, GIB, pool=POOL)
+            self.b.lvm.volumes['/dev/volumes/' + names.volume][
+                'tags'] = {tag} - {''}
+        with self.cloud.on(self.b), mock.patch(
+                'dmclone_driver.move.builder.block.zero_start') as write:
+            self.b.builder._create_metadata(
+                names, *self.b.builder._create_logical_volume(names, GIB))
+        paths = [call.args[0] for call in write.mock_calls]
+        self.assertEqual(written, '/dev/volumes/' + names.volume in paths)
 
 
 class ThickToThinTestCase(Moves, base.CloudTestCase):

@@ -19,7 +19,6 @@ from dmclone_driver.node.devicemapper import pokes
 from dmclone_driver.node.devicemapper import quotas
 from dmclone_driver.node.devicemapper import status
 from dmclone_driver.node.devicemapper import swap
-from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import names as names_module
 from tests.unit.fakes import clone as clone_module
 from tests.unit.fakes import steps as steps_module
@@ -434,8 +433,7 @@ class Kernel:
             # The store of a snapshot, or what becomes a clone.
             if self.lvm.volumes[volume['pool']].get('full'):
                 raise OSError(errno.ENOSPC, 'the pool is full')
-            if any(tag.startswith(logical_volumes.METADATA_TAG)
-                   for tag in volume['tags']):
+            if volume['tags'] and '/volume-' in path:
                 self.violations.append('%s is zeroed' % path)
             volume['first'] = True
             return
