@@ -15,6 +15,7 @@ from dmclone_driver import privsep
 BLKROSET = 0x125d
 BLKFLSBUF = 0x1261
 BLKSSZGET = 0x1268
+BLKZEROOUT = 0x127f
 BLKGETSIZE64 = 0x80081272
 
 SYSFS = '/sys/class'
@@ -70,6 +71,24 @@ def zero_start(path: str, length: Bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, b'\0' * length)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@privsep.dmclone_context.entrypoint
+def zero_out(path: str) -> None:
+    """Zero a device that nothing uses, and flush it to stable storage.
+
+    The kernel refuses to open it like this while a device-mapper table has it
+    (bdev_prepare_to_claim in block/bdev.c).
+
+    :raises: OSError
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_EXCL | os.O_CLOEXEC)
+    try:
+        end = os.lseek(fd, 0, os.SEEK_END)
+        fcntl.ioctl(fd, BLKZEROOUT, struct.pack('QQ', 0, end))
         os.fsync(fd)
     finally:
         os.close(fd)

@@ -53,6 +53,29 @@ class KindTest(base.FunctionalTest):
                          clones.read(names.path(), 0, len(data)))
 
 
+class RemovalTest(base.FunctionalTest):
+
+    def test_blocks_are_zeros(self):
+        """Those that a new volume gets, also if they are not discarded."""
+        names = Names(str(uuid.uuid4()))
+        path, _region = self.metadata.create(names, 8 * clones.MIB, 128)
+        size = block.size(path)
+        clones.write(path, 0, clones.pattern(size, 1))
+        extents = clones.run('lvs', '--noheadings', '-o', 'seg_pe_ranges',
+                             path).strip()
+        with mock.patch('dmclone_driver.node.logical_volumes.remove',
+                        new=lambda lv: clones.run('lvremove', '--yes',
+                                                  lv.full_name)):
+            self.metadata.remove(names)
+        self.addCleanup(clones.run, 'lvremove', '--yes',
+                        clones.GROUP + '/again')
+        clones.run('lvcreate', '--yes', '--zero', 'n', '--wipesignatures', 'n',
+                   '--size', '%db' % size, '--name', 'again', clones.GROUP,
+                   extents)
+        self.assertEqual(bytes(size), clones.read(
+            '/dev/%s/again' % clones.GROUP, 0, size))
+
+
 class VolatileTest(KindTest):
     """Memory is allocated on demand, up to a limit, and freed."""
 

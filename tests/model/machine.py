@@ -433,6 +433,10 @@ class Kernel(kernel.Kernel):
         if not self.lvm.volumes.get(path, {}).get('pool'):
             self.lvm.bitmaps[path] = Bitmap()
 
+    def zero_out(self, path):
+        super().zero_out(path)
+        self.lvm.bitmaps[path] = Bitmap()
+
     def flush_disk(self, path):
         super().flush_disk(path)
         self.flush(path)

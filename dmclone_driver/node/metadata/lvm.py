@@ -9,6 +9,7 @@ from cinder import exception as cinder_exception
 from cinder import utils
 from cinder.volume import configuration as cinder_configuration
 from oslo_concurrency import processutils
+from oslo_log import log as logging
 from oslo_utils import units
 
 from dmclone_driver import exception
@@ -22,6 +23,8 @@ from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node.quantities import Sectors
 from dmclone_driver.node import volume_groups
 from dmclone_driver.privsep import block
+
+LOG = logging.getLogger(__name__)
 
 # dm-clone formats metadata whose superblock, the first 4 KiB, is all zeros.
 SUPERBLOCK = Bytes(4096)
@@ -124,4 +127,23 @@ class LogicalVolumeMetadata(base.MetadataStore):
     def remove(self, names: Names) -> None:
         found = logical_volumes.find_anywhere(names.metadata)
         if found:
+            self._zero(names, found)
             logical_volumes.remove(found)
+
+    def _zero(self, names: Names, lv: logical_volumes.LogicalVolume) -> None:
+        """Zero what a new thick volume may get.
+
+        Cinder takes a new volume for zeros: a backup that is restored to one
+        leaves them out (_write_nonzero in cinder/backup/chunkeddriver.py).
+        No clone is built with this metadata again: its tag is gone.
+        """
+        if lv.group != self.configuration.volume_group:
+            return
+        try:
+            logical_volumes.activate(lv)
+            block.zero_out(lv.path)
+        except (OSError, processutils.ProcessExecutionError) as error:
+            LOG.warning('The metadata of %(names)s could not be zeroed before '
+                        'its removal: %(error)s', {
+                            'names': names,
+                            'error': exception.text_of(error)})

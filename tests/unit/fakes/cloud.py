@@ -42,7 +42,7 @@ BACKEND = 'dmclone'
 GROUP = 'volumes'
 GIB = storage.GIB
 BLOCK = ('size', 'logical_block_size', 'flush_buffers', 'set_read_only',
-         'zero_start', 'forbid_discard', 'flush_disk')
+         'zero_start', 'zero_out', 'forbid_discard', 'flush_disk')
 #: {function of privsep: its replacement in the simulated kernel}
 KERNEL = {'clearing.zero': 'zero',
           'command.dmsetup': 'run_all', 'command.hold': 'hold',

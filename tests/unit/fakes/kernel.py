@@ -443,6 +443,14 @@ class Kernel:
             self.violations.append('metadata of %s zeroed again' % path)
         self.lvm.bitmaps[path] = {'hydrated': 0}
 
+    def zero_out(self, path):
+        if any(device.table and device.table[0].kind == 'clone' and
+               device.table[0].words[0] == path
+               for device in self.devices.values()):
+            raise OSError(errno.EBUSY, '%s is in use' % path)
+        self._need(path)
+        self.lvm.bitmaps[path] = {'hydrated': 0}
+
     def zero(self, path, start, end, seconds, ionice, limit):
         """Replace privsep.clearing.zero; half a GiB takes all the time."""
         reached = min(end, start + units.Gi // 2)

@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import struct
 import time
 from unittest import mock
 
@@ -36,6 +37,16 @@ class ActionsTestCase(PrivsepTestCase):
         block.zero_start(self.path, 4096)
         with open(self.path, 'rb') as stream:
             self.assertEqual(b'\0' * 4096 + b'x' * 5904, stream.read())
+
+    def test_zero_out(self):
+        """All of it, if nothing else has it."""
+        asked = []
+        self.patch('fcntl.ioctl', new=lambda fd, *words: asked.append(words))
+        block.zero_out(self.path)
+        self.assertEqual([(0x127f, struct.pack('QQ', 0, 10000))], asked)
+        with mock.patch('os.open', side_effect=OSError) as opened:
+            self.assertRaises(OSError, block.zero_out, self.path)
+        self.assertTrue(opened.call_args.args[1] & os.O_EXCL)
 
     def test_ioctls(self):
         """The numbers are those of linux/fs.h, and files are closed."""

@@ -96,6 +96,33 @@ class LvmTestCase(base.MachineTestCase):
         self.assertIn('--addtag dmclone.region=128', create)
         self.assertIn('zero_start', zero)
 
+    def removal(self):
+        """Remove the metadata; return the steps."""
+        self.steps.start()
+        self.store.remove(self.names)
+        self.assertIsNone(self.store.find(self.names))
+        return [step for step in self.steps.log
+                if 'zero_out' in step or 'lvremove' in step]
+
+    def test_zeroed_before_its_removal(self):
+        """A new volume that gets its blocks is taken for zeros."""
+        self.create()
+        zero, remove = self.removal()
+        self.assertIn('zero_out', zero)
+        self.assertIn('lvremove', remove)
+
+    def test_removed_from_a_group_without_volumes(self):
+        self.store = self.make('fast')
+        self.create()
+        self.assertEqual(1, len(self.removal()))
+
+    def test_removed_though_it_cannot_be_zeroed(self):
+        self.create()
+        with mock.patch('dmclone_driver.privsep.block.zero_out',
+                        side_effect=OSError('a bad disk')):
+            self.assertEqual(1, len(self.removal()))
+        self.assertIn('a bad disk', self.log.output)
+
     def test_another_one_is_not_taken(self):
         """Without an earlier attempt there cannot be any."""
         self.create()
