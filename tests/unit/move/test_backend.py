@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The locks of volumes, with failures of the locks' service."""
 
+import re
 import threading
 
 from cinder import exception as cinder_exception
@@ -125,9 +126,10 @@ class HoldersTestCase(LocksTestCase):
               self.backend.lock('x')):
             pass
         self.assertEqual(
-            [(level, 'The lock of volume x was acquired after 0.0 seconds.'),
-             (level, 'The lock of volume x was held for 0.0 seconds.')],
-            [(record.levelname, record.getMessage())
+            [(level, 'The lock of volume x was acquired after N seconds.'),
+             (level, 'The lock of volume x was held for N seconds.')],
+            # The machine may be busy.
+            [(record.levelname, re.sub(r'\d+\.\d', 'N', record.getMessage()))
              for record in logs.records])
 
     def test_error_under_the_lock(self):
