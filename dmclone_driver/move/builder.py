@@ -222,7 +222,7 @@ class Builder:
         drivers/md/dm-thin.c), and a commit of the clone's metadata with them,
         after which the clone is read-only.
 
-        :param lv: which is new, or has no tag, so that nobody has written it
+        :param lv: without tags: no volume has used it yet
         :raises: NoRoomInPool, OSError
         """
         try:

@@ -684,47 +684,31 @@ class ForgetfulTestCase(Histories, ModelTestCase):
     RULES, SEED, NUMBER = ForgetfulRules, 4, 900
 
 
-class Thin:
-    """Two nodes with thin pools, which are as large as anything needs."""
+def _on_thin_nodes(rules):
+    """Return rules for two nodes with thin pools, in which all has room."""
+    class History(rules.HISTORY):
+        KINDS = ('thin', 'thin', 'default')
 
-    KINDS = ('thin', 'thin', 'default')
+    class Rules(rules):
+        HISTORY = History
+    return Rules
 
 
 class ThinRevertsTestCase(Histories, ModelTestCase):
-    class RULES(RevertRules):
-        class HISTORY(Thin, snapshots.History):
-            pass
-
-    SEED, NUMBER = 13, 200
+    RULES, SEED, NUMBER = _on_thin_nodes(RevertRules), 13, 200
 
 
 class ThinDeletedTestCase(Histories, ModelTestCase):
-    class RULES(DeletedRules):
-        class HISTORY(Thin, snapshots.History):
-            pass
-
-    SEED, NUMBER = 14, 200
+    RULES, SEED, NUMBER = _on_thin_nodes(DeletedRules), 14, 200
 
 
 class ThinPacedTestCase(Histories, ModelTestCase):
-    class RULES(PacedRules):
-        class HISTORY(Thin, PacedHistory):
-            pass
-
-    SEED, NUMBER = 15, 200
+    RULES, SEED, NUMBER = _on_thin_nodes(PacedRules), 15, 200
 
 
 class ThinHandsTestCase(Histories, ModelTestCase):
-    class RULES(HandsRules):
-        class HISTORY(Thin, hands.History):
-            pass
-
-    SEED, NUMBER = 16, 300
+    RULES, SEED, NUMBER = _on_thin_nodes(HandsRules), 16, 300
 
 
 class ThinForgetfulTestCase(Histories, ModelTestCase):
-    class RULES(ForgetfulRules):
-        class HISTORY(Thin, forgetful.History):
-            pass
-
-    SEED, NUMBER = 17, 300
+    RULES, SEED, NUMBER = _on_thin_nodes(ForgetfulRules), 17, 300
