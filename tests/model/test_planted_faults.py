@@ -308,24 +308,29 @@ FAULTS = {
         ('node.devices.LocalVolume.ensure_linear', _read_only, 'refuse'),
 }
 
-#: Faults that are detected in histories with operators and lost answers.
+#: Faults that are detected in histories with operators and lost answers:
+#: {fault: ({function: replacement}, pattern of the violation)}.
 FAULTS_WITH_HANDS = {
     'placeholder recognised by its status':
         # LVM's tags and the kernel protect the data all the same.
-        ('move.lookups.placeholder', _placeholder_by_status,
-         'left over|is not complete|of an aborted move has to be removed'),
+        ({'move.lookups.placeholder': _placeholder_by_status,
+          # Otherwise the next periodic task puts the status back.
+          'move.row_repairs.row_fields': types.SimpleNamespace(**{
+              **vars(row_fields), 'status_columns': lambda found: {}})},
+         'left over|not complete|is pending|older homes|to be removed'),
     'host that stays as something else has written it':
-        ('move.backend.Backend.correct', lambda self, context, row: None,
+        ({'move.backend.Backend.correct': lambda self, context, row: None},
          'the volume cannot be used'),
     'home sealed under a guest as another attachment was deleted':
-        ('move.prepared_moves.PreparedMoves.end_attachment',
-         _end_with_any_attachment, 'refuses the writes of the guest'),
+        ({'move.prepared_moves.PreparedMoves.end_attachment':
+          _end_with_any_attachment}, 'refuses the writes of the guest'),
     'volume that does not save old content for its snapshots':
-        ('node.devices.LocalVolume._over_origin',
-         lambda volume, segments: segments, 'has lost its content'),
+        ({'node.devices.LocalVolume._over_origin':
+          lambda volume, segments: segments}, 'has lost its content'),
     'source deleted whose snapshots stay':
-        ('move.snapshots.Snapshots.of node.deletion._has_snapshots',
-         lambda *args, **kwargs: [],
+        (dict.fromkeys(('move.snapshots.Snapshots.of',
+                        'node.deletion._has_snapshots'),
+                       lambda *args, **kwargs: []),
          'has lost its content|is not on|is not complete'),
 }
 
@@ -441,8 +446,7 @@ FAULTS_OF_THIN_VOLUMES = {
 }
 
 
-#: Faults that are detected in histories with gaps in thin volumes: {fault:
-#: ({function: replacement}, pattern of the violation)}.
+#: Faults that are detected in histories with gaps in thin volumes.
 FAULTS_OF_GAPS = {
     'map read before the seal':
         ({'move.maps.Maps.unallocated': _unallocated_before,
@@ -507,7 +511,6 @@ FAULTS_OF_PACE = {
 
 #: The seeds that have found the faults for which most seeds take long.
 FIRST_SEEDS = {
-    'placeholder recognised by its status': 9,
     'home sealed under a guest as another attachment was deleted': 12,
     'home discarded that the database has forgotten': 13,
     'source deleted whose snapshots stay': 2,
@@ -536,7 +539,8 @@ class PlantedFaultsTestCase(test_model.ModelTestCase):
 
     @ddt.data(*FAULTS_WITH_HANDS)
     def test_is_found_with_hands(self, name):
-        self._find(test_model.HandsRules, name, *FAULTS_WITH_HANDS[name])
+        faults, said = FAULTS_WITH_HANDS[name]
+        self._find_any(test_model.HandsRules, name, faults, said)
 
     @ddt.data(*FAULTS_OF_MEMORY)
     def test_is_found_by_its_memory(self, name):
