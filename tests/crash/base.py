@@ -123,7 +123,7 @@ class StoppingTest(base.SetupTest):
         """Return pairs of a node and {volume id: path} of its volumes."""
         rows = self.lab.sql(
             "SELECT id, COALESCE(_name_id, id), host FROM volumes "
-            "WHERE deleted = 0 AND "
+            "WHERE deleted = 0 AND host IS NOT NULL AND "
             "COALESCE(replication_driver_data, '') NOT LIKE '{%'")
         return [(node, {row[0]: Names(row[1]).path() for row in rows
                         if row[2].startswith(node.name + '@')})

@@ -259,7 +259,8 @@ class MatrixTest(base.StoppingTest):
 
     def write_down(self, kind, all_cases):
         (TIMES / (kind + self.SUFFIX + '.json')).write_text(json.dumps({
-            case.name: (case.proven and round(case.took), case.by_hand)
+            case.name: (case.proven and case.took and round(case.took),
+                        case.by_hand)
             for case in all_cases}))
 
 

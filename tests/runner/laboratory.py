@@ -70,6 +70,11 @@ class Laboratory:
                 'the one that is up has %d nodes, and %d are needed: take it '
                 'down with `tools/lab down`, and run the set again' % (
                     there.nodes, wanted['nodes']))
+        if there.node_memory < wanted.get('memory', 0):
+            raise errors.LabError(
+                'the nodes of the one that is up have %d MiB, and need %d: '
+                'take it down with `tools/lab down`, and run the set again' % (
+                    there.node_memory, wanted['memory']))
         for name, what in (('nova', 'instances'), ('coordination', 'etcd'),
                            ('thin', 'thin volumes')):
             if wanted.get(name, getattr(there, name)) != getattr(there, name):

@@ -470,8 +470,9 @@ class CommandsTestCase(base.PlainTestCase):
     def test_table(self):
         (lab, command, seconds, more), = self.asked('crash')
         times = os.path.join(self.logs, 'crash-times')
-        self.assertEqual(({}, 18000, {'DMCLONE_CRASH_TIMES': times}),
-                         (lab, seconds, more))
+        self.assertEqual(
+            ({'memory': 2048}, 18000, {'DMCLONE_CRASH_TIMES': times}),
+            (lab, seconds, more))
         self.assertEqual(
             ['-m', 'tests.crash.table', pathlib.Path(times)],
             self.programs.call_args.args[0][1:])
@@ -579,7 +580,7 @@ class LaboratoryTestCase(base.PlainTestCase):
         self.settings = self.patch(
             'lab.settings.Settings.load').return_value
         self.settings.configure_mock(nodes=2, nova=False, thin=False,
-                                     coordination='file')
+                                     coordination='file', node_memory=1024)
         self.well = self.patch(
             'tests.runner.laboratory.Laboratory._is_well', return_value=True)
         self.alive = self.patch('lab.proc.alive', return_value=True)
@@ -623,6 +624,8 @@ class LaboratoryTestCase(base.PlainTestCase):
         self.up.return_value = True
         self.assertRaisesRegex(errors.LabError, 'has 2 nodes, and 3',
                                self.laboratory.need, {'nodes': 3})
+        self.assertRaisesRegex(errors.LabError, '1024 MiB, and need 2048',
+                               self.laboratory.need, {'memory': 2048})
         self.laboratory.leave()
         self.assertEqual([], self.started)
 
