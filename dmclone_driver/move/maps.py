@@ -178,8 +178,7 @@ class Maps:
         for name in pools:
             pool = lvm.device(group, name, 'tpool')
             status = dmsetup.pool(pool)[0] if pool in live else None
-            if status is not None and status.copied:
-                thin.release(pool)
+            if status is not None and status.copied and thin.release(pool):
                 LOG.info('The copy of the metadata of thin pool %s is '
                          'released: reading it was interrupted.',
                          '%s/%s' % (group, name))

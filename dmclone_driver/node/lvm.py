@@ -22,9 +22,12 @@ TIMEOUT = 300
 # ECMD_FAILED).
 _FAILED = 5
 
-# Of reports in JSON they are in the JSON otherwise, e.g. with 2.03.31, that of
-# Debian 13: see log/report_command_log in lvm.conf.
-_ERRORS_TO_STDERR = ('--config', 'log/report_command_log=0')
+# What lvm.conf may change of a report. With the first, errors are in the JSON,
+# e.g. with 2.03.31, that of Debian 13; with the others, 'zero' is '1', and
+# tags are not separated by commas.
+_FORMAT = ('--config', ' '.join((
+    'log/report_command_log=0', 'report/binary_values_as_numeric=0',
+    'report/list_item_separator=","')))
 
 
 class LVMError(processutils.ProcessExecutionError):
@@ -104,7 +107,7 @@ def report(*arguments: str) -> list[dict[str, str]]:
     """
     verb, *rest = arguments
     kind = {'lvs': 'lv', 'vgs': 'vg', 'pvs': 'pv'}[verb]
-    text = run(verb, *_ERRORS_TO_STDERR, '--reportformat', 'json',
+    text = run(verb, *_FORMAT, '--reportformat', 'json',
                '--units', 'b', '--nosuffix', *rest)
     return json.loads(text)['report'][0][kind]
 

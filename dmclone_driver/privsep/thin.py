@@ -8,6 +8,7 @@ exists, blocks that are freed are not reused.
 
 import collections.abc
 import contextlib
+import errno
 import subprocess
 import tempfile
 import threading
@@ -29,11 +30,14 @@ _left: set[str] = set()
 
 @contextlib.contextmanager
 def _copied(pool: str) -> collections.abc.Iterator[None]:
-    """Have a pool make a copy of its metadata, and release it."""
+    """Have a pool make a copy of its metadata, and release it.
+
+    :raises: ProcessExecutionError, also if something else has released it:
+        its blocks may have been reused while it was read
+    """
     with device_mapper.failing():
         if pool in _left:
-            ioctl.message(pool, 'release_metadata_snap')
-            _left.discard(pool)
+            _release(pool)
         ioctl.message(pool, 'reserve_metadata_snap')
     _left.add(pool)
     try:
@@ -42,6 +46,24 @@ def _copied(pool: str) -> collections.abc.Iterator[None]:
         with device_mapper.failing():
             ioctl.message(pool, 'release_metadata_snap')
         _left.discard(pool)
+
+
+def _release(pool: str) -> bool:
+    """Release the copy of a pool's metadata.
+
+    :returns: False if there is none: see __release_metadata_snap in
+        drivers/md/dm-thin-metadata.c
+    :raises: OSError
+    """
+    try:
+        ioctl.message(pool, 'release_metadata_snap')
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return False
+    finally:
+        _left.discard(pool)
+    return True
 
 
 @privsep.dmclone_context.entrypoint
@@ -104,11 +126,16 @@ def _run(words: list[str], seconds: float) -> str:
 
 
 @privsep.dmclone_context.entrypoint
-def release(pool: str) -> None:
-    """Release the copy of a pool's metadata.
+def release(pool: str) -> bool:
+    """Release the copy of a pool's metadata, unless it is being read here.
 
+    :returns: False if it is being read, or is not there any more
     :raises: ProcessExecutionError
     """
-    with device_mapper.failing():
-        ioctl.message(pool, 'release_metadata_snap')
-    _left.discard(pool)
+    if not _turn.acquire(blocking=False):
+        return False
+    try:
+        with device_mapper.failing():
+            return _release(pool)
+    finally:
+        _turn.release()

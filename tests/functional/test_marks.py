@@ -214,8 +214,9 @@ class MapTest(PoolTest):
         self.assertRaises(processutils.ProcessExecutionError, self.map,
                           self.source_lv)
         self.assertTrue(self.is_copied())
-        thin.release(pool)
+        self.assertTrue(thin.release(pool))
         self.assertFalse(self.is_copied())
+        self.assertFalse(thin.release(pool))
         self.regions(self.source_lv)
 
 

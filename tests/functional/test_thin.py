@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Thin volumes, their snapshots and their pool, with LVM on a real kernel."""
 
+import pathlib
+import shutil
+import tempfile
+from unittest import mock
 import uuid
+
+from cinder.brick.local_dev import lvm as cinder_lvm
 
 from dmclone_driver.move import reserve
 from dmclone_driver.node.devicemapper import dmsetup
@@ -290,6 +296,33 @@ class ThinTest(ThinPoolTest):
         self.assertFalse(write.waits(20))
         self.assertIsNone(write.error)
         self.assertEqual(data, clones.read(names.path(), 0, SIZE))
+
+
+class ConfigurationTest(ThinPoolTest):
+    """LVM's configuration may change how it prints things."""
+
+    def setUp(self):
+        super().setUp()
+        folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, folder)
+        shutil.copytree('/etc/lvm', folder, dirs_exist_ok=True)
+        (folder / 'lvmlocal.conf').write_text(
+            'report {\n binary_values_as_numeric = 1\n'
+            ' list_item_separator = ";"\n}\n')
+        self.enterContext(mock.patch.object(
+            cinder_lvm.LVM, 'LVM_CMD_PREFIX',
+            ['env', 'LVM_SYSTEM_DIR=%s' % folder]))
+
+    def test_whether_a_pool_zeroes(self):
+        self.assertIs(True, thin_pools.find(clones.GROUP).zeroes)
+        clones.run('lvchange', '--zero', 'n', '%s/%s' % (clones.GROUP, POOL))
+        self.assertIs(False, thin_pools.find(clones.GROUP).zeroes)
+
+    def test_tags(self):
+        names = Names(str(uuid.uuid4()))
+        logical_volumes.create(clones.GROUP, names.volume, SIZE, 'a=b', 'c',
+                               pool=POOL)
+        self.assertEqual({'a=b', 'c'}, self.find(names.volume).tags)
 
 
 class LargeBlocksTest(ThinPoolTest):

@@ -211,6 +211,7 @@ class Lvm:
         """Replace privsep.thin.release."""
         self.steps.run('%s: release %s' % (self.node, pool),
                        kernel.error('injected'), self._release, pool)
+        return True
 
     def _release(self, pool):
         self.volumes[self._pool_of(pool)]['copied'] = False

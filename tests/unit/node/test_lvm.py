@@ -73,7 +73,8 @@ class LVMTestCase(base.PlainTestCase):
         """LVM 2.03.31 has them in the JSON, unless it is told otherwise."""
         def lvm_2_03_31(arguments, environment, timeout):
             out, err = (
-                ('', text) if 'log/report_command_log=0' in arguments else
+                ('', text) if 'log/report_command_log=0 ' in ' '.join(
+                    arguments) else
                 (json.dumps({'log': [{'log_message': text.strip()}]}), ''))
             raise processutils.ProcessExecutionError(
                 out, err, 5, ' '.join(arguments))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading the metadata of thin pools, with a script in place of thin_dump."""
 
+import errno
 import os
 import time
 
@@ -21,14 +22,18 @@ class ThinTestCase(base.PlainTestCase):
         self.folder = self.useFixture(fixtures.TempDir()).path
         self.useFixture(fixtures.EnvironmentVariable(
             'PATH', self.folder + ':' + os.environ['PATH']))
-        self.sent, self.failing = [], ()
+        self.sent = []
+        #: Messages that fail, each as often as it is here.
+        self.failing = []
+        self.error = errno.EBUSY, 'busy'
         self.patch('dmclone_driver.node.devicemapper.ioctl.message',
                    new=self.message)
         self.addCleanup(thin._left.clear)
 
     def message(self, name, text):
         if text in self.failing:
-            raise OSError(16, 'busy')
+            self.failing.remove(text)
+            raise OSError(*self.error)
         self.sent.append((name, text.partition('_')[0]))
 
     def program(self, script):
@@ -90,20 +95,40 @@ class ThinTestCase(base.PlainTestCase):
 
     def test_another_one_reads(self):
         """Its copy is not released."""
-        self.failing = ('reserve_metadata_snap',)
+        self.failing = ['reserve_metadata_snap']
         self.assertRaises(processutils.ProcessExecutionError, self.dump)
         self.assertEqual([], self.sent)
 
     def test_release_fails(self):
         """The next one tries it again."""
         self.program('true')
-        self.failing = ('release_metadata_snap',)
+        self.failing = ['release_metadata_snap']
         self.assertRaises(processutils.ProcessExecutionError, self.dump)
-        self.failing, self.sent = (), []
+        self.sent = []
         self.dump()
         self.assertEqual([('pool', 'release'), ('pool', 'reserve'),
                           ('pool', 'release')], self.sent)
 
+    def test_something_else_releases_it(self):
+        """Then what was read is not used, but the next one is read."""
+        self.program('true')
+        self.failing = ['release_metadata_snap'] * 2
+        self.error = errno.EINVAL, 'nothing to release'
+        self.assertRaises(processutils.ProcessExecutionError, self.dump)
+        self.dump()
+        self.assertEqual([('pool', 'reserve')] * 2 + [('pool', 'release')],
+                         self.sent)
+
     def test_release(self):
-        thin.release('pool')
+        self.assertTrue(thin.release('pool'))
         self.assertEqual([('pool', 'release')], self.sent)
+
+    def test_release_of_none(self):
+        self.failing = ['release_metadata_snap']
+        self.error = errno.EINVAL, 'nothing to release'
+        self.assertFalse(thin.release('pool'))
+
+    def test_release_of_one_that_is_being_read(self):
+        with thin._turn:
+            self.assertFalse(thin.release('pool'))
+        self.assertEqual([], self.sent)
