@@ -24,6 +24,7 @@ from dmclone_driver.move import maps
 from dmclone_driver.move.outages import Outages
 from dmclone_driver.move.placeholders import Placeholder
 from dmclone_driver.move import reserve
+from dmclone_driver.move import room
 from dmclone_driver.node import anchor
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import marks as process
@@ -33,6 +34,7 @@ from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.logical_volumes import LogicalVolume
+from dmclone_driver.node import lvm
 from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
@@ -184,13 +186,17 @@ class Marks:
               source: Placeholder) -> None:
         try:
             lv = self._due(names)
-            room = self._room(names)
-            if room.thin and room.used_up:
+            found = self._room(names)
+            if found.thin and found.used_up:
                 # In a full pool the clone could not record it.
                 return
-            if lv is not None and room.thin:
-                self._decide(context, names, source, lv, room)
+            if found.thin and lv is not None:
+                self._decide(context, names, source, lv)
+            elif found.thin:
+                self._refuse_undecided(names)
         except _FAILURES as error:
+            if names not in self._decided and self._room(names).thin:
+                self._refuse_to_fill(names, exception.text_of(error))
             LOG.info('Of %(names)s all is copied that is not marked yet: '
                      '%(why)s.', {'names': names,
                                   'why': exception.text_of(error)})
@@ -207,8 +213,7 @@ class Marks:
             int(self._backend.configuration.reserved_percentage), [names])
 
     def _decide(self, context: cinder_context.RequestContext, names: Names,
-                source: Placeholder, lv: LogicalVolume,
-                room: reserve.Room) -> None:
+                source: Placeholder, lv: LogicalVolume) -> None:
         again = lv.marked is not None
         status = dmsetup.clone(names.of(CLONE))
         if status is None:
@@ -216,7 +221,7 @@ class Marks:
         try:
             ranges = self._ranges(context, source, status, lv)
         except _FAILURES as error:
-            self._refuse_to_fill(names, room, exception.text_of(error))
+            self._refuse_to_fill(names, exception.text_of(error))
             if not again:
                 self._tag(names, source, Bytes(0))
             self._decide_once(names)
@@ -229,11 +234,11 @@ class Marks:
         try:
             marked, left = self._mark(names, source, ranges)
         except _FAILURES as error:
-            self._refuse_to_fill(names, room, exception.text_of(error))
+            self._refuse_to_fill(names, exception.text_of(error))
             self._decide_once(names)
             raise
         if left:
-            self._refuse_to_fill(names, room, _BUSY)
+            self._refuse_to_fill(names, _BUSY)
             LOG.info('Of %(names)s %(number)d ranges of regions are copied '
                      'that its source has not allocated: %(why)s.',
                      {'names': names, 'number': left, 'why': _BUSY})
@@ -245,22 +250,41 @@ class Marks:
                  'copied: its source has nothing there.',
                  {'names': names, 'marked': marked, 'total': status.total})
 
-    def _refuse_to_fill(self, names: Names, room: reserve.Room,
-                        why: str) -> None:
+    def _refuse_undecided(self, names: Names) -> None:
+        """Have a clone marked later that could not be marked, without room.
+
+        It was let in since only what its source has allocated would be copied.
+
+        :raises: _Later, ProcessExecutionError
+        """
+        if names in self._decided or names in self._sizes:
+            return
+        lv = self._backend.logical_volume(names)
+        if lv is not None and lv.marked is None and (
+                lv.tagged(logical_volumes.ALLOCATED_TAG) is not None):
+            self._refuse_to_fill(names, _('its devices take no discards'))
+
+    def _refuse_to_fill(self, names: Names, why: str) -> None:
         """Have a clone marked later if there is no room to copy the rest.
 
-        That copy would fill the pool up to its reserve, and could not end. Its
-        tag says what could be marked, so that the rest is found to be due.
+        That copy would fill the pool up to its reserve, and could not end, nor
+        could others that had room. Its tag says what could be marked, so that
+        the rest is found to be due.
 
         :raises: _Later
         """
         status = dmsetup.clone(names.of(CLONE))
-        if status is None or room.left >= (
-                status.total - status.hydrated) * _bytes(status):
+        if status is None:
             return
-        self._failed.setdefault(names, self._backend.jobs.pauses.now())
-        if self._failing(names) < AGAIN:
-            raise _Later(why)
+        try:
+            room.refuse_filling(self._backend, names, Bytes(
+                (status.total - status.hydrated) * _bytes(status)),
+                all_of_it=True)
+        except (exception.NoRoomInPool, lvm.LVMError) as error:
+            # Without LVM it is not known.
+            self._failed.setdefault(names, self._backend.jobs.pauses.now())
+            if self._failing(names) < AGAIN:
+                raise _Later(why) from error
 
     def begins(self, names: Names) -> None:
         """Have all of a copy that begins count, if nothing is marked in it.

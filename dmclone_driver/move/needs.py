@@ -14,6 +14,7 @@ from oslo_utils import units
 
 from dmclone_driver.i18n import _
 from dmclone_driver.move.backend import Backend
+from dmclone_driver.move import reserve
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.quantities import Bytes
@@ -77,9 +78,14 @@ def of(backend: Backend, names: Names, description: dict[str, Any]) -> Needs:
     :param description: the answer of Destination.describe there
     :raises: ProcessExecutionError, OSError, ValueError if it has failed
     """
-    size = block.size(names.path())
+    size, group = block.size(names.path()), backend.group.vg_name
     if 'free_blocks_gb' not in description or not thin_maps.readable() or (
             LocalVolume(names).is_clone()):
         return Needs(size)
-    return Needs(size, thin_pools.allocated(backend.group.vg_name,
-                                            names.volume))
+    allocated = thin_pools.allocated(group, names.volume)
+    # There is no map of a pool that is short of metadata, see maps.
+    if allocated is None or reserve.lacks_metadata(
+            group, thin_pools.name_of(group),
+            int(backend.configuration.reserved_percentage)):
+        return Needs(size)
+    return Needs(size, allocated)

@@ -226,7 +226,8 @@ class Pacer:
             idle, self._waited(names), first.index(names.name_id)
             if names.name_id in first else None, names.of(EXPORT) in devices,
             source in self._lenders.draining, names in self._vain,
-            self._is_local(names), self._lenders.allowed(names))
+            self._is_local(names), self._lenders.allowed(names),
+            _bytes(status))
 
     def _waited(self, names: Names) -> float:
         now = self._pauses.now()

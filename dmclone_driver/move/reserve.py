@@ -56,12 +56,14 @@ class Room:
     :ivar thin: those that need it
     :ivar left: what is free besides the reserve; negative if guests use that
         already
+    :ivar block: what it allocates at a time
     :ivar metadata: whether its metadata is short, or cannot be written
     """
 
     thin: frozenset[Names] = frozenset()
     size: Bytes = Bytes(0)
     left: Bytes = Bytes(0)
+    block: Bytes = Bytes(0)
     metadata: bool = False
 
     @property
@@ -73,6 +75,13 @@ class Room:
         """Whether a copy of some bytes may begin, or go on."""
         return not self.used_up and (
             self.left >= min(size, self.size * _AGAIN / 100))
+
+    def allocated_per_byte(self, copy: pace.Copy) -> float:
+        """Return what may be allocated for each byte that is copied.
+
+        A region takes a whole block if its neighbours are not copied.
+        """
+        return max(1, self.block / copy.region) if copy.region else 1
 
     def rate(self, seconds: float, copies: int) -> float:
         """Return what each of the copies that run may take.
@@ -103,7 +112,7 @@ def room(found: status.PoolStatus, reserved: int,
     free_metadata = found.metadata_total - found.metadata_used
     return Room(
         frozenset(thin), size, Bytes(math.floor(free * size / found.total)),
-        metadata=found.mode == 'ro' or
+        Bytes(size // found.total), metadata=found.mode == 'ro' or
         free_metadata * 100 <= found.metadata_total * least)
 
 
@@ -145,10 +154,12 @@ def limit(copies: list[pace.Copy], found: Room, seconds: float,
     :param turns: how many may begin until then, at most
     """
     mine = [each for each in copies if each.names in found.thin]
-    if sum(each.left for each in mine) <= found.left and not found.metadata:
+    most = sum(each.left * found.allocated_per_byte(each) for each in mine)
+    if most <= found.left and not found.metadata:
         return copies
     running = sum(each.running for each in mine)
     rate = found.rate(seconds, max(1, running, min(turns, len(mine))))
     return [dataclasses.replace(
-        each, room=rate if each.running or found.begins(each.left) else 0)
+        each, room=rate / found.allocated_per_byte(each)
+        if each.running or found.begins(each.left) else 0)
         if each.names in found.thin else each for each in copies]

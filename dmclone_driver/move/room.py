@@ -91,14 +91,17 @@ def refuse_overfull(backend: Backend, names: Names) -> None:
     refuse_filling(backend, names, Bytes(0))
 
 
-def refuse_filling(backend: Backend, names: Names, size: Bytes) -> None:
+def refuse_filling(backend: Backend, names: Names, size: Bytes,
+                   all_of_it: bool = False) -> None:
     """Refuse to write more to a thin volume than its pool has for copies.
 
     :param names: of the volume
     :param size: what is written; that may share blocks with a snapshot now
-    :raises: NoRoomInPool
+    :param all_of_it: whether that is all that the volume's own copy takes
+    :raises: NoRoomInPool, LVMError
     """
-    pool, reserved = _pool(backend), _reserved(backend)
+    pool, reserved = _pool(
+        backend, names.volume if all_of_it else ''), _reserved(backend)
     left = _blocks(pool, reserved) - size / units.Gi
     if left < 0:
         raise exception.NoRoomInPool(names=names, pool=pool.full_name,
@@ -110,9 +113,9 @@ def _reserved(backend: Backend) -> int:
     return int(backend.configuration.reserved_percentage)
 
 
-def _pool(backend: Backend) -> thin_pools.ThinPool:
+def _pool(backend: Backend, without: str = '') -> thin_pools.ThinPool:
     name = backend.group.vg_name
-    pool = thin_pools.find(name)
+    pool = thin_pools.find(name, without)
     if pool is None:
         raise cinder_exception.VolumeGroupNotFound(
             vg_name='%s/%s' % (name, thin_pools.name_of(name)))

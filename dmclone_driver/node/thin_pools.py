@@ -67,12 +67,13 @@ _COLUMNS = ('lv_name,lv_size,lv_layout,pool_lv,lv_tags,data_percent,'
             'metadata_percent,zero')
 
 
-def find(group: str) -> ThinPool | None:
+def find(group: str, without: str = '') -> ThinPool | None:
     """Return the pool in which Cinder makes thin volumes, or None.
 
     LVM asks the kernel how full they are without a flush (lv_thin_pool_status
     in lib/report/properties.c of LVM).
 
+    :param without: a logical volume whose own copy is not awaited
     :raises: LVMError
     """
     name = name_of(group)
@@ -90,7 +91,8 @@ def find(group: str) -> ThinPool | None:
         provisioned=Bytes(sum(int(row['lv_size']) for row in rows
                               if row is not pool)),
         awaited=Bytes(sum(map(_awaited, (
-            row for row in rows if row['pool_lv'] == name)))),
+            row for row in rows if row['pool_lv'] == name and
+            row['lv_name'] != without)))),
         metadata_percent=float(pool['metadata_percent'] or 0),
         zeroes=bool(pool['zero']))
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Thin volumes: what differs from thick ones."""
 
+import itertools
 from unittest import mock
 
 from cinder import exception as cinder_exception
@@ -11,6 +12,7 @@ from dmclone_driver import exception
 from dmclone_driver.move import room
 from dmclone_driver.move import rpcapi
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import lvm
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import Names
 from tests.unit import base
@@ -214,13 +216,28 @@ class RoomTestCase(Mixin, base.CloudTestCase):
         self.assertMarkedLater(mock.patch(function, fails))
         self.assertLess(2, fails.call_count)
 
+    def test_marked_later_beside_another_copy(self):
+        """What that has not allocated yet is its own."""
+        self.cloud.attach(self.allocated(60), self.b)
+        self.cloud.watch(hydrate=False)
+        self.assertMarkedLater(mock.patch(
+            'dmclone_driver.privsep.thin.dump',
+            side_effect=processutils.ProcessExecutionError), 50, 28.1, 0)
+
+    @ddt.data(('dmclone_driver.node.logical_volumes.retag', lvm.LVMError),
+              ('dmclone_driver.move.marks._may', itertools.repeat(False)),
+              ('dmclone_driver.move.marks.Marks._due', OSError))
+    @ddt.unpack
+    def test_marked_later_if_it_is_not_decided(self, function, effect):
+        self.assertMarkedLater(mock.patch(function, side_effect=effect))
+
     def test_guest_leaves_no_moment(self):
         self.assertMarkedLater(mock.patch(
             'tests.unit.fakes.kernel.Kernel.never_ends', return_value=True))
 
-    def assertMarkedLater(self, failing):
-        large = self.allocated(5, 90)
-        self.allocate(self.b, self.b.create(95), 80)
+    def assertMarkedLater(self, failing, size=90, free=8.1, used=80):
+        large = self.allocated(5, size)
+        self.allocate(self.b, self.b.create(95), used)
         self.cloud.attach(large, self.b)
         clone = self.b.kernel.get(self.names(large).of(names_module.CLONE))
         with failing:
@@ -230,10 +247,10 @@ class RoomTestCase(Mixin, base.CloudTestCase):
                 self.b.look()
                 self.cloud.settle()
         self.assertFalse(clone.own.hydration)
-        self.assertEqual(8.1, self.free(self.b))
-        self.assertEqual([], self.cloud.messages())
+        self.assertEqual(free, self.free(self.b))
+        self.assertNotIn(large.id, str(self.cloud.messages()))
         self.cloud.watch(hydrate=False)
-        self.assertEqual(85 * GIB, self.mine(self.b, large).marked)
+        self.assertEqual((size - 5) * GIB, self.mine(self.b, large).marked)
         self.assertTrue(clone.own.hydration)
 
     def refused(self, volume):
@@ -259,6 +276,18 @@ class RoomTestCase(Mixin, base.CloudTestCase):
                    side_effect=lambda: next(answers))
         self.allocate(self.b, self.b.create(95), 80)
         self.assertIn('needs 90 GiB', self.refused(self.allocated(5, 90)))
+
+    @ddt.data(('89.00', True), ('90.00', False))
+    @ddt.unpack
+    def test_metadata_of_the_old_home(self, used, fits):
+        """Without room for it there would be no map, and all be copied."""
+        self.a.lvm.volumes[POOL]['metadata'] = used
+        self.allocate(self.b, self.b.create(95), 80)
+        large = self.allocated(5, 90)
+        if fits:
+            self.cloud.attach(large, self.b)
+        else:
+            self.assertIn('needs 90 GiB', self.refused(large))
 
     def test_peer_of_the_version_before(self):
         """It does not say so, and takes no such argument."""

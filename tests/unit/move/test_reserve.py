@@ -81,6 +81,18 @@ class RoomTestCase(base.PlainTestCase):
         self.assertEqual([0], self.limit(975, waiting))
         self.assertEqual([(50 << 20) / 20], self.limit(930, waiting))
 
+    def test_limit_in_blocks(self):
+        """Each region that is copied may take a block."""
+        region = 1 << 17
+        small = pace.Copy(MINE, 10 << 20, running=True, region=region)
+        self.assertEqual([float('inf')], self.limit(900, small))
+        self.assertEqual([(79 << 20) / 20 / 8], self.limit(901, small))
+        waiting = pace.Copy(MINE, 10 << 20, region=region)
+        self.assertEqual([(10 << 20) / 20 / 8], self.limit(970, waiting))
+        self.assertEqual([0], self.limit(971, waiting))
+        large = pace.Copy(MINE, 10 << 20, running=True, region=1 << 22)
+        self.assertEqual([float('inf')], self.limit(970, large))
+
     @ddt.data((0, 2), (0, 9), (1, 9), (9, 2))
     @ddt.unpack
     def test_limit_of_those_that_begin(self, running, turns):
