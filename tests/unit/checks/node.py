@@ -48,6 +48,12 @@ DENIAL = ('6,1204,83768847824,-;audit: type=1400 audit(1438180376.667:12391): '
           '4942-85c9-2c0c90b2e92b" name="/dev/dm-4" pid=1104 '
           'comm="qemu-system-x86" requested_mask="r" denied_mask="r" '
           'fsuid=64055 ouid=0\n')
+#: A logical volume, as device-mapper names it.
+VOLUME = ('cinder--volumes-volume--'
+          '1c01664c--8f99--4942--85c9--2c0c90b2e92b')
+#: What the rule leaves of a device in udev's database.
+FLAGS = ('E:DM_UDEV_DISABLE_DISK_RULES_FLAG=1\n'
+         'E:DM_UDEV_DISABLE_OTHER_RULES_FLAG=1\n')
 
 
 class Node(host.Host):
@@ -84,6 +90,7 @@ class Node(host.Host):
         self.process(300, 'tgtd', 4711)
         self.device(7, 'dmclone-1', 'DMCLONE-handle-1')
         self.device(8, 'vg-root', 'LVM-abc', flag=0)
+        self.device(9, VOLUME, 'LVM-def')
         self.copy('udev/rules.d/11-dm-dmclone.rules',
                   '/etc/udev/rules.d/11-dm-dmclone.rules')
 
@@ -121,8 +128,7 @@ class Node(host.Host):
         self.write(folder + '/dm/uuid', uuid + '\n')
         self.write('/run/udev/data/b253:%d' % minor,
                    'S:mapper/%s\nE:DM_NAME=%s\n%s' % (
-                       name, name, 'E:DM_UDEV_DISABLE_OTHER_RULES_FLAG=1\n'
-                       if flag else ''))
+                       name, name, FLAGS if flag else ''))
 
     # Instead of this machine
 
