@@ -241,6 +241,7 @@ class MatrixTest(base.StoppingTest):
         acknowledged = {case for case in all_cases if
                         stops.durable(base.FOLDER, case.volume_id)}
         now = self.parts()
+        checks = self.checks_of(all_cases, originals)
         for case in all_cases:
             with self.subTest(case.name):
                 # False until all checks have passed.
@@ -254,8 +255,19 @@ class MatrixTest(base.StoppingTest):
                                        now[case.volume_id],
                                        self.written(case.volume_id),
                                        case in acknowledged)
-                case.check(self, originals[case.volume_id])
+                checks[case].result()
                 case.proven = cut_off
+
+    def checks_of(self, all_cases, originals):
+        """Return {case: the future of its own check}, when all have ended.
+
+        Many create a volume from a snapshot.
+        """
+        with concurrent.futures.ThreadPoolExecutor(
+                AT_ONCE, initializer=self.lab.enter) as pool:
+            return {case: pool.submit(case.check, self,
+                                      originals[case.volume_id])
+                    for case in all_cases}
 
     def write_down(self, kind, all_cases):
         (TIMES / (kind + self.SUFFIX + '.json')).write_text(json.dumps({
