@@ -119,10 +119,19 @@ class DMCloneVolumeDriver(lvm.LVMVolumeDriver):
         return opening.open_backend(self.host, self.configuration, self.vg,
                                     self._execute)
 
-    def _open_group(self) -> None:
-        # Cinder opens it once.
-        self.vg = None
+    def _open_group(self, pool: str | None = None) -> None:
+        """Open the volume group again.
+
+        :param pool: name of the thin pool of the group that is open, if Cinder
+            is not to activate it
+        """
+        if pool is None:
+            # Cinder opens it once.
+            self.vg = None
+        else:
+            self.vg.vg_thin_pool = pool
         super().check_for_setup_error()
+        stats.accept_inactive_pool(self.vg)
 
     def _listen(self) -> None:
         """Listen to events and errors; once, if the start is repeated."""

@@ -7,6 +7,24 @@ from dmclone_driver.move.backend import Backend
 from dmclone_driver.move import room
 
 
+def accept_inactive_pool(group: Any) -> None:
+    """Have Cinder's object of a volume group see no room in an inactive pool.
+
+    LVM prints no percentage for such a pool, and Cinder fails to parse that
+    (_get_thin_pool_free_space in cinder/brick/local_dev/lvm.py). Each minute
+    the statistics would fail, and what is due then would not be done.
+    """
+    of_cinder = type(group)._get_thin_pool_free_space
+
+    def free(vg_name: str, thin_pool_name: str) -> float:
+        try:
+            return float(of_cinder(group, vg_name, thin_pool_name))
+        except ValueError:
+            return 0.0
+
+    group._get_thin_pool_free_space = free
+
+
 def complete(stats: dict[str, Any], backend: Backend, protocol: str,
              version: str) -> None:
     """Add what this driver knows to the figures of Cinder's LVM driver.

@@ -43,6 +43,7 @@ from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import handles
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import lvm
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import GATE
@@ -93,6 +94,8 @@ class Recovery:
         self._unfinished: list[logical_volumes.LogicalVolume] = []
         #: The names of the thin pools that have volumes.
         self._pools: set[str] = set()
+        #: Why the thin pools that were tried last could not be activated.
+        self._broken_pools: dict[str, lvm.LVMError] = {}
         self._copies = InterruptedCopies(backend, snapshots)
         #: Ids of prepared destinations whose metadata was lost as the node
         #: went down.
@@ -213,8 +216,7 @@ class Recovery:
         row = self._undeleted(context, row) or row
         names = Names(row.name_id)
         local = LocalVolume(names)
-        if not lv.active:
-            logical_volumes.activate(lv)
+        self._activate(lv)
         self._report_contradiction(row, lv)
         if _prepared_here(row) and not lv.opened:
             if not local.exists() and not (
@@ -245,6 +247,26 @@ class Recovery:
             self._source.close(names, row.id, flush=False)
         elif lv.sealed:
             local.seal(flush=False)
+
+    def _activate(self, lv: logical_volumes.LogicalVolume) -> None:
+        """Activate a logical volume, unless its pool has just failed.
+
+        LVM reads all metadata of a pool before it activates one, which may
+        take minutes. That is not done for each volume in it.
+
+        :raises: LVMError
+        """
+        if lv.active:
+            return
+        if lv.pool in self._broken_pools:
+            raise self._broken_pools[lv.pool].with_traceback(None)
+        try:
+            logical_volumes.activate(lv)
+        except lvm.LVMError as error:
+            pool = lv.thin and logical_volumes.find(lv.pool, lv.group)
+            if pool and not pool.active:
+                self._broken_pools[lv.pool] = error
+            raise
 
     @staticmethod
     def _undeleted(context: cinder_context.RequestContext,
@@ -358,8 +380,12 @@ class Recovery:
 
     def resume(self, context: cinder_context.RequestContext,
                rows: list[objects.Volume]) -> None:
-        """Resume each row from its present state; recover failed ones."""
-        for row in rows:
+        """Resume each row from its present state; recover failed ones.
+
+        These come last: they may take long, and peers wait for sources.
+        """
+        self._broken_pools.clear()
+        for row in sorted(rows, key=lambda row: row.id in self.failed):
             try:
                 with self._backend.lock(lookups.guarding_id(row)):
                     fresh = lookups.get(context, row.id)

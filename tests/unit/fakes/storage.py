@@ -73,6 +73,7 @@ class Lvm:
                                'group "%s"' % (name, group), code=5)
         if pool and pool not in self.volumes:
             raise kernel.error('Thin pool %s not found' % pool)
+        self.refuse_broken(pool)
         if not pool and size > self.free(group):
             raise kernel.error('insufficient free space')
         self.volumes[path] = {'size': size, 'active': True, 'tags': set(),
@@ -80,6 +81,13 @@ class Lvm:
         if pool:
             self._numbers += 1
             self.volumes[path]['thin_id'] = self._numbers
+
+    def refuse_broken(self, path):
+        """Refuse what activates a pool, if that cannot be activated."""
+        if path and self.volumes[path].get('broken'):
+            raise kernel.error(
+                '  Check of pool %s failed (status:1). Manual repair required!'
+                % path.removeprefix('/dev/'), code=5)
 
     def add_pool(self, group, size):
         """Create the pool that Cinder uses."""
@@ -222,7 +230,7 @@ class Lvm:
                     if volume.get('is_pool') and device == lvm_module.device(
                         *path.split('/')[2:], 'tpool'))
 
-    def _percent(self, path, volume):
+    def percent(self, path, volume):
         """Return what of a logical volume is allocated, as LVM prints it."""
         if not volume['active'] or not (
                 volume.get('pool') or volume.get('is_pool')):
@@ -237,6 +245,8 @@ class Lvm:
         """
         volume = self.volumes[path]
         if skipped or not volume.get('skipped'):
+            self.refuse_broken(path if volume.get('is_pool') else
+                               volume.get('pool'))
             volume['active'] = True
             if volume.get('pool'):
                 self.volumes[volume['pool']]['active'] = True
@@ -272,7 +282,7 @@ class Lvm:
                                            else 'thin,pool' if
                                            volume.get('is_pool') else
                                            'linear'),
-                             'data_percent': self._percent(path, volume),
+                             'data_percent': self.percent(path, volume),
                              'metadata_percent': volume.get('metadata', ''),
                              'thin_id': str(volume.get('thin_id', '')),
                              'zero': volume.get('zero', 'zero')})
@@ -405,8 +415,14 @@ class Group:
 
     @property
     def vg_thin_pool_free_space(self):
-        return round((self._pool()['size'] - self._lvm.used(
-            self._path(self.vg_thin_pool))) / GIB, 2)
+        return self._get_thin_pool_free_space(self.vg_name,
+                                              self.vg_thin_pool)
+
+    def _get_thin_pool_free_space(self, vg_name, thin_pool_name):
+        """Fail as Cinder does if LVM prints no percentage."""
+        path, pool = self._path(thin_pool_name), self._pool()
+        float(self._lvm.percent(path, pool))
+        return round((pool['size'] - self._lvm.used(path)) / GIB, 2)
 
     @property
     def vg_provisioned_capacity(self):
@@ -423,7 +439,8 @@ class Group:
                    self._lvm.free(self.vg_name) * 95 // 100)
 
     def update_volume_group_info(self):
-        self._step('look', lambda: None)
+        self._step('look', lambda: self.vg_thin_pool and
+                   self.vg_thin_pool_free_space)
 
     def create_volume(self, name, size_str, lv_type='default',
                       mirror_count=0):
