@@ -248,6 +248,8 @@ ROWS = (
      'it has just moved', 'Try again'),
     ('delete', 'with_snapshot', exception.DeletionRefused,
      'it has snapshots', 'delete them first'),
+    ('delete', 'with_unknown_snapshot', exception.DeletionRefused,
+     'Cinder does not know', 'ask the operator'),
     ('delete', 'opened', exception.DeletionRefused,
      'still open', 'ask the operator'),
     ('delete', 'prepared_and_written', exception.DeletionRefused,
@@ -591,6 +593,9 @@ class Situations(test_snapshots.SnapshotsTestCase):
 
     def with_snapshot(self):
         self.taken = self.snapshot()
+
+    def with_unknown_snapshot(self):
+        self.snapshot().destroy()
 
     def snapshot_and_no_locks(self):
         self.taken = self.snapshot()

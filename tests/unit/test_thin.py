@@ -552,6 +552,53 @@ class TakenTestCase(SnapshotsTestCase):
             self.a.driver.unmanage_snapshot(self.read(self.taken))
         self.assertIsNotNone(self.snapshot_lv(self.taken))
 
+    def unmanage(self):
+        """Unmanage the snapshot as Cinder does."""
+        snapshot = self.read(self.taken)
+        with self.cloud.on(self.a):
+            self.a.driver.unmanage_snapshot(snapshot)
+        snapshot.destroy()
+
+    def test_volume_of_an_unmanaged_one_is_deleted(self):
+        """The snapshot stays: it does not need the volume."""
+        self.unmanage()
+        self.a.lvm.snapshot('volumes', 'mine', self.mine(self.a).path)
+        self.delete(self.volume)
+        self.assertEqual(sorted(['mine', self.snapshot_lv(self.taken).name]),
+                         self.a.lvm.names())
+
+    def test_volume_of_a_managed_one_too(self):
+        """Cinder's own has to be deleted before."""
+        self.unmanage()
+        self.taken = self.snapshot()
+        error = self.assertRaises(exception.DeletionRefused, self.delete,
+                                  self.volume)
+        self.assertIn('delete them first', error.msg)
+        self.delete_snapshot(self.taken)
+        self.delete(self.volume)
+        self.assertEqual(1, len(self.a.lvm.names()))
+
+    def test_volume_of_one_that_is_read(self):
+        """The volume's data is kept for it, whoever knows it."""
+        volume = self.copy(self.taken, self.b)
+        self.unmanage()
+        self.delete(self.volume)
+        self.assertEqual(2, len(self.a.lvm.names()))
+        self.cloud.watch(3)
+        self.delete(volume)
+
+    def test_external_origin_is_not_deleted(self):
+        """LVM would delete what is in another pool with it."""
+        self.unmanage()
+        self.a.lvm.add('volumes', 'other', GIB)
+        self.a.lvm.volumes['/dev/volumes/other']['is_pool'] = True
+        self.a.lvm.volumes[self.snapshot_lv(self.taken).path]['pool'] = (
+            '/dev/volumes/other')
+        error = self.assertRaises(exception.DeletionRefused, self.delete,
+                                  self.volume)
+        self.assertIn(self.snapshot_lv(self.taken).full_name, error.msg)
+        self.assertIn('lvremove', error.msg)
+
     def test_unmanage_what_was_not_taken(self):
         """Its logical volume is empty, whether or not it has an origin."""
         path = self.snapshot_lv(self.taken).path
