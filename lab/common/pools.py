@@ -19,6 +19,9 @@ _OWN = 'cp /lab/files/etc/lvm/lvmlocal.conf /etc/lvm/lvmlocal.conf'
 _CHUNK = (_OWN + ' && echo "allocation { thin_pool_chunk_size = %d }" '
           '>> /etc/lvm/lvmlocal.conf')
 
+_NO_CHECK = (_OWN + ' && echo \'global/thin_check_executable = "/bin/false"\' '
+             '>> /etc/lvm/lvmlocal.conf')
+
 # Prints the kind and the allocated part of each logical volume of volumes.
 _VOLUMES = ("lvs --noheadings --separator , -o lv_name,pool_lv,lv_size,"
             "data_percent --units b --nosuffix -S 'lv_name=~volume-' " + GROUP)
@@ -104,6 +107,26 @@ def _chunks(nodes, kib):
         if found != kib * 1024:
             raise errors.LabError('the thin pool of %s has blocks of %d bytes'
                                   % (node.name, found))
+
+
+@contextlib.contextmanager
+def refused(node, *devices):
+    """Have a node start with a pool that its check refuses meanwhile.
+
+    :param devices: names in device-mapper of what uses its volumes
+    """
+    node.stop('cinder-volume')
+    for name in devices:
+        node.run('dmsetup remove ' + name)
+    node.run('lvchange -an $(lvs --noheadings -o lv_full_name -S '
+             'pool_lv=%s) %s' % (NAME, POOL))
+    node.run(_NO_CHECK)
+    try:
+        node.start_service('cinder-volume')
+        node.wait_ready()
+        yield
+    finally:
+        node.run(_OWN)
 
 
 def _configure(nodes, changes, meanwhile=lambda node: None):

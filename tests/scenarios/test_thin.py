@@ -4,6 +4,8 @@
 import contextlib
 import json
 
+from dmclone_driver.node.names import HANDLE
+from dmclone_driver.node.names import Names
 from lab.common import pools
 from lab.common import user as user_module
 from lab import wait
@@ -113,6 +115,32 @@ class ThinTest(test_snapshots.Snapshots, base.SetupTest):
             self.assertFalse(self.is_thin(self.old))
             self.move()
             self.assertTrue(self.is_thin(self.new))
+
+    @slow
+    def test_pool_that_is_refused(self):
+        """Thick volumes are used, and thin ones are without a restart."""
+        self.old = self.lab.node('node1')
+        with self.created_on(self.old):
+            thick, _home, of_thick = self.filled_volume()
+        with self.thin(self.old):
+            self.create()
+            handle = Names(self.volume_id).of(HANDLE)
+            with pools.refused(self.old, handle):
+                with self.attached(thick, self.old) as path:
+                    self.assertEqual(of_thick, self.checksum(self.old, path))
+                log = self.old.log('cinder-volume')
+                self.assertIn('Thin pool %s cannot be activated: ' %
+                              pools.POOL, log)
+                self.assertIn('Recovering volume %s failed' % self.volume_id,
+                              log)
+                self.assertNotIn(handle, self.old.run('ls /dev/mapper'))
+                code, lines, _error = self.command(self.old, 'dmclone',
+                                                   'status')
+                self.assertEqual(0, code, lines)
+            wait.until(lambda: handle in self.old.run('ls /dev/mapper'),
+                       'the volume to have its device', 360)
+            with self.attached(self.volume_id, self.old) as path:
+                self.assertEqual(self.before, self.checksum(self.old, path))
 
     def arriving(self):
         """Return what the move waits for, as "dmclone status" says it."""
