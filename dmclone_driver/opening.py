@@ -50,7 +50,7 @@ def open_group(configuration: cinder_configuration.Configuration,
     if not _are_thin(group, lvm_type, serves):
         return
     configuration.lvm_type = 'thin'
-    if not serves or _is_broken(group):
+    if not (serves and _activate_pool(group)):
         look = functools.partial(look, thin_pools.name_of(group))
     start.check_group(configuration, look)
     if lvm_type == 'auto':
@@ -58,11 +58,14 @@ def open_group(configuration: cinder_configuration.Configuration,
                  'for them.', group)
 
 
-def _is_broken(group: str) -> bool:
-    """Return whether there is a thin pool that cannot be activated."""
+def _activate_pool(group: str) -> bool:
+    """Activate the thin pool of a group, or log why that fails.
+
+    :returns: True also if there is none yet, which Cinder creates
+    """
     pool = logical_volumes.find(thin_pools.name_of(group), group)
     if pool is None:
-        return False
+        return True
     try:
         logical_volumes.activate(pool)
     except lvm.LVMError as error:
@@ -73,8 +76,8 @@ def _is_broken(group: str) -> bool:
                   'least every five minutes.', {
                       'pool': pool.full_name,
                       'error': exception.text_of(error).rstrip('.')})
-        return True
-    return False
+        return False
+    return True
 
 
 def _are_thin(group: str, lvm_type: str, serves: bool) -> bool:
