@@ -18,7 +18,6 @@ from dmclone_driver.move.preflight import Preflight
 from dmclone_driver.move.prepared_moves import PreparedMoves
 from dmclone_driver.move.released_sources import ReleasedSources
 from dmclone_driver.move import row_repairs
-from dmclone_driver.move import snapshot_rows
 from dmclone_driver.move import snapshots
 from dmclone_driver.move.snapshots import Snapshots
 from dmclone_driver.move.teardown import Teardown
@@ -138,58 +137,36 @@ class Deletions:
         if lv is None or not self._snapshots.of(lv, deleted=True):
             return False
         self._snapshots.delete_later_ones(context)
-        left = self._leave_independent(context, volume, lv)
+        found = self._snapshots.of(lv, deleted=True)
+        stay = snapshots.independent(context, lv, found)
+        left = [each for each in found if each not in stay]
         of_users = [each for each in left if not (
             each.readers or each.hidden or each.deleted)]
         if of_users:
             raise self._has_snapshots(context, volume, of_users)
+        if stay:
+            LOG.info('Volume %(volume)s is deleted without %(lvs)s: these are '
+                     'snapshots that Cinder does not know, and do not need '
+                     'it.', {'volume': volume.id, 'lvs': _names(stay)})
         if left and lv.in_parts:
             self._released_sources.keep_later(context, volume, lv)
         elif left:
             self._teardown.keep(context, volume, lv)
         return bool(left)
 
-    def _leave_independent(self, context: cinder_context.RequestContext,
-                           volume: objects.Volume, lv: LogicalVolume
-                           ) -> list[LogicalVolume]:
-        """Return the snapshots without those that are none of Cinder's.
-
-        A thin one has its blocks without its origin, if both are in one pool.
-        One of another pool has an external origin, with which LVM would delete
-        it (lvmthin(7)).
-        """
-        found = self._snapshots.of(lv, deleted=True)
-        stay = [each for each in found
-                if lv.pool and each.pool == lv.pool and
-                _is_unknown(context, each)]
-        if stay:
-            LOG.info('Volume %(volume)s is deleted without %(lvs)s: these are '
-                     'snapshots that Cinder does not know, and do not need '
-                     'it.', {'volume': volume.id, 'lvs': _names(stay)})
-        return [each for each in found if each not in stay]
-
     @staticmethod
     def _has_snapshots(context: cinder_context.RequestContext,
                        volume: objects.Volume, found: list[LogicalVolume]
                        ) -> exception.DeletionRefused:
-        unknown = [each for each in found if _is_unknown(context, each)]
+        unknown = [each for each in found
+                   if snapshots.is_unknown(context, each)]
         return exception.DeletionRefused(volume=volume.id, reason=_(
             'it has snapshots; delete them first')
             if len(unknown) < len(found) else
-            _('Cinder does not know its snapshots %s, which need it; ask the '
-              'operator to delete them with lvremove, or to manage them')
+            _('Cinder does not know its snapshots %s, which need it: the '
+              'database may have been restored, or they were unmanaged; ask '
+              'the operator to manage them, or to delete them with lvremove')
             % _names(unknown))
-
-
-def _is_unknown(context: cinder_context.RequestContext,
-                lv: LogicalVolume) -> bool:
-    """Whether a snapshot was unmanaged, or taken by an operator.
-
-    What the driver needs has a tag.
-    """
-    snapshot_id = snapshots.id_of(lv)
-    return not (lv.of_move or (
-        snapshot_id and snapshot_rows.get(context, snapshot_id)))
 
 
 def _names(volumes: list[LogicalVolume]) -> str:

@@ -67,7 +67,7 @@ def _activate_pool(group: str) -> bool:
     if pool is None:
         return True
     try:
-        logical_volumes.activate(pool)
+        logical_volumes.activate(pool, lvm.TIMEOUT_OF_POOL)
     except lvm.LVMError as error:
         LOG.error('Thin pool %(pool)s cannot be activated: %(error)s. No '
                   'volume in it can be used, and none is created in it; all '

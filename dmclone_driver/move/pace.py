@@ -149,6 +149,7 @@ class Copy:
     :ivar local: whether its source is on this node
     :ivar granted: bytes per second that the node of its source allows; 0 for
         nothing yet, infinity for no limit
+    :ivar size: bytes of the volume
     :ivar region: bytes of one of its regions
     :ivar room: bytes per second that the thin pool of the volume has room for;
         0 for nothing, infinity for no limit
@@ -165,6 +166,7 @@ class Copy:
     vain: bool = False
     local: bool = False
     granted: float = math.inf
+    size: float = math.inf
     region: int = 0
     room: float = math.inf
 

@@ -227,7 +227,7 @@ class Pacer:
             if names.name_id in first else None, names.of(EXPORT) in devices,
             source in self._lenders.draining, names in self._vain,
             self._is_local(names), self._lenders.allowed(names),
-            _bytes(status))
+            status.length * table.SECTOR, _bytes(status))
 
     def _waited(self, names: Names) -> float:
         now = self._pauses.now()

@@ -10,6 +10,7 @@ and to the watcher, which finds it in the kernel.
 from __future__ import annotations
 
 import collections.abc
+import math
 
 from cinder import context as cinder_context
 from cinder import objects
@@ -18,6 +19,7 @@ from oslo_concurrency import processutils
 from oslo_log import log as logging
 
 from dmclone_driver import exception
+from dmclone_driver.i18n import _
 from dmclone_driver.move.activation import Activation
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.builder import Builder
@@ -49,10 +51,15 @@ from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
+from dmclone_driver.node import thin_pools
 
 LOG = logging.getLogger(__name__)
 
 STATUS = fields.VolumeStatus
+
+# Seconds for which a thin pool that could not be activated is not tried again:
+# for all volumes in it of one pass.
+_AGAIN = 60
 
 
 class Recovery:
@@ -94,8 +101,8 @@ class Recovery:
         self._unfinished: list[logical_volumes.LogicalVolume] = []
         #: The names of the thin pools that have volumes.
         self._pools: set[str] = set()
-        #: Why the thin pools that were tried last could not be activated.
-        self._broken_pools: dict[str, lvm.LVMError] = {}
+        #: Thin pools that could not be activated: {name: (when, why)}.
+        self._broken_pools: dict[str, tuple[float, lvm.LVMError]] = {}
         self._copies = InterruptedCopies(backend, snapshots)
         #: Ids of prepared destinations whose metadata was lost as the node
         #: went down.
@@ -108,6 +115,12 @@ class Recovery:
         self._pools = {
             lv.pool for lv in volumes.values()
             if lv.thin and names_module.of_logical_volume(lv.name)}
+        pool = thin_pools.name_of(self._backend.group.vg_name)
+        if self._backend.thin and pool in self._pools and not (
+                thin_pools.is_live(self._backend.group.vg_name, pool)):
+            # That was tried when the group was opened, and may take long.
+            self._break(pool, lvm.LVMError(stderr=_(
+                'thin pool %s is not active') % pool))
         self._copies.find(volumes.values())
         self._unfinished = [lv for lv in volumes.values() if lv.unfinished]
         for lv in volumes.values():
@@ -258,15 +271,21 @@ class Recovery:
         """
         if lv.active:
             return
-        if lv.pool in self._broken_pools:
-            raise self._broken_pools[lv.pool].with_traceback(None)
-        try:
+        if not lv.thin or thin_pools.is_live(lv.group, lv.pool):
             logical_volumes.activate(lv)
+            return
+        when, why = self._broken_pools.get(lv.pool, (-math.inf, None))
+        if why and self._backend.jobs.pauses.now() - when < _AGAIN:
+            raise lvm.LVMError(why.stdout, why.stderr, why.exit_code, why.cmd)
+        try:
+            logical_volumes.activate(lv, lvm.TIMEOUT_OF_POOL)
         except lvm.LVMError as error:
-            pool = lv.thin and logical_volumes.find(lv.pool, lv.group)
-            if pool and not pool.active:
-                self._broken_pools[lv.pool] = error
+            if not thin_pools.is_live(lv.group, lv.pool):
+                self._break(lv.pool, error)
             raise
+
+    def _break(self, pool: str, why: lvm.LVMError) -> None:
+        self._broken_pools[pool] = self._backend.jobs.pauses.now(), why
 
     @staticmethod
     def _undeleted(context: cinder_context.RequestContext,
@@ -384,7 +403,6 @@ class Recovery:
 
         These come last: they may take long, and peers wait for sources.
         """
-        self._broken_pools.clear()
         for row in sorted(rows, key=lambda row: row.id in self.failed):
             try:
                 with self._backend.lock(lookups.guarding_id(row)):

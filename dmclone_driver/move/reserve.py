@@ -154,7 +154,8 @@ def limit(copies: list[pace.Copy], found: Room, seconds: float,
     :param turns: how many may begin until then, at most
     """
     mine = [each for each in copies if each.names in found.thin]
-    most = sum(each.left * found.allocated_per_byte(each) for each in mine)
+    most = sum(min(each.left * found.allocated_per_byte(each), each.size)
+               for each in mine)
     if most <= found.left and not found.metadata:
         return copies
     running = sum(each.running for each in mine)

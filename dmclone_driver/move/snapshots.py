@@ -72,6 +72,31 @@ def name_of(snapshot_id: str) -> str:
     return names_module.of_snapshot(CONF.snapshot_name_template % snapshot_id)
 
 
+def is_unknown(context: cinder_context.RequestContext,
+               lv: LogicalVolume) -> bool:
+    """Whether a snapshot was unmanaged, or taken by an operator.
+
+    What the driver needs has a tag.
+    """
+    snapshot_id = id_of(lv)
+    return not (lv.of_move or (
+        snapshot_id and snapshot_rows.get(context, snapshot_id)))
+
+
+def independent(context: cinder_context.RequestContext, lv: LogicalVolume,
+                found: list[LogicalVolume]) -> list[LogicalVolume]:
+    """Return the snapshots of a logical volume that Cinder does not know.
+
+    Only those that do not need it: a thin one has its blocks without its
+    origin, if both are in one pool. One of another pool has an external
+    origin, with which LVM would delete it (lvmthin(7)).
+
+    :param found: all snapshots of it
+    """
+    return [each for each in found
+            if lv.pool and each.pool == lv.pool and is_unknown(context, each)]
+
+
 def _needs_origin(lv: LogicalVolume) -> bool:
     """Whether a logical volume, if it is a snapshot, needs its origin."""
     return bool(lv.origin) or not lv.deleted
@@ -445,7 +470,7 @@ class Snapshots:
             obsolete += [logical_volumes.ORIGIN_TAG]
         if obsolete:
             logical_volumes.untag(lv, *obsolete)
-        if not lv.kept or left:
+        if not lv.kept or len(left) > len(independent(context, lv, left)):
             return True
         owner = lookups.owner_row(context, names.name_id)
         if owner is None or self._backend.is_foreign(owner):

@@ -434,15 +434,18 @@ def retag(lv: LogicalVolume, prefix: str, new: str) -> None:
     lvm.run('lvchange', *options, '--addtag', new, lv.full_name)
 
 
-def activate(lv: LogicalVolume) -> None:
+def activate(lv: LogicalVolume, timeout: int = lvm.TIMEOUT) -> None:
     """Activate a logical volume.
 
     Thin snapshots of Cinder's LVM driver are marked as skipped (lvmthin(7),
     "Thin LV Activation").
+
+    :param timeout: seconds that it may take
+    :raises: LVMError
     """
     if not lv.active:
         lvm.run('lvchange', '--activate', 'y', '--ignoreactivationskip',
-                '--yes', lv.full_name)
+                '--yes', lv.full_name, timeout=timeout)
 
 
 def remove(lv: LogicalVolume) -> None:

@@ -17,17 +17,21 @@ from dmclone_driver.privsep import command
 #: Seconds that a command of LVM may take. One that reads a device which does
 #: not answer would otherwise hold the lock of its volume for ever.
 TIMEOUT = 300
+#: The same for one that activates a thin pool: it waits for thin_check, which
+#: reads all metadata of the pool.
+TIMEOUT_OF_POOL = 3 * 3600
 
 # LVM's exit code for a valid command that failed (lib/commands/errors.h,
 # ECMD_FAILED).
 _FAILED = 5
 
 # What lvm.conf may change of a report. With the first, errors are in the JSON,
-# e.g. with 2.03.31, that of Debian 13; with the others, 'zero' is '1', and
-# tags are not separated by commas.
+# e.g. with 2.03.31, that of Debian 13; with the others, 'zero' is '1', other
+# texts separate tags, and columns are missing or have other names.
 _FORMAT = ('--config', ' '.join((
     'log/report_command_log=0', 'report/binary_values_as_numeric=0',
-    'report/list_item_separator=","')))
+    'report/list_item_separator=","', 'report/compact_output=0',
+    'report/compact_output_cols=""', 'report/prefixes=0')))
 
 
 class LVMError(processutils.ProcessExecutionError):
@@ -59,18 +63,19 @@ class TimedOut(LVMError):
     """A command of LVM took longer than :data:`TIMEOUT`, and was ended."""
 
 
-def run(*arguments: str) -> str:
+def run(*arguments: str, timeout: int = TIMEOUT) -> str:
     """Run a command of LVM and return what it prints.
 
     Cinder's prefix of a command selects LVM's configuration (lvm_conf_file),
     and so the disks that LVM sees.
 
+    :param timeout: seconds that it may take
     :raises: LVMError
     """
     environment = [part for part in cinder_lvm.LVM.LVM_CMD_PREFIX
                    if part.startswith('LVM_')]
     try:
-        return command.lvm(list(arguments), environment, TIMEOUT)
+        return command.lvm(list(arguments), environment, timeout)
     except processutils.ProcessExecutionError as error:
         raise _typed(error)(error.stdout, error.stderr, error.exit_code,
                             error.cmd, error.description) from error

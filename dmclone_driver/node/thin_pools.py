@@ -28,6 +28,17 @@ def device_of(group: str) -> str:
     return lvm.device(group, name_of(group), 'tpool')
 
 
+def is_live(group: str, pool: str) -> bool:
+    """Whether the kernel has a thin pool.
+
+    LVM's "active" is about another device, which a pool has if nothing in it
+    is active (lv_info_with_seg_status in lib/activate/activate.c of LVM).
+
+    :param pool: name of its logical volume
+    """
+    return lvm.device(group, pool, 'tpool') in sysfs.devices()
+
+
 @dataclasses.dataclass(frozen=True)
 class ThinPool:
     """What LVM says about a thin pool, and about the volumes in it.

@@ -308,7 +308,8 @@ class ConfigurationTest(ThinPoolTest):
         shutil.copytree('/etc/lvm', folder, dirs_exist_ok=True)
         (folder / 'lvmlocal.conf').write_text(
             'report {\n binary_values_as_numeric = 1\n'
-            ' list_item_separator = ";"\n}\n')
+            ' list_item_separator = ";"\n compact_output = 1\n'
+            ' compact_output_cols = "lv_tags"\n prefixes = 1\n}\n')
         self.enterContext(mock.patch.object(
             cinder_lvm.LVM, 'LVM_CMD_PREFIX',
             ['env', 'LVM_SYSTEM_DIR=%s' % folder]))

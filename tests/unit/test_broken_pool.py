@@ -7,10 +7,12 @@ import fixtures
 from oslo_concurrency import processutils
 
 from dmclone_driver import exception
+from dmclone_driver.node import lvm as lvm_module
 from dmclone_driver.node.names import Names
 from dmclone_driver import stats
 from tests.unit import base
 from tests.unit.fakes import cloud
+from tests.unit.fakes import kernel
 from tests.unit.fakes import storage
 
 GIB = storage.GIB
@@ -85,10 +87,13 @@ class StartTestCase(BrokenPoolTestCase):
         self.a.lvm.volumes[POOL]['broken'] = True
         self.cloud.steps.start()
         self.a.start()
-        self.assertEqual(2, len(self.of_pool()))
         self.cloud.settle()
-        self.assertEqual(3, len(self.of_pool()))
+        self.assertEqual(1, len(self.of_pool()))
         self.assertEqual(4, len(self.a.parts._recovery.failed))
+        for number in range(2, 4):
+            self.cloud.pass_time(300)
+            self.cloud.watch()
+            self.assertEqual(number, len(self.of_pool()))
 
     def of_pool(self):
         return [step for step in self.activations()
@@ -112,6 +117,7 @@ class StartTestCase(BrokenPoolTestCase):
         self.boot()
         self.assertEqual(0, self.stats()['free_capacity_gb'])
         self.a.lvm.volumes[POOL]['broken'] = False
+        self.cloud.pass_time(300)
         self.cloud.watch(3)
         self.a.kernel.write(Names(self.thin.name_id).path())
         self.assertEqual({}, self.a.parts._recovery.failed)
@@ -119,6 +125,44 @@ class StartTestCase(BrokenPoolTestCase):
         other = self.a.create()
         self.assertEqual(POOL, self.a.lvm.volumes[
             '/dev/volumes/' + other.name]['pool'])
+
+    def test_volume_that_fails_by_itself(self):
+        """Others are used as soon as the kernel has the pool."""
+        others = [self.a.create() for _number in range(3)]
+        self.boot()
+        self.a.lvm.volumes[POOL].update(broken=False)
+        lost = '/dev/volumes/' + self.thin.name
+        activate = self.a.lvm.activate
+
+        def fail(lvm, path, *args):
+            if path == lost:
+                # LVM leaves the pool that it has activated for it.
+                activate(POOL)
+                raise kernel.error('no such thin device', code=5)
+            activate(path, *args)
+        self.patch('tests.unit.fakes.storage.Lvm.activate', new=fail)
+        self.cloud.pass_time(300)
+        self.cloud.watch(3)
+        self.assertEqual({self.thin.id}, set(self.a.parts._recovery.failed))
+        for each in others:
+            self.assertIsNotNone(self.handle(each))
+
+    def test_check_takes_long(self):
+        """LVM waits for it, which may be longer than other commands."""
+        self.boot()
+        run = self.a.lvm.lvm
+        limits = {}
+
+        def remember(lvm, arguments, environment, timeout):
+            limits[' '.join(arguments)] = timeout
+            return run(arguments, environment, timeout)
+        self.patch('tests.unit.fakes.storage.Lvm.lvm', new=remember)
+        self.boot()
+        self.cloud.pass_time(300)
+        self.cloud.watch()
+        self.assertEqual({lvm_module.TIMEOUT_OF_POOL}, {
+            limit for command, limit in limits.items()
+            if command.startswith('lvchange --activate y')})
 
     def test_creation(self):
         """It fails with LVM's reason, and no thick volume is created."""

@@ -586,6 +586,22 @@ class TakenTestCase(SnapshotsTestCase):
         self.assertEqual(2, len(self.a.lvm.names()))
         self.cloud.watch(3)
         self.delete(volume)
+        self.a.stop()
+        self.a.start()
+        self.cloud.watch(3)
+        self.assertEqual([self.snapshot_lv(self.taken).name],
+                         self.a.lvm.names())
+
+    def test_volume_with_one_that_is_read_and_one_that_is_unknown(self):
+        """Its data goes with the former."""
+        self.a.lvm.snapshot('volumes', 'mine', self.mine(self.a).path)
+        volume = self.copy(self.taken, self.b)
+        self.delete_snapshot(self.taken)
+        self.delete(self.volume)
+        self.assertEqual(3, len(self.a.lvm.names()))
+        self.cloud.watch(3)
+        self.assertEqual(['mine'], self.a.lvm.names())
+        self.delete(volume)
 
     def test_external_origin_is_not_deleted(self):
         """LVM would delete what is in another pool with it."""

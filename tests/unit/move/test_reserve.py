@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copies that stop before the reserve of their thin pool."""
 
+import dataclasses
 from unittest import mock
 
 import ddt
@@ -90,6 +91,9 @@ class RoomTestCase(base.PlainTestCase):
         waiting = pace.Copy(MINE, 10 << 20, region=region)
         self.assertEqual([(10 << 20) / 20 / 8], self.limit(970, waiting))
         self.assertEqual([0], self.limit(971, waiting))
+        # It allocates no more than it has.
+        small = dataclasses.replace(small, size=50 << 20)
+        self.assertEqual([float('inf')], self.limit(930, small))
         large = pace.Copy(MINE, 10 << 20, running=True, region=1 << 22)
         self.assertEqual([float('inf')], self.limit(970, large))
 
