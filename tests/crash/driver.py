@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver, with volumes that stop at steps; see tests/crash/stops.py.
 
-It differs from the driver only in that, in the size of volumes, and in the
-number of volumes that move at a time.
+It differs from the driver only in that, in the size of volumes, in the number
+of volumes that move at a time, and in threads for what one thread does.
 """
 
 import functools
@@ -14,9 +14,11 @@ from cinder import context as cinder_context
 from dmclone_driver import driver
 from dmclone_driver.move import deadline
 from dmclone_driver.move import destination
+from dmclone_driver.move import followers
 from dmclone_driver.move import home
 from dmclone_driver.move import lookups
 from dmclone_driver.move import pacer
+from dmclone_driver.move import released_sources
 from dmclone_driver import steps
 from tests.crash import stops
 
@@ -58,6 +60,24 @@ def _is_queued(self, names, ask=pacer.Pacer.is_queued):
     return _waits(names) or ask(self, names)
 
 
+def _settle_each(self, context, kind, settle=followers.Followers._settle_each):
+    """Settle each follower in a thread of its own.
+
+    One thread does that otherwise, in which one that stops would stop all.
+    """
+    for names in list(kind):
+        self._backend.jobs.start(('settle', names), settle, self, context,
+                                 [names])
+
+
+def _look_again(self, context, hurried=None,
+                look=released_sources.ReleasedSources.look_again):
+    """Delete each source that had to wait in a thread of its own."""
+    for names in self._changed(context) if hurried is None else list(hurried):
+        self._backend.jobs.start(('release', names), look, self, context,
+                                 [names])
+
+
 def _reached(step, row_id, say=steps.reached):
     say(step, row_id)
     folder = stops.ON_NODE
@@ -72,6 +92,8 @@ def _reached(step, row_id, say=steps.reached):
 steps.reached = _reached
 pacer.Pacer.take_turn = _take_turn
 pacer.Pacer.is_queued = _is_queued
+followers.Followers._settle_each = _settle_each
+released_sources.ReleasedSources.look_again = _look_again
 # A volume stops for longer than Cinder's API waits.
 deadline.MARGIN = -120
 # The volumes that have stopped would use up the turns of the others.
