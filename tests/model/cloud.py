@@ -75,6 +75,12 @@ def _configuration(lvm_type):
     return found
 
 
+@functools.cache
+def _remembered(host, lvm_type):
+    """Return the configuration of a node, whose creation is slow."""
+    return _configuration(lvm_type)
+
+
 class Node(fake_cloud.Node):
     """A simulated machine whose disks have content, and its cinder-volume."""
 
@@ -91,8 +97,16 @@ class Node(fake_cloud.Node):
         self.cloud.database.services.append(service)
         return service
 
-    # Cached, since creating and setting the options is slow.
-    _configuration = staticmethod(functools.cache(_configuration))
+    def _configuration(self, lvm_type):
+        """Return the configuration as it is in the file.
+
+        A start has changed the object that is remembered, or was killed then.
+        """
+        found = _remembered(self.host, lvm_type)
+        found.lvm_type = lvm_type
+        return found
+
+    # Cached, since setting the options is slow.
     _set_options = staticmethod(functools.cache(
         fake_cloud.Node._set_options))
 
@@ -127,7 +141,7 @@ class Cloud(fake_cloud.Cloud):
         :param copies: how many run at a time, to each node and from each
         """
         # The driver registers them later.
-        Node._configuration('default').append_config_values(opts.MOVE_OPTS)
+        _remembered('', 'default').append_config_values(opts.MOVE_OPTS)
         cfg.CONF.set_override('dmclone_copies_at_once', copies,
                               group=fake_cloud.BACKEND)
         self.database = database.Database(self)
