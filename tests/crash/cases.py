@@ -73,6 +73,8 @@ class Case:
     PREPARES = False
     #: Whether a guest's write is durable at the step.
     WRITTEN = False
+    #: Whether Cinder does not continue by itself after any fault.
+    stumbles = False
 
     def before(self):
         """Bring the volume to the beginning of the flow."""
@@ -307,6 +309,7 @@ class DeletionOfClone(Deletion):
 
 class Extension(Case):
     FLOW = 'extension'
+    stumbles = True
 
     def act(self):
         self.user.request('POST', '/volumes/%s/action' % self.volume_id,

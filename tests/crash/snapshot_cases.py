@@ -160,6 +160,15 @@ class Revert(SnapshotCase):
     FLOW = 'revert'
 
     @property
+    def stumbles(self):
+        """Whether the home did not serve the snapshot in time.
+
+        Cinder then has the volume in *error*, though it was not changed.
+        """
+        return "Can't revert volume %s to snapshot" % (
+            self.volume_id) in self.peer.log('cinder-volume')
+
+    @property
     def stage(self):
         if self.step is Step.EXPORTED:
             # The peer waits for the home for 20 seconds.

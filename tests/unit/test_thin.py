@@ -218,11 +218,14 @@ class RoomTestCase(Mixin, base.CloudTestCase):
 
     def test_marked_later_beside_another_copy(self):
         """What that has not allocated yet is its own."""
-        self.cloud.attach(self.allocated(60), self.b)
+        first = self.allocated(60)
+        self.cloud.attach(first, self.b)
         self.cloud.watch(hydrate=False)
+        # Its simulated copy stands still for minutes.
         self.assertMarkedLater(mock.patch(
             'dmclone_driver.privsep.thin.dump',
-            side_effect=processutils.ProcessExecutionError), 50, 28.1, 0)
+            side_effect=processutils.ProcessExecutionError), 50, 28.1, 0,
+            [first.id])
 
     @ddt.data(('dmclone_driver.node.logical_volumes.retag', lvm.LVMError),
               ('dmclone_driver.move.marks._may', itertools.repeat(False)),
@@ -235,7 +238,7 @@ class RoomTestCase(Mixin, base.CloudTestCase):
         self.assertMarkedLater(mock.patch(
             'tests.unit.fakes.kernel.Kernel.never_ends', return_value=True))
 
-    def assertMarkedLater(self, failing, size=90, free=8.1, used=80):
+    def assertMarkedLater(self, failing, size=90, free=8.1, used=80, told=()):
         large = self.allocated(5, size)
         self.allocate(self.b, self.b.create(95), used)
         self.cloud.attach(large, self.b)
@@ -248,7 +251,8 @@ class RoomTestCase(Mixin, base.CloudTestCase):
                 self.cloud.settle()
         self.assertFalse(clone.own.hydration)
         self.assertEqual(free, self.free(self.b))
-        self.assertNotIn(large.id, str(self.cloud.messages()))
+        self.assertEqual(list(told), [
+            each['resource_uuid'] for each in self.cloud.messages()])
         self.cloud.watch(hydrate=False)
         self.assertEqual((size - 5) * GIB, self.mine(self.b, large).marked)
         self.assertTrue(clone.own.hydration)
