@@ -31,6 +31,7 @@ from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.quantities import Sectors
 from dmclone_driver.node import thin_maps
+from dmclone_driver.node import thin_pools
 from dmclone_driver.privsep import thin
 
 LOG = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ def read(lv: LogicalVolume) -> thin_maps.ThinMap:
         raise thin_maps.UnusableMap(_('reading others takes too long'))
     try:
         metadata = lvm.device(lv.group, lv.pool + '_tmeta')
-        text = thin.dump(lvm.device(lv.group, lv.pool, 'tpool'),
+        text = thin.dump(thin_pools.device_of(lv.group, lv.pool),
                          '%s/%s' % (sysfs.MAPPER, metadata), device, TIMEOUT)
     finally:
         turn.release()
@@ -176,7 +177,7 @@ class Maps:
         """
         group, live = self._backend.group.vg_name, sysfs.devices()
         for name in pools:
-            pool = lvm.device(group, name, 'tpool')
+            pool = thin_pools.device_of(group, name)
             status = dmsetup.pool(pool)[0] if pool in live else None
             if status is not None and status.copied and thin.release(pool):
                 LOG.info('The copy of the metadata of thin pool %s is '

@@ -10,7 +10,6 @@ and to the watcher, which finds it in the kernel.
 from __future__ import annotations
 
 import collections.abc
-import math
 
 from cinder import context as cinder_context
 from cinder import objects
@@ -19,7 +18,6 @@ from oslo_concurrency import processutils
 from oslo_log import log as logging
 
 from dmclone_driver import exception
-from dmclone_driver.i18n import _
 from dmclone_driver.move.activation import Activation
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.builder import Builder
@@ -45,21 +43,17 @@ from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import handles
 from dmclone_driver.node import logical_volumes
-from dmclone_driver.node import lvm
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
+from dmclone_driver.node.pool_activation import PoolActivation
 from dmclone_driver.node import thin_pools
 
 LOG = logging.getLogger(__name__)
 
 STATUS = fields.VolumeStatus
-
-# Seconds for which a thin pool that could not be activated is not tried again:
-# for all volumes in it of one pass.
-_AGAIN = 60
 
 
 class Recovery:
@@ -101,8 +95,7 @@ class Recovery:
         self._unfinished: list[logical_volumes.LogicalVolume] = []
         #: The names of the thin pools that have volumes.
         self._pools: set[str] = set()
-        #: Thin pools that could not be activated: {name: (when, why)}.
-        self._broken_pools: dict[str, tuple[float, lvm.LVMError]] = {}
+        self._pool_activation = PoolActivation(backend.jobs.pauses.now)
         self._copies = InterruptedCopies(backend, snapshots)
         #: Ids of prepared destinations whose metadata was lost as the node
         #: went down.
@@ -116,11 +109,10 @@ class Recovery:
             lv.pool for lv in volumes.values()
             if lv.thin and names_module.of_logical_volume(lv.name)}
         pool = thin_pools.name_of(self._backend.group.vg_name)
-        if self._backend.thin and pool in self._pools and not (
-                thin_pools.is_live(self._backend.group.vg_name, pool)):
+        if self._backend.thin and pool in self._pools:
             # That was tried when the group was opened, and may take long.
-            self._break(pool, lvm.LVMError(stderr=_(
-                'thin pool %s is not active') % pool))
+            self._pool_activation.note_inactive(
+                self._backend.group.vg_name, pool)
         self._copies.find(volumes.values())
         self._unfinished = [lv for lv in volumes.values() if lv.unfinished]
         for lv in volumes.values():
@@ -229,7 +221,7 @@ class Recovery:
         row = self._undeleted(context, row) or row
         names = Names(row.name_id)
         local = LocalVolume(names)
-        self._activate(lv)
+        self._pool_activation.activate(lv)
         self._report_contradiction(row, lv)
         if _prepared_here(row) and not lv.opened:
             if not local.exists() and not (
@@ -260,32 +252,6 @@ class Recovery:
             self._source.close(names, row.id, flush=False)
         elif lv.sealed:
             local.seal(flush=False)
-
-    def _activate(self, lv: logical_volumes.LogicalVolume) -> None:
-        """Activate a logical volume, unless its pool has just failed.
-
-        LVM reads all metadata of a pool before it activates one, which may
-        take minutes. That is not done for each volume in it.
-
-        :raises: LVMError
-        """
-        if lv.active:
-            return
-        if not lv.thin or thin_pools.is_live(lv.group, lv.pool):
-            logical_volumes.activate(lv)
-            return
-        when, why = self._broken_pools.get(lv.pool, (-math.inf, None))
-        if why and self._backend.jobs.pauses.now() - when < _AGAIN:
-            raise lvm.LVMError(why.stdout, why.stderr, why.exit_code, why.cmd)
-        try:
-            logical_volumes.activate(lv, lvm.TIMEOUT_OF_POOL)
-        except lvm.LVMError as error:
-            if not thin_pools.is_live(lv.group, lv.pool):
-                self._break(lv.pool, error)
-            raise
-
-    def _break(self, pool: str, why: lvm.LVMError) -> None:
-        self._broken_pools[pool] = self._backend.jobs.pauses.now(), why
 
     @staticmethod
     def _undeleted(context: cinder_context.RequestContext,

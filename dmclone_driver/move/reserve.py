@@ -123,7 +123,7 @@ def lacks_metadata(group: str, pool: str, reserved: int) -> bool:
     :param reserved: reserved_percentage
     :raises: ProcessExecutionError
     """
-    found, _thin = dmsetup.pool(lvm.device(group, pool, 'tpool'))
+    found, _thin = dmsetup.pool(thin_pools.device_of(group, pool))
     return found is None or room(found, reserved, ()).metadata
 
 

@@ -20,12 +20,14 @@ def name_of(group: str) -> str:
     return group + '-pool'
 
 
-def device_of(group: str) -> str:
-    """Return the name in device-mapper of that pool's target.
+def device_of(group: str, pool: str = '') -> str:
+    """Return the name in device-mapper of a pool's target.
 
     See lv_layer in lib/metadata/lv.c of LVM.
+
+    :param pool: name of its logical volume, otherwise that of :func:`name_of`
     """
-    return lvm.device(group, name_of(group), 'tpool')
+    return lvm.device(group, pool or name_of(group), 'tpool')
 
 
 def is_live(group: str, pool: str) -> bool:
@@ -36,7 +38,7 @@ def is_live(group: str, pool: str) -> bool:
 
     :param pool: name of its logical volume
     """
-    return lvm.device(group, pool, 'tpool') in sysfs.devices()
+    return device_of(group, pool) in sysfs.devices()
 
 
 @dataclasses.dataclass(frozen=True)
