@@ -3,8 +3,10 @@
 
 from typing import Any
 
+from oslo_utils import units
+
 from dmclone_driver.move.backend import Backend
-from dmclone_driver.move import room
+from dmclone_driver.node import thin_pools
 
 
 def accept_inactive_pool(group: Any) -> None:
@@ -31,8 +33,12 @@ def complete(stats: dict[str, Any], backend: Backend, protocol: str,
 
     :param stats: the figures, which are changed: capacities in GiB
     :param version: of the driver
+    :raises: LVMError
     """
     options = backend.configuration
+    backend.pool = (thin_pools.find(backend.group.vg_name) if backend.thin
+                    else None)
+    awaited = backend.pool.awaited / units.Gi if backend.pool else 0
     stats.update(vendor_name='dmclone_driver', driver_version=version,
                  storage_protocol=protocol, shared_targets=False,
                  # Cinder would leave out zeros also where it overwrites a
@@ -42,7 +48,7 @@ def complete(stats: dict[str, Any], backend: Backend, protocol: str,
     for pool in stats['pools']:
         # A thick copy takes its room at once.
         pool['free_capacity_gb'] = max(0, round(
-            pool['free_capacity_gb'] - room.awaited_gb(backend), 2))
+            pool['free_capacity_gb'] - awaited, 2))
         pool.update(multiattach=False, online_extend_support=False,
                     thin_provisioning_support=backend.thin,
                     thick_provisioning_support=not backend.thin,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from dmclone_driver.node.initiator import Initiator
     from dmclone_driver.node.metadata.base import MetadataStore
     from dmclone_driver.node.targets.base import SourceTarget
+    from dmclone_driver.node import thin_pools
 
 LOG = logging.getLogger(__name__)
 
@@ -62,6 +63,9 @@ class Backend:
         #: Names of clones in use by requests, once per request. The watcher
         #: leaves these clones alone.
         self.busy: list[Names] = []
+        #: The pool of thin volumes as Cinder's last statistics found it; None
+        #: if new volumes are thick.
+        self.pool: thin_pools.ThinPool | None = None
 
     @property
     def node(self) -> str:

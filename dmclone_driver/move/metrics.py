@@ -191,6 +191,10 @@ def _space(report: Report) -> Families:
               report.total)
     yield _of('dmclone_group_free_bytes', 'Free space of the volume group.',
               report.free)
+    yield _of('dmclone_thin_pool_metadata_used_ratio', 'How full the '
+              'metadata of the pool of thin volumes is, from 0 to 1.',
+              None if report.pool_metadata is None else
+              report.pool_metadata / 100)
     listed = report.listed is not None
     yield _of('dmclone_left_behind', 'Logical volumes that hold space for '
               'volumes on other nodes, since snapshots were taken of them.',

@@ -181,6 +181,8 @@ class Report:
     :ivar free: bytes of the volume group, or of the pool of thin volumes, at
         most a minute old
     :ivar total: bytes
+    :ivar pool_metadata: percentage of the metadata of that pool that is used,
+        as old as free; None if there is no pool, 0 if it is not active
     :ivar metadata: kind of the metadata store
     :ivar persistent: whether the metadata outlives a power failure
     :ivar listed: seconds since left_behind was listed; None if it was not yet
@@ -203,6 +205,7 @@ class Report:
     left_behind: tuple[LeftBehind, ...] = ()
     jobs: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     remotes: tuple[Remote, ...] = ()
+    pool_metadata: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, for a message or a document."""

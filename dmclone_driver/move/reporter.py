@@ -108,7 +108,9 @@ class Reporter:
             backend=self._backend.host, version=self._version,
             database=rows is not None, looked=self._sightings.age,
             volumes=None if rows is None else len(self._homes(rows)),
-            free=free, total=total,
+            free=free, total=total, pool_metadata=None if (
+                self._backend.pool is None) else
+            self._backend.pool.metadata_percent,
             metadata=metadata.kind, persistent=metadata.persistent,
             listed=None if self._listed is None else
             self._sightings.since(self._listed),

@@ -68,17 +68,6 @@ def of_group(backend: Backend) -> float:
         reserved_percentage=_reserved(backend), thin=False))
 
 
-def awaited_gb(backend: Backend) -> float:
-    """Return what the clones here have not allocated yet, in GiB.
-
-    :raises: LVMError
-    """
-    if not backend.thin:
-        return 0
-    pool = thin_pools.find(backend.group.vg_name)
-    return 0 if pool is None else pool.awaited / units.Gi
-
-
 def refuse_overfull(backend: Backend, names: Names) -> None:
     """Refuse a clone in a thin pool that cannot take all copies under way.
 

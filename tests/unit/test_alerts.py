@@ -60,6 +60,9 @@ def counted():
 class NamesTestCase(base.CloudTestCase):
     """Only metrics that the driver exports, with their labels, are named."""
 
+    #: The metrics of pools have no values otherwise.
+    KINDS = ('thin', 'thin')
+
     def setUp(self):
         super().setUp()
         self.cloud.watch()
@@ -405,6 +408,9 @@ class FireTestCase(base.CloudTestCase):
     def fill(self, node, size):
         """Let a logical volume of this size exist on a node for some time."""
         node.lvm.add('volumes', 'other', size)
+        self.update(node)
+
+    def update(self, node):
         with self.cloud.on(node):
             node.driver.get_volume_stats(refresh=True)
 
@@ -413,9 +419,19 @@ class FireTestCase(base.CloudTestCase):
             self.fill(self.b, 95 * storage.GIB)
             yield
             del self.b.lvm.volumes['/dev/volumes/other']
-            with self.cloud.on(self.b):
-                self.b.driver.get_volume_stats(refresh=True)
+            self.update(self.b)
         self.assertFires('DmcloneGroupFull', cause=cause)
+
+    def test_full_metadata_of_thin_pool(self):
+        def cause():
+            node = self.cloud.add('node3', lvm_type='thin')
+            pool = node.lvm.volumes['/dev/volumes/volumes-pool']
+            pool['metadata'] = '80.00'
+            self.update(node)
+            yield
+            pool['metadata'] = '79.99'
+            self.update(node)
+        self.assertFires('DmcloneThinPoolMetadataFull', cause=cause)
 
     def test_left_behind(self):
         def cause():
