@@ -13,14 +13,12 @@ POOL = GROUP + '/' + NAME
 
 # LVM reads this file after lvm.conf. A node copies its own at each boot, too.
 _OWN = 'cp /lab/files/etc/lvm/lvmlocal.conf /etc/lvm/lvmlocal.conf'
+_WITH = _OWN + " && echo '%s' >> /etc/lvm/lvmlocal.conf"
 # Without it LVM chooses so that a pool's metadata has 128 MiB at most. With it
 # the metadata has 64 bytes per chunk: 760 MiB for 760 GiB in chunks of 64 KiB
 # (lib/metadata/thin_manip.c of LVM, update_thin_pool_params).
-_CHUNK = (_OWN + ' && echo "allocation { thin_pool_chunk_size = %d }" '
-          '>> /etc/lvm/lvmlocal.conf')
-
-_NO_CHECK = (_OWN + ' && echo \'global/thin_check_executable = "/bin/false"\' '
-             '>> /etc/lvm/lvmlocal.conf')
+_CHUNK = 'allocation/thin_pool_chunk_size = %d'
+_NO_CHECK = 'global/thin_check_executable = "/bin/false"'
 
 # Prints the kind and the allocated part of each logical volume of volumes.
 _VOLUMES = ("lvs --noheadings --separator , -o lv_name,pool_lv,lv_size,"
@@ -97,7 +95,7 @@ def _chunks(nodes, kib):
     """Have LVM make pools with blocks of this size meanwhile."""
     try:
         for node in nodes:
-            node.run(_CHUNK % kib)
+            node.run(_WITH % _CHUNK % kib)
         yield
     finally:
         for node in nodes:
@@ -120,7 +118,7 @@ def refused(node, *devices):
         node.run('dmsetup remove ' + name)
     node.run('lvchange -an $(lvs --noheadings -o lv_full_name -S '
              'pool_lv=%s) %s' % (NAME, POOL))
-    node.run(_NO_CHECK)
+    node.run(_WITH % _NO_CHECK)
     try:
         node.start_service('cinder-volume')
         node.wait_ready()

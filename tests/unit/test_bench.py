@@ -656,10 +656,14 @@ class PoolsTestCase(base.PlainTestCase):
         with pools.on(nodes, mock.Mock(), kib):
             pass
 
+    @staticmethod
+    def chunk(kib):
+        """Return the command that sets the size of a block."""
+        return pools._WITH % pools._CHUNK % kib
+
     def settings(self, done, name='a'):
         """Return what is done with LVM's settings of a node, and starts."""
-        short = {'start': 'start', pools._CHUNK % 64: 'set',
-                 pools._OWN: 'own'}
+        short = {'start': 'start', self.chunk(64): 'set', pools._OWN: 'own'}
         return [short[what] for where, what in done
                 if where == name and what in short]
 
@@ -706,7 +710,7 @@ class PoolsTestCase(base.PlainTestCase):
             with open(own, 'w') as stream:
                 stream.write('devices { scan_lvs = 0 }\n')
             for command, expected in (
-                    (pools._CHUNK % 128, '128 }'), (pools._CHUNK % 64, '64 }'),
+                    (self.chunk(128), '128'), (self.chunk(64), '64'),
                     (pools._OWN, None)):
                 subprocess.run(
                     command.replace('/etc/', folder + '/etc/').replace(
@@ -716,7 +720,7 @@ class PoolsTestCase(base.PlainTestCase):
                     own, *rest = stream.read().splitlines()
                 self.assertEqual('devices { scan_lvs = 0 }', own)
                 self.assertEqual(
-                    ['allocation { thin_pool_chunk_size = ' + expected]
+                    ['allocation/thin_pool_chunk_size = ' + expected]
                     if expected else [], rest)
 
 
