@@ -306,6 +306,11 @@ class DeferredDeletion(SnapshotCase):
 
     FLOW = 'deferred deletion'
 
+    @property
+    def stumbles(self):
+        """Cinder resumes no deletion of a snapshot: see steps.rst."""
+        return self.step is Step.DEFERRED
+
     def before(self):
         self.take_snapshot()
         self.move()
