@@ -41,7 +41,7 @@ TIMEOUT = 60
 
 # The most ranges of one answer, of less than 20 bytes each, and the number of
 # maps that are remembered.
-PAGE, KEPT = 2000, 4
+PAGE, KEPT = 10000, 4
 
 
 #: One program reads at a time. Others wait here, and not in the privileged

@@ -54,7 +54,7 @@ LOG = logging.getLogger(__name__)
 ROUND = 2
 
 # The most ranges of one call.
-RANGES = 10000
+RANGES = 20000
 
 # Such calls at a time: the threads of the privileged daemon are few.
 CALLS = 4

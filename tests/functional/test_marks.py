@@ -51,9 +51,10 @@ POOL = thin_pools.name_of(clones.GROUP)
 #: The regions of the source that have data.
 FILLED = (*range(10, 20), 33, *range(100, 140), 510)
 
-#: Marks in many pieces.
+#: Marks in many pieces, as if a guest used the volume.
 SLOWLY = marks.PROGRAM.replace(
-    'marks.main()', 'marks.MOST, marks.PIECE = 8, 0; marks.main()')
+    'marks.main()', 'marks.MOST, marks.PIECE, marks.QUIET = 8, 0, 1e9; '
+    'marks.main()')
 #: Is killed while requests wait.
 SUICIDE = marks.PROGRAM.replace(
     'marks.main()', 'import os; marks.MOST, marks.PIECE = 4, 0; '

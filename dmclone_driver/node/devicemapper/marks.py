@@ -50,8 +50,12 @@ BLKDISCARD = 0x1277
 LIMIT, PIECE, PAUSE = 0.03, 0.015, 0.05
 
 # Seconds without a request to the handle after which its volume counts as
-# idle, and between two pieces then.
+# idle, and between two pieces then. These last as long as a guest may be held.
 QUIET, SHORT_PAUSE = 0.2, 0.005
+
+# Pieces after which udev has to have handled their events. That takes longer
+# than a piece.
+TOGETHER = 8
 
 # The most regions of one discard, so that it takes much less than a piece.
 MOST = 4096
@@ -94,12 +98,22 @@ class Kernel:
     info = staticmethod(ioctl.info)
     status = staticmethod(ioctl.status)
     commit = staticmethod(holds.Kernel.commit)
-    resume = staticmethod(holds.Kernel.resume)
     now = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
 
     def __init__(self, locks: str) -> None:
         self._locks = locks
+        self._resumes = udev.Resumes()
+
+    @contextlib.contextmanager
+    def events(self) -> collections.abc.Iterator[None]:
+        """Wait at the end until udev has handled the resumes within."""
+        with udev.Resumes() as self._resumes:
+            yield
+
+    def resume(self, name: str) -> None:
+        """Resume a device; used within :meth:`events`."""
+        self._resumes.resume(name)
 
     def alone(self, name: str) -> contextlib.AbstractContextManager[None]:
         """Exclude swaps of a device, see :func:`swap.alone`."""
@@ -154,30 +168,40 @@ class Marker:
 
     def run(self, seconds: float) -> Result:
         """Mark regions for some time, in pieces."""
-        kernel = self._kernel
-        end = kernel.now() + seconds
+        end = self._kernel.now() + seconds
         ended = OVER
         try:
-            while self._left and kernel.now() < end:
-                with kernel.alone(self._names.of(HANDLE)):
-                    if not self._piece():
-                        ended = REFUSED
-                        break
-                if self._left:
-                    kernel.sleep(self._pause())
+            while ended == OVER and self._goes_on(end):
+                with self._kernel.events():
+                    ended = self._pieces(end)
         except (OSError, ValueError):
             # A device is gone, or takes no discards.
             ended = FAILED
         return Result(ended if self._left else DONE, self._marked,
                       list(self._left), self._seconds)
 
-    def _pause(self) -> float:
-        """Return the seconds until the next piece."""
+    def _goes_on(self, end: float) -> bool:
+        return bool(self._left) and self._kernel.now() < end
+
+    def _pieces(self, end: float) -> str:
+        """Mark regions in some pieces; return how that has ended."""
+        for _number in range(TOGETHER):
+            if not self._goes_on(end):
+                break
+            with self._kernel.alone(self._names.of(HANDLE)):
+                if not self._piece():
+                    return REFUSED
+            if self._left:
+                self._kernel.sleep(PAUSE if self._is_used() else SHORT_PAUSE)
+        return OVER
+
+    def _is_used(self) -> bool:
+        """Whether somebody uses the volume, as far as is known."""
         now = self._kernel.now()
         requests = self._kernel.requests(self._names.of(HANDLE))
         if requests != self._requests:
             self._requests, self._used = requests, now
-        return PAUSE if now - self._used < QUIET else SHORT_PAUSE
+        return now - self._used < QUIET
 
     def _piece(self) -> bool:
         """Mark what can be marked in one moment.
@@ -185,7 +209,7 @@ class Marker:
         :returns: False if the clone may not be marked
         """
         kernel, handle = self._kernel, self._names.of(HANDLE)
-        clone = self._names.of(CLONE)
+        clone, used = self._names.of(CLONE), self._is_used()
         if kernel.info(handle).suspended or not self._may():
             return False
         # Otherwise dm-clone's worker may do that while requests wait.
@@ -201,7 +225,8 @@ class Marker:
                 if not self._may():
                     return False
                 if not self._is_copying():
-                    self._discard(discard)
+                    self._discard(discard, kernel.now() + PIECE if used else
+                                  began + LIMIT + PIECE)
                 return True
             finally:
                 kernel.resume(handle)
@@ -231,12 +256,14 @@ class Marker:
             self._kernel.sleep(LOOK)
         return True
 
-    def _discard(self, discard: collections.abc.Callable[[int, int], None]
-                 ) -> None:
-        """Discard while nothing is under way."""
+    def _discard(self, discard: collections.abc.Callable[[int, int], None],
+                 end: float) -> None:
+        """Discard while nothing is under way.
+
+        :param end: of the piece
+        """
         before = self._status()
         size = before.region * 512
-        end = self._kernel.now() + PIECE
         try:
             while self._left:
                 first, count = self._left[0]

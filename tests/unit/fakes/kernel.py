@@ -166,6 +166,9 @@ class MarkProcess(SwapProcess):
     def alone(self, name):
         return contextlib.nullcontext()
 
+    def events(self):
+        return contextlib.nullcontext()
+
     def commit(self, name):
         self._do('commit', name)
 

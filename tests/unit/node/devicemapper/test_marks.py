@@ -39,6 +39,7 @@ class Kernel:
         self.count = self.used = 0
         self.log = []
         self.pauses = []
+        self.locked = False
 
     def now(self):
         return self.time
@@ -68,9 +69,18 @@ class Kernel:
                     self.features))
 
     @contextlib.contextmanager
+    def events(self):
+        # The handle may be used by others meanwhile.
+        yield
+        assert not self.locked
+        self.log.append('events')
+
+    @contextlib.contextmanager
     def alone(self, name):
         self.log.append('alone')
+        self.locked = True
         yield
+        self.locked = False
 
     def commit(self, name):
         self.log.append('commit')
@@ -118,8 +128,8 @@ class MarksTestCase(base.PlainTestCase):
                          (found.ended, found.marked, found.left))
         self.assertEqual({1, 2, 3, 5, 6, 7}, self.kernel.present)
         self.assertEqual(
-            ['alone', 'commit', 'suspend', 'discard', 'discard', 'resume'],
-            self.kernel.log)
+            ['alone', 'commit', 'suspend', 'discard', 'discard', 'resume',
+             'events'], self.kernel.log)
 
     def test_written_before(self):
         """What a guest has written is present, and not counted."""
@@ -141,6 +151,8 @@ class MarksTestCase(base.PlainTestCase):
         self.run_marker([1, 400 * marks.MOST // 2])
         self.assertEqual({marks.PAUSE}, set(self.kernel.pauses))
         self.assertLess(2 * (0.01 + marks.PIECE), marks.PAUSE + 0.001)
+        # One discard takes 3 ms here.
+        self.assertLess(max(self.discards()), 7)
 
     def test_unused(self):
         """Nobody is there who would wait, as far as is known."""
@@ -151,14 +163,46 @@ class MarksTestCase(base.PlainTestCase):
         self.assertLess(marks.QUIET, long * (0.01 + marks.PIECE + marks.PAUSE))
         self.assertLess(long, 5)
         self.assertEqual({marks.SHORT_PAUSE}, set(pauses[long:]))
+        self.assertLess(max(self.discards()[:long]), 7)
+        self.assertLess(10, min(self.discards()[long + 1:-1]))
+
+    def discards(self):
+        """Return the number of discards in each piece."""
+        return [piece.count('discard') for piece in
+                ' '.join(self.kernel.log).split('suspend')[1:]]
+
+    def test_nobody_is_held_for_long(self):
+        """Nor if the requests of an idle volume take long to end."""
+        suspend = self.kernel.suspend
+
+        def slow(name, limit):
+            suspend(name, limit)
+            self.kernel.time += limit - 0.011
+
+        self.kernel.suspend = slow
+        found = self.run_marker([1, 400 * marks.MOST // 2])
+        self.assertLess(found.seconds, 0.05)
+        self.assertEqual({marks.SHORT_PAUSE}, set(self.kernel.pauses[9:]))
+
+    def test_events(self):
+        """They do not pile up, and are not waited for in each piece."""
+        self.run_marker([1, 4000 * marks.MOST], seconds=2)
+        groups = ' '.join(self.kernel.log).split('events')
+        self.assertEqual('', groups.pop())
+        sizes = [group.count('resume') for group in groups]
+        self.assertEqual({marks.TOGETHER}, set(sizes[:-1]))
+        self.assertLess(0, len(sizes[:-1]))
+        self.assertLess(marks.TOGETHER * (0.05 + marks.PAUSE), 1)
 
     def test_used_again(self):
-        counts = iter(20 * [0] + 50 * [1])
+        # It is asked twice for each piece.
+        counts = iter(40 * [0] + 100 * [1])
         self.kernel.requests = lambda name: next(counts)
-        self.run_marker([1, 400 * marks.MOST // 2])
+        self.run_marker([1, 400 * marks.MOST])
         pauses = self.kernel.pauses
         self.assertEqual([marks.SHORT_PAUSE, marks.PAUSE, marks.PAUSE],
                          pauses[19:22])
+        self.assertLess(max(self.discards()[20:23]), 7)
         self.assertEqual(marks.SHORT_PAUSE, pauses[-1])
 
     def test_time_is_over(self):
@@ -192,7 +236,7 @@ class MarksTestCase(base.PlainTestCase):
         """Nobody is held."""
         setattr(self.kernel, what, value)
         found = marks.Marker(self.kernel, NAMES, [[1, 3]]).run(1)
-        self.assertEqual((marks.REFUSED, 0, ['alone']), (
+        self.assertEqual((marks.REFUSED, 0, ['alone', 'events']), (
             found.ended, found.marked, self.kernel.log))
 
     def test_changes_while_requests_end(self):
