@@ -36,15 +36,17 @@ def complete(stats: dict[str, Any], backend: Backend, protocol: str,
     :raises: LVMError
     """
     options = backend.configuration
-    backend.pool = (thin_pools.find(backend.group.vg_name) if backend.thin
-                    else None)
-    awaited = backend.pool.awaited / units.Gi if backend.pool else 0
     stats.update(vendor_name='dmclone_driver', driver_version=version,
                  storage_protocol=protocol, shared_targets=False,
                  # Cinder would leave out zeros also where it overwrites a
                  # volume, as for a revert (VolumeManager._copy_volume_data,
                  # _revert_to_snapshot_generic), and its old data would stay.
                  sparse_copy_volume=False)
+    # In case that LVM fails.
+    backend.pool = None
+    if backend.thin:
+        backend.pool = thin_pools.find(backend.group.vg_name)
+    awaited = backend.pool.awaited / units.Gi if backend.pool else 0
     for pool in stats['pools']:
         # A thick copy takes its room at once.
         pool['free_capacity_gb'] = max(0, round(

@@ -64,7 +64,7 @@ class Backend:
         #: leaves these clones alone.
         self.busy: list[Names] = []
         #: The pool of thin volumes as Cinder's last statistics found it; None
-        #: if new volumes are thick.
+        #: if new volumes are thick, or if that is not known.
         self.pool: thin_pools.ThinPool | None = None
 
     @property

@@ -182,7 +182,8 @@ class Report:
         most a minute old
     :ivar total: bytes
     :ivar pool_metadata: percentage of the metadata of that pool that is used,
-        as old as free; None if there is no pool, 0 if it is not active
+        as old as free; None if that is not known, as of one that is not
+        active
     :ivar metadata: kind of the metadata store
     :ivar persistent: whether the metadata outlives a power failure
     :ivar listed: seconds since left_behind was listed; None if it was not yet

@@ -100,7 +100,7 @@ class Reporter:
         """
         clones = self._sightings.clones
         rows = self._rows(context, clones) if database else None
-        metadata = self._backend.metadata
+        metadata, pool = self._backend.metadata, self._backend.pool
         # Cinder updates them each minute, and after each change.
         free, total = (int(size * units.Gi)
                        for size in self._backend.capacity())
@@ -108,9 +108,8 @@ class Reporter:
             backend=self._backend.host, version=self._version,
             database=rows is not None, looked=self._sightings.age,
             volumes=None if rows is None else len(self._homes(rows)),
-            free=free, total=total, pool_metadata=None if (
-                self._backend.pool is None) else
-            self._backend.pool.metadata_percent,
+            free=free, total=total,
+            pool_metadata=pool.metadata_percent or None if pool else None,
             metadata=metadata.kind, persistent=metadata.persistent,
             listed=None if self._listed is None else
             self._sightings.since(self._listed),

@@ -75,8 +75,10 @@ class Case:
     PREPARES = False
     #: Whether a guest's write is durable at the step.
     WRITTEN = False
-    #: Whether Cinder does not continue by itself after any fault.
-    stumbles = False
+
+    def stumbles(self, kind):
+        """Whether Cinder does not continue by itself after a fault."""
+        return False
 
     def before(self):
         """Bring the volume to the beginning of the flow."""
@@ -311,7 +313,9 @@ class DeletionOfClone(Deletion):
 
 class Extension(Case):
     FLOW = 'extension'
-    stumbles = True
+
+    def stumbles(self, kind):
+        return True
 
     def act(self):
         self.user.request('POST', '/volumes/%s/action' % self.volume_id,

@@ -159,8 +159,7 @@ class Revert(SnapshotCase):
 
     FLOW = 'revert'
 
-    @property
-    def stumbles(self):
+    def stumbles(self, kind):
         """Whether the home did not serve the snapshot in time.
 
         Cinder then has the volume in *error*, though it was not changed.
@@ -306,10 +305,10 @@ class DeferredDeletion(SnapshotCase):
 
     FLOW = 'deferred deletion'
 
-    @property
-    def stumbles(self):
+    def stumbles(self, kind):
         """Cinder resumes no deletion of a snapshot: see steps.rst."""
-        return self.step is Step.DEFERRED
+        return self.step is Step.DEFERRED and kind in ('peer killed',
+                                                       'peer off')
 
     def before(self):
         self.take_snapshot()

@@ -43,6 +43,7 @@ from dmclone_driver.privsep import marks as privileged
 from dmclone_driver.privsep import thin
 from lab.common import clones
 from tests.functional import base
+from tests.functional import test_ioctls
 
 SIZE = 32 * clones.MIB
 #: Bytes of a region, and of a block of the pool.
@@ -55,6 +56,10 @@ FILLED = (*range(10, 20), 33, *range(100, 140), 510)
 SLOWLY = marks.PROGRAM.replace(
     'marks.main()', 'marks.MOST, marks.PIECE, marks.QUIET = 8, 0, 1e9; '
     'marks.main()')
+#: The same in the pieces of a volume that nobody uses.
+IDLE = marks.PROGRAM.replace(
+    'marks.main()', 'marks.MOST, marks.PIECE, marks.QUIET = '
+    '8, -marks.LIMIT, 0; marks.main()')
 #: Is killed while requests wait.
 SUICIDE = marks.PROGRAM.replace(
     'marks.main()', 'import os; marks.MOST, marks.PIECE = 4, 0; '
@@ -303,8 +308,9 @@ class CloneTest(PoolTest):
     def test_copy(self):
         """The destination has hardly more blocks than the source."""
         self.clone()
-        ranges = self.ranges()
+        ranges, cookies = self.ranges(), test_ioctls.semaphores()
         result = self.mark(ranges)
+        self.assertEqual(cookies, test_ioctls.semaphores())
         expected = SIZE // REGION - len(FILLED) - 1
         self.assertEqual((marks.DONE, expected, []),
                          (result.ended, result.marked, result.left))
@@ -377,9 +383,16 @@ class MarksTest(CloneTest):
 
     def test_guest_writes_meanwhile(self):
         """In many pieces; each write is there in the end."""
+        self.write_meanwhile(SLOWLY)
+
+    def test_guest_begins_to_write(self):
+        """Nobody has used the volume before."""
+        self.write_meanwhile(IDLE)
+
+    def write_meanwhile(self, program):
         self.clone()
         ranges = self.ranges()
-        with mock.patch.object(marks, 'PROGRAM', SLOWLY), Guest(
+        with mock.patch.object(marks, 'PROGRAM', program), Guest(
                 self.names.path(), SIZE) as guest:
             result = self.mark(ranges, 120)
         self.assertIsNone(guest.error)

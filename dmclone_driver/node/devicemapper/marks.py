@@ -50,12 +50,13 @@ BLKDISCARD = 0x1277
 LIMIT, PIECE, PAUSE = 0.03, 0.015, 0.05
 
 # Seconds without a request to the handle after which its volume counts as
-# idle, and between two pieces then. These last as long as a guest may be held.
+# idle, and between two pieces then. Pieces last as long as a guest may be held
+# then.
 QUIET, SHORT_PAUSE = 0.2, 0.005
 
-# Pieces after which udev has to have handled their events. That takes longer
-# than a piece.
-TOGETHER = 8
+# Pieces after which udev is waited for, which takes longer than a piece, and
+# for how many seconds: only so that its events do not pile up.
+TOGETHER, PATIENCE = 8, 1
 
 # The most regions of one discard, so that it takes much less than a piece.
 MOST = 4096
@@ -107,8 +108,8 @@ class Kernel:
 
     @contextlib.contextmanager
     def events(self) -> collections.abc.Iterator[None]:
-        """Wait at the end until udev has handled the resumes within."""
-        with udev.Resumes() as self._resumes:
+        """Wait at the end for udev to handle the resumes within."""
+        with udev.Resumes(PATIENCE) as self._resumes:
             yield
 
     def resume(self, name: str) -> None:

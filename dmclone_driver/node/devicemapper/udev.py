@@ -73,7 +73,12 @@ class Resumes:
         caller logs them
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None = None) -> None:
+        """Keep the limit.
+
+        :param limit: seconds for which udev is waited for; None for TIMEOUT
+        """
+        self._limit = limit
         self.late: list[str] = []
         self._resumed: list[str] = []
         self._number = 0
@@ -157,8 +162,9 @@ class Resumes:
 
     def _wait(self) -> None:
         while True:
+            limit = TIMEOUT if self._limit is None else self._limit
             try:
-                self._operate(0, limit=ctypes.byref(_Time(TIMEOUT, 0)))
+                self._operate(0, limit=ctypes.byref(_Time(limit, 0)))
                 return
             except OSError as error:
                 if error.errno == errno.EAGAIN:

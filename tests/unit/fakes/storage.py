@@ -283,7 +283,9 @@ class Lvm:
                                            volume.get('is_pool') else
                                            'linear'),
                              'data_percent': self.percent(path, volume),
-                             'metadata_percent': volume.get('metadata', ''),
+                             'metadata_percent': volume.get(
+                                 'metadata', '1.00' if volume.get('is_pool')
+                                 else ''),
                              'thin_id': str(volume.get('thin_id', '')),
                              'zero': volume.get('zero', 'zero')})
         for text in wanted:

@@ -29,7 +29,7 @@ class ThinPoolsTestCase(base.MachineTestCase):
         self.create('one', 100, 20)
         self.lvm.add('volumes', 'thick', GIB)
         pool = thin_pools.find('volumes')
-        self.assertEqual(('volumes/volumes-pool', 0, 95 * GIB, 101 * GIB, 0), (
+        self.assertEqual(('volumes/volumes-pool', 1, 95 * GIB, 101 * GIB, 0), (
             pool.full_name, pool.metadata_percent, pool.size,
             pool.provisioned, pool.awaited))
         # LVM prints percentages with two digits.

@@ -70,17 +70,21 @@ class Kernel:
 
     @contextlib.contextmanager
     def events(self):
-        # The handle may be used by others meanwhile.
-        yield
-        assert not self.locked
-        self.log.append('events')
+        try:
+            yield
+        finally:
+            # Others may use the handle meanwhile.
+            assert not self.locked
+            self.log.append('events')
 
     @contextlib.contextmanager
     def alone(self, name):
         self.log.append('alone')
         self.locked = True
-        yield
-        self.locked = False
+        try:
+            yield
+        finally:
+            self.locked = False
 
     def commit(self, name):
         self.log.append('commit')
@@ -191,8 +195,7 @@ class MarksTestCase(base.PlainTestCase):
         self.assertEqual('', groups.pop())
         sizes = [group.count('resume') for group in groups]
         self.assertEqual({marks.TOGETHER}, set(sizes[:-1]))
-        self.assertLess(0, len(sizes[:-1]))
-        self.assertLess(marks.TOGETHER * (0.05 + marks.PAUSE), 1)
+        self.assertLess(1, len(sizes))
 
     def test_used_again(self):
         # It is asked twice for each piece.
@@ -258,4 +261,4 @@ class MarksTestCase(base.PlainTestCase):
         found = self.run_marker([1, 3])
         self.assertEqual((marks.FAILED, 0, [[1, 3]]),
                          (found.ended, found.marked, found.left))
-        self.assertEqual('resume', self.kernel.log[-1])
+        self.assertEqual(['resume', 'events'], self.kernel.log[-2:])

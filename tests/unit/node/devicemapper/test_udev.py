@@ -99,6 +99,12 @@ class ResumesTestCase(base.PlainTestCase):
         self.assertIsNone(self.semaphore(self.resumed[0][1]))
         self.assertEqual(['one'], resumes.late)
 
+    def test_limit(self):
+        with udev.Resumes(limit=0) as resumes:
+            resumes.resume('one')
+        self.assertIsNone(self.semaphore(self.resumed[0][1]))
+        self.assertEqual(['one'], resumes.late)
+
     def test_nothing_to_resume(self):
         with udev.Resumes():
             pass
