@@ -42,7 +42,7 @@ def complete(stats: dict[str, Any], backend: Backend, protocol: str,
                  # volume, as for a revert (VolumeManager._copy_volume_data,
                  # _revert_to_snapshot_generic), and its old data would stay.
                  sparse_copy_volume=False)
-    # In case that LVM fails.
+    # So that an old one does not stay if LVM fails.
     backend.pool = None
     if backend.thin:
         backend.pool = thin_pools.find(backend.group.vg_name)

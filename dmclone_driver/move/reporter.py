@@ -109,7 +109,8 @@ class Reporter:
             database=rows is not None, looked=self._sightings.age,
             volumes=None if rows is None else len(self._homes(rows)),
             free=free, total=total,
-            pool_metadata=pool.metadata_percent or None if pool else None,
+            # LVM does not know that of an inactive pool, which is 0 here.
+            pool_metadata=(pool.metadata_percent if pool else 0) or None,
             metadata=metadata.kind, persistent=metadata.persistent,
             listed=None if self._listed is None else
             self._sightings.since(self._listed),

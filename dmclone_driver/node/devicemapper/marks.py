@@ -197,7 +197,7 @@ class Marker:
         return OVER
 
     def _is_used(self) -> bool:
-        """Whether somebody uses the volume, as far as is known."""
+        """Return whether the handle has had requests recently, see QUIET."""
         now = self._kernel.now()
         requests = self._kernel.requests(self._names.of(HANDLE))
         if requests != self._requests:
