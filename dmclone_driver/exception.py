@@ -226,13 +226,20 @@ class OriginNotRebuilt(exception.VolumeDriverException):
                 "rebuilt. The log of cinder-volume there says why.")
 
 
+class SourceUnreachable(exception.VolumeDriverException):
+    """The iSCSI portal of a source does not answer."""
+
+    message = _("the iSCSI portal %(portal)s of the source's node cannot be "
+                "reached from the destination's node: %(error)s")
+
+
 class SnapshotNotServed(exception.VolumeDriverException):
     """The node of a snapshot does not serve it."""
 
     message = _("Volume %(volume)s can't be created from snapshot "
                 "%(snapshot)s, which is on %(host)s: %(reason)s. Delete the "
                 "new volume, and create it again when cinder-volume runs on "
-                "that node.")
+                "that node, and the node can be reached.")
 
 
 class RevertNotServed(SnapshotNotServed):
@@ -242,7 +249,8 @@ class RevertNotServed(SnapshotNotServed):
                 "which is on %(host)s: %(reason)s. The volume was not "
                 "changed. Delete the snapshot that Cinder took before the "
                 "revert, reset the volume's state, and try again when "
-                "cinder-volume runs on that node.")
+                "cinder-volume runs on that node, and the node can be "
+                "reached.")
 
 
 class FollowerNotServed(SnapshotNotServed):
@@ -250,7 +258,8 @@ class FollowerNotServed(SnapshotNotServed):
 
     message = _("Snapshot %(snapshot)s can't be copied from %(host)s: "
                 "%(reason)s. Nothing was changed. Try again when "
-                "cinder-volume runs on that node.")
+                "cinder-volume runs on that node, and the node can be "
+                "reached.")
 
 
 class DataLost(exception.InvalidVolume):

@@ -151,12 +151,12 @@ class Copies:
             else:
                 self._backend.client.export_clone(
                     context, placeholder.backend, placeholder.id, origin_id)
-        except exception.PeerError as error:
+            placeholder.refresh()
+            self._builder.build_copy(names, placeholder, size)
+        except (exception.PeerError, exception.SourceUnreachable) as error:
             raise not_served(
                 snapshot=placeholder.snapshot_id, volume=volume.id,
                 host=placeholder.backend, reason=error.msg)
-        placeholder.refresh()
-        self._builder.build_copy(names, placeholder, size)
 
     def _undo(self, context: cinder_context.RequestContext,
               names: Names) -> None:

@@ -16,6 +16,7 @@ from oslo_concurrency import processutils
 from oslo_log import log as logging
 from oslo_utils import netutils
 
+from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.node import names
 from dmclone_driver.privsep import block
@@ -128,7 +129,7 @@ class Initiator:
     def connect(self, location: str, auth: str) -> str:
         """Log in to a source and return the path of its disk.
 
-        :raises: VolumeDriverException if the source does not answer, or if
+        :raises: SourceUnreachable, VolumeDriverException if
             dmclone_source_timeout cannot be set for its session
         """
         if auth == LOCAL:
@@ -164,15 +165,14 @@ class Initiator:
         on a node (the lock "connect_volume" of
         os_brick/initiator/connectors/iscsi.py), so volumes of other nodes
         would wait.
+
+        :raises: SourceUnreachable
         """
         try:
             socket.create_connection(netutils.parse_host_port(portal),
                                      PORTAL_TIMEOUT).close()
         except OSError as error:
-            raise cinder_exception.VolumeDriverException(message=_(
-                "The iSCSI portal %(portal)s of the source's node cannot be "
-                "reached from the destination's node: %(error)s") % {
-                    'portal': portal, 'error': error})
+            raise exception.SourceUnreachable(portal=portal, error=error)
 
     def cut(self, location: str | None) -> None:
         """End a session at once; requests that wait for it get errors.

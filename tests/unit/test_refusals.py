@@ -212,6 +212,8 @@ ROWS = (
      'it stands for data', 'use volume'),
     ('from_snapshot', 'snapshot_node_down', exception.SnapshotNotServed,
      'did not answer', 'create it again'),
+    ('from_snapshot', 'snapshot_node_cut_off', exception.SnapshotNotServed,
+     'cannot be reached', 'create it again'),
     ('from_snapshot', 'snapshot_gone', exception.SnapshotNotServed,
      'is not on node1', 'ask the operator'),
     ('from_snapshot', 'snapshot_node_removed',
@@ -221,6 +223,8 @@ ROWS = (
      'from node1 to node2', 'Wait until the move'),
     ('revert', 'snapshot_node_down', exception.RevertNotServed,
      'did not answer', 'Delete the snapshot that Cinder took'),
+    ('revert', 'snapshot_node_cut_off', exception.RevertNotServed,
+     'cannot be reached', 'Delete the snapshot that Cinder took'),
     ('revert', 'snapshot_of_cinder_read', exception.SnapshotWouldOverflow,
      'has no room', 'Delete that snapshot'),
     ('revert_with_copy', 'source_lost', exception.DataLost,
@@ -319,6 +323,7 @@ OTHERS = {
     'PeerUnreachable': 'the reason in MoveRefused, or SnapshotNotServed',
     'ReadLagsBehind': 'needs several database servers: see test_home',
     'SnapshotStays': "of an operator's command: see test_followers",
+    'SourceUnreachable': 'the reason in MoveFailed, or SnapshotNotServed',
     'UnexpectedTable': 'a fault: somebody has changed a device',
 }
 
@@ -620,6 +625,13 @@ class Situations(test_snapshots.SnapshotsTestCase):
     def snapshot_node_down(self):
         self.snapshot_left_behind()
         self.a.stop()
+
+    def snapshot_node_cut_off(self):
+        """Its service answers, but not its iSCSI portal."""
+        self.snapshot_left_behind()
+        self.patch('tests.unit.fakes.network.Initiator._connect',
+                   side_effect=exception.SourceUnreachable(
+                       portal='192.0.2.1:3260', error='timed out'))
 
     def snapshot_node_removed(self):
         self.snapshot_node_down()

@@ -10,6 +10,7 @@ import fixtures
 from oslo_concurrency.fixture import lockutils
 from oslo_concurrency import processutils
 
+from dmclone_driver import exception
 from dmclone_driver.node import initiator
 from tests.unit import base
 
@@ -163,7 +164,7 @@ class InitiatorTestCase(base.PlainTestCase):
         """It fails at once: a login would block others for minutes."""
         self.portal.side_effect = TimeoutError('the-reason')
         error = self.assertRaises(
-            cinder_exception.VolumeDriverException, self.initiator.connect,
+            exception.SourceUnreachable, self.initiator.connect,
             LOCATION.replace('192.0.2.1:3260', portal), AUTH)
         for part in (portal, 'the-reason'):
             self.assertIn(part, error.msg)
