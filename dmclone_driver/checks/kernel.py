@@ -24,14 +24,15 @@ DM_TARGETS = {'linear': 'dm-mod', 'clone': 'dm-clone', 'zero': 'dm-zero',
               'snapshot': 'dm-snapshot', 'snapshot-origin': 'dm-snapshot'}
 #: The module with which guests are held for copies, see node/anchor.py.
 DELAY = 'dm_delay'
-#: The modules that options need: {option: {value: modules}}.
+#: The module of thin volumes, see storage.check_pool().
+THIN = 'dm_thin_pool'
+#: The modules that other options need: {option: {value: modules}}.
 MODULES: dict[str, dict[str, tuple[str, ...]]] = {
     'target_helper': {
         'lioadm': ('target_core_mod', 'target_core_iblock',
                    'iscsi_target_mod')},
     'dmclone_metadata_backend': {'brd': ('brd',), 'zram': ('zram',),
-                                 'tmpfs': ('loop',)},
-    'lvm_type': {'thin': ('dm_thin_pool',)}}
+                                 'tmpfs': ('loop',)}}
 
 
 def _setting(configuration: cinder_configuration.Configuration) -> Setting:
@@ -86,19 +87,20 @@ def check_modules(configuration: cinder_configuration.Configuration,
         wanted += modules.get(configuration.safe_get(option), ())
     if configuration.safe_get('dmclone_hydration_min_rate'):
         wanted.append(DELAY)
-    missing = [module for module in wanted if not _has(host, module)]
+    missing = [module for module in wanted if not has(host, module)]
     section = configuration.config_group
     if missing:
         return result.failed(
             'kernel modules', _('this kernel has no %s') % ', '.join(missing),
             _('install the package with the rest of its modules '
               '(linux-modules-extra on Ubuntu), or choose another '
-              'target_helper, dmclone_metadata_backend or lvm_type, or '
+              'target_helper or dmclone_metadata_backend, or '
               'dmclone_hydration_min_rate = 0'), section)
     return result.ok('kernel modules', ', '.join(wanted), section)
 
 
-def _has(host: Host, module: str) -> bool:
+def has(host: Host, module: str) -> bool:
+    """Return whether the kernel has a module, loaded or not."""
     if host.exists('/sys/module/' + module):
         return True
     try:

@@ -75,7 +75,7 @@ def log_faults(configuration: cinder_configuration.Configuration) -> None:
     try:
         group = volume_groups.find(configuration.volume_group)
         found = [udev.check(host), *lvm_filter.check(configuration, host),
-                 *([storage.check_pool(configuration, group)]
+                 *([storage.check_pool(configuration, group, host)]
                    if group else [])]
     except Exception as error:
         LOG.warning('Checking udev, the filter of LVM and the thin pool '

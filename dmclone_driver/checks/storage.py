@@ -12,6 +12,7 @@ from oslo_utils import importutils
 from oslo_utils import units
 
 from dmclone_driver.checks.host import Host
+from dmclone_driver.checks import kernel
 from dmclone_driver.checks import result
 from dmclone_driver.checks.result import Result
 from dmclone_driver.checks.result import Setting
@@ -112,13 +113,19 @@ def _pool_of(configuration: cinder_configuration.Configuration,
 
 
 def check_pool(configuration: cinder_configuration.Configuration,
-               group: volume_groups.VolumeGroup) -> Result:
+               group: volume_groups.VolumeGroup, host: Host) -> Result:
     """Check the pool of thin volumes, apart from its free space."""
     section = configuration.config_group
     # Volumes in a pool stay thin, whatever new ones are.
     pool = thin_pools.find(group.name)
     if pool is None and not _are_thin(configuration, group):
         return result.not_applicable(POOL, _('volumes are thick'), section)
+    if not kernel.has(host, kernel.THIN):
+        return result.failed(
+            POOL, _('this kernel has no %s') % kernel.THIN,
+            _('install the package with the rest of its modules '
+              '(linux-modules-extra on Ubuntu), or set lvm_type = default '
+              'where there are no thin volumes'), section)
     if pool is None:
         return result.ok(POOL, _('%(group)s/%(pool)s, which cinder-volume '
                                  'creates at its start') % {

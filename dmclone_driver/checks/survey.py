@@ -153,7 +153,7 @@ class Survey:
                     line, _('there is no volume group'), section)
             return
         yield storage.check_space(configuration, group)
-        yield storage.check_pool(configuration, group)
+        yield storage.check_pool(configuration, group, self._host)
         yield storage.check_dump(configuration, group, self._host)
         yield storage.check_metadata(configuration)
 

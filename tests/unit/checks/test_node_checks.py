@@ -271,13 +271,6 @@ class KernelModulesTestCase(NodeTestCase):
     def test_options_need_more(self, options, module):
         self.assertFound(Outcome.FAILED, module, self.check(**options))
 
-    def test_thin_volumes(self):
-        self.node.modules.discard('dm_thin_pool')
-        self.assertFound(Outcome.FAILED, 'dm_thin_pool',
-                         self.check(lvm_type='thin'))
-        self.assertFound(Outcome.OK, 'iscsi_tcp',
-                         self.check(lvm_type='default'))
-
     def test_minimum_rate(self):
         self.node.modules.discard('dm_delay')
         found = self.check(dmclone_hydration_min_rate=16)

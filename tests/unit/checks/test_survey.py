@@ -234,6 +234,21 @@ class SurveyTestCase(base.CloudTestCase):
         self.assertIn('creates', self.result('thin pool').reason)
         self.assertNotIn('/dev/volumes/volumes-pool', self.a.lvm.volumes)
 
+    @ddt.data(('thin', Outcome.FAILED), ('auto', Outcome.FAILED),
+              ('default', Outcome.NOT_APPLICABLE))
+    @ddt.unpack
+    def test_kernel_without_thin_pools(self, kind, outcome):
+        """An empty group gets one with Cinder's default, auto."""
+        self.patch('cinder.volume.volume_utils.supports_thin_provisioning',
+                   return_value=True)
+        self.set(cloud.BACKEND, lvm_type=kind)
+        self.a.lvm.volumes.clear()
+        self.node.modules.discard('dm_thin_pool')
+        found = self.result('thin pool')
+        self.assertEqual(outcome, found.outcome)
+        self.assertEqual(outcome == Outcome.FAILED,
+                         'no dm_thin_pool' in found.reason)
+
     @ddt.data(('ro', 'in mode ro'), ('Fail', 'in mode Fail'),
               ('out_of_data_space', 'volumes/volumes-pool is full'))
     @ddt.unpack
