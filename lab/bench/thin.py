@@ -5,7 +5,8 @@ A volume of which a part is used moves between two thin nodes, alternately with
 one that has the same data and is no larger than it has to be. The time until
 it is complete is compared with that of the other, what it allocates with what
 the source had. Afterwards all that was written is compared, and samples of the
-rest.
+rest. Every other round measures in the opposite order, since what is first may
+be slower.
 """
 
 import dataclasses
@@ -25,6 +26,8 @@ MIB, GIB = 2 ** 20, 2 ** 30
 ALONE, AT_SOURCE = ' alone', ': source'
 #: Seconds until a volume is complete, and until it is written or read.
 TO_END, TO_READ = 7200, 3600
+#: What either ratio may be at most.
+LIMIT = 1.1
 #: How many MiB of what is not written are compared, at equal distances.
 SAMPLES = 64
 #: GiB that stay free on the machine, whose disk has those of the nodes.
@@ -68,6 +71,14 @@ def cases(size, percentages, extents, chunk):
     return [each for case in found for each in (case.alone(), case)
             # What is used as a whole is alone.
             if each is case or case.used < size * GIB]
+
+
+def in_turn(found, number):
+    """Return cases in the order of a round, reversed in every other one.
+
+    :param number: of the round, from 0 on
+    """
+    return found[::-1] if number % 2 else found
 
 
 def stride(size, extents, chunk):
@@ -148,6 +159,13 @@ def base_of(name):
     return None if what.startswith('100 %') else name + ALONE
 
 
+def judge(results):
+    """Print which ratios are within the limit; return whether all are."""
+    kept = [ratios.judge(name, results.of(name, base_of(name))[0], LIMIT)
+            for name in results.values if base_of(name)]
+    return all(kept)
+
+
 class Bench(volumes.Volumes):
     """Moves of idle thin volumes."""
 
@@ -165,6 +183,7 @@ class Bench(volumes.Volumes):
         self.node = self.lab.node('node1')
         self._size, self._percentages = size, percentages
         self._extents, self._chunk = extents, chunk
+        self._rounds = 0
 
     def round(self):
         """Measure all cases once, on nodes with pools of their own."""
@@ -173,9 +192,10 @@ class Bench(volumes.Volumes):
             found = cases(self._size, self._percentages, self._extents,
                           pools.chunk(self.node))
             refuse_without_room(found, self._room(nodes))
-            for case in found:
+            for case in in_turn(found, self._rounds):
                 self._measure(case)
                 self.end_volumes()
+        self._rounds += 1
 
     @staticmethod
     def _room(nodes):
@@ -218,6 +238,8 @@ class Bench(volumes.Volumes):
         return node.run(reading(path, *compared(case)), timeout=TO_READ)
 
     def report(self):
-        """Print medians and ratios, and save them for a plot."""
+        """Print medians, ratios and what is kept, and save the results."""
         self.results.report(base_of)
         self.results.save('bench-thin.json', base_of)
+        print()
+        judge(self.results)

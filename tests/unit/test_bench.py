@@ -15,6 +15,7 @@ import threading
 import types
 from unittest import mock
 
+import ddt
 import fixtures
 import testtools
 
@@ -724,6 +725,7 @@ class PoolsTestCase(base.PlainTestCase):
                     if expected else [], rest)
 
 
+@ddt.ddt
 class ThinTestCase(base.PlainTestCase):
 
     def cases(self):
@@ -778,6 +780,23 @@ class ThinTestCase(base.PlainTestCase):
              **{'allocated, ' + what: 1.5 for what in (
                  '1 % of 10 GiB', '10 % of 10 GiB', '100 % of 10 GiB',
                  '1000 extents in 10 GiB')}}, compared)
+
+    def test_order(self):
+        """What is compared is first as often as what it is compared with."""
+        found = self.cases()
+        turns = [thin.in_turn(found, number) for number in range(3)]
+        self.assertEqual([found, found[::-1], found], turns)
+
+    @ddt.data((11, 22, True), (11.5, 22, False), (11, 22.5, False))
+    @ddt.unpack
+    def test_limits(self, seconds, allocated, kept):
+        self.patch('builtins.print')
+        found = ratios.Ratios()
+        for name, value in (('time, x alone', 10), ('time, x', seconds),
+                            ('allocated, x: source', 20),
+                            ('allocated, x', allocated)):
+            found.note(name, value)
+        self.assertIs(kept, thin.judge(found))
 
     def test_extents(self):
         """They are apart, and end within the volume."""
