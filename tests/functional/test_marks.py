@@ -466,13 +466,16 @@ class MarksTest(CloneTest):
         reader.join(60)
         self.assertCopied(self.data)
 
+    def slow_source(self):
+        """Return the path of a source whose reads take five seconds."""
+        clones.run('modprobe', 'dm-delay')
+        return self.raw('0 %d delay %s 0 5000' % (
+            (SIZE // 512) + 2 * devices.MARGIN, self.source.path(EXPORT)),
+            probed=False)
+
     def test_source_does_not_answer(self):
         """A read of five seconds is under way: no moment is found."""
-        clones.run('modprobe', 'dm-delay')
-        path = self.source.path(EXPORT)
-        slow = self.raw('0 %d delay %s 0 5000' % (
-            (SIZE // 512) + 2 * devices.MARGIN, path), probed=False)
-        self.clone(slow)
+        self.clone(self.slow_source())
         # One region is there without the source.
         clones.write(self.names.path(), 60 * REGION, b'y' * REGION)
         ranges = self.ranges()
@@ -504,6 +507,24 @@ class MarksTest(CloneTest):
         LocalVolume(self.names).start_hydration()
         result = self.mark(ranges, 2)
         self.assertEqual((marks.REFUSED, 0), (result.ended, result.marked))
+
+    def test_discard_during_a_copy_loses_a_write(self):
+        """Why a copy under way has to end before: the kernel lets it go on."""
+        self.clone(self.slow_source())
+        for message in ('hydration_batch_size 1', 'hydration_threshold 1',
+                        'enable_hydration'):
+            dmsetup.message(self.device, message)
+        clones.wait_until(lambda: self.status().hydrating, 'a copy')
+        dmsetup.message(self.device, 'disable_hydration')
+        # It is the first region.
+        with marks.Kernel.opened(self.device) as discard:
+            discard(0, REGION)
+        clones.write(self.names.path(), 0, b'y' * 4096)
+        self.assertEqual((1, 1), (self.status().hydrated,
+                                  self.status().hydrating))
+        clones.wait_until(lambda: not self.status().hydrating, 'its end')
+        self.assertEqual(self.data[:4096],
+                         clones.read(self.names.path(), 0, 4096))
 
     def test_snapshot_above_it(self):
         """The handle keeps refusing discards when its snapshot is deleted."""
