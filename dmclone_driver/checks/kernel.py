@@ -92,11 +92,19 @@ def check_modules(configuration: cinder_configuration.Configuration,
     if missing:
         return result.failed(
             'kernel modules', _('this kernel has no %s') % ', '.join(missing),
-            _('install the package with the rest of its modules '
-              '(linux-modules-extra on Ubuntu), or choose another '
-              'target_helper or dmclone_metadata_backend, or '
-              'dmclone_hydration_min_rate = 0'), section)
+            remedy(_('choose another target_helper or '
+                     'dmclone_metadata_backend, or '
+                     'dmclone_hydration_min_rate = 0')), section)
     return result.ok('kernel modules', ', '.join(wanted), section)
+
+
+def remedy(otherwise: str) -> str:
+    """Return what to do about a kernel without some modules.
+
+    :param otherwise: what to do if it is to stay without them
+    """
+    return _('install the package with the rest of its modules '
+             '(linux-modules-extra on Ubuntu), or %s') % otherwise
 
 
 def has(host: Host, module: str) -> bool:

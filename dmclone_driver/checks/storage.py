@@ -123,9 +123,8 @@ def check_pool(configuration: cinder_configuration.Configuration,
     if not kernel.has(host, kernel.THIN):
         return result.failed(
             POOL, _('this kernel has no %s') % kernel.THIN,
-            _('install the package with the rest of its modules '
-              '(linux-modules-extra on Ubuntu), or set lvm_type = default '
-              'where there are no thin volumes'), section)
+            kernel.remedy(_('set lvm_type = default where there are no thin '
+                            'volumes')), section)
     if pool is None:
         return result.ok(POOL, _('%(group)s/%(pool)s, which cinder-volume '
                                  'creates at its start') % {
