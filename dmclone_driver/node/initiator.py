@@ -21,6 +21,7 @@ from dmclone_driver.i18n import _
 from dmclone_driver.node import names
 from dmclone_driver.privsep import block
 from dmclone_driver.privsep import command
+from dmclone_driver.privsep import iscsi_records
 
 # Exit code of iscsiadm: ISCSI_ERR_NO_OBJS_FOUND in open-iscsi's iscsi_err.h.
 NO_SESSION = 21
@@ -136,6 +137,7 @@ class Initiator:
             return location
         wanted = properties(location, auth)
         self._check_portal(wanted['target_portal'])
+        self._delete_empty_records(wanted['target_iqn'])
         device = self._connector.connect_volume(wanted)
         try:
             block.set_recovery_timeout(device['path'], self._source_timeout)
@@ -173,6 +175,21 @@ class Initiator:
                                      PORTAL_TIMEOUT).close()
         except OSError as error:
             raise exception.SourceUnreachable(portal=portal, error=error)
+
+    @staticmethod
+    def _delete_empty_records(iqn: str) -> None:
+        try:
+            deleted = iscsi_records.delete_empty(iqn)
+        except OSError as error:
+            LOG.warning("Deleting open-iscsi's empty records of %(target)s "
+                        'failed: %(error)s',
+                        {'target': names.text_of_target(iqn), 'error': error})
+            return
+        if deleted:
+            LOG.info("Deleted open-iscsi's empty records of %(target)s, left "
+                     'by a power cut: %(paths)s',
+                     {'target': names.text_of_target(iqn),
+                      'paths': ', '.join(deleted)})
 
     def cut(self, location: str | None) -> None:
         """End a session at once; requests that wait for it get errors.
@@ -246,6 +263,7 @@ class Initiator:
         self._connector.disconnect_volume(
             properties(location, auth), None, force=True, ignore_errors=True)
         iqn = iqn_of(location)
+        self._delete_empty_records(iqn)
         if iqn in self.targets():
             raise cinder_exception.VolumeDriverException(message=_(
                 'Ending the iSCSI session to %s failed; see the log of '

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """iSCSI sessions of the driver to a target daemon of the test."""
 
+import os
+import pathlib
 import signal
 import subprocess
 import tempfile
@@ -15,6 +17,7 @@ from os_brick.privileged import rootwrap
 from oslo_concurrency import lockutils
 
 from dmclone_driver.node import initiator
+from dmclone_driver.privsep import iscsi_records
 from lab.common import clones
 from tests.functional import base
 
@@ -68,6 +71,30 @@ class SessionsTest(base.FunctionalTest):
 
     def test_connect(self):
         clones.read(self.initiator.connect(LOCATION, self.auth), 0, 4096)
+
+    @staticmethod
+    def records():
+        return [path for folder in iscsi_records.FOLDERS
+                for path in pathlib.Path(folder, IQN).rglob('*')
+                if path.is_file()]
+
+    def empty_record(self):
+        """Do what a power cut does to a record that was just written."""
+        record, = self.records()
+        os.truncate(record, 0)
+
+    def test_connect_with_an_empty_record(self):
+        clones.run('iscsiadm', '-m', 'node', '-T', IQN, '-p', PORTAL,
+                   '--op', 'new')
+        self.empty_record()
+        clones.read(self.initiator.connect(LOCATION, self.auth), 0, 4096)
+
+    def test_disconnect_with_an_empty_record(self):
+        self.initiator.connect(LOCATION, self.auth)
+        self.empty_record()
+        self.initiator.disconnect(LOCATION, self.auth)
+        self.assertEqual([], self.records())
+        self.assertNotIn(IQN, self.initiator.targets())
 
     def test_lost_during_the_scan(self):
         """Other volumes do not wait for that for long.

@@ -110,6 +110,9 @@ class InitiatorTestCase(base.PlainTestCase):
         self.deepen = self.patch('dmclone_driver.privsep.block.deepen_queue')
         self.iscsiadm = self.patch(
             'dmclone_driver.privsep.command.iscsiadm', return_value='')
+        self.empty = self.patch(
+            'dmclone_driver.privsep.iscsi_records.delete_empty',
+            return_value=[])
         self.sessions = pathlib.Path(
             self.useFixture(fixtures.TempDir()).path)
         self.useFixture(fixtures.MonkeyPatch(
@@ -182,6 +185,23 @@ class InitiatorTestCase(base.PlainTestCase):
         self.iscsiadm.side_effect = iscsiadm
         self.initiator.disconnect(LOCATION, AUTH)
         self.assertEqual([PROPERTIES], seen)
+
+    def test_empty_records(self):
+        """They are deleted before iscsiadm could stumble over them."""
+        seen = []
+        self.empty.side_effect = lambda iqn: seen.append(
+            (iqn, len(self.brick.sessions))) or ['/etc/iscsi/nodes/x']
+        self.initiator.connect(LOCATION, AUTH)
+        self.initiator.disconnect(LOCATION, AUTH)
+        self.assertEqual([(PROPERTIES['target_iqn'], 0)] * 2, seen)
+        self.assertIn('/etc/iscsi/nodes/x', self.log.output)
+
+    def test_empty_records_that_cannot_be_deleted(self):
+        """Without one the login succeeds."""
+        self.empty.side_effect = OSError(30, 'the-reason')
+        self.assertEqual('/dev/sdx', self.initiator.connect(LOCATION, AUTH))
+        self.initiator.disconnect(LOCATION, AUTH)
+        self.assertIn('the-reason', self.log.output)
 
     def has_sessions(self, *targets):
         for number, target in enumerate(targets):
