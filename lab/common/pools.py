@@ -70,17 +70,17 @@ def on(nodes, end, kib=None, gib=None, **options):
     try:
         if kib:
             with _chunks(nodes, kib):
-                _configure(nodes, thin, remove)
+                configure(nodes, thin, remove)
         elif gib:
-            _configure(nodes, thin, lambda node: _make(node, gib))
+            configure(nodes, thin, lambda node: _make(node, gib))
         else:
-            _configure(nodes, thin)
+            configure(nodes, thin)
         yield
     finally:
         end()
         for node in nodes:
             wait_empty(node)
-        _configure(nodes, {}, remove)
+        configure(nodes, {}, remove)
 
 
 def _make(node, gib):
@@ -127,9 +127,10 @@ def refused(node, *devices):
         node.run(_OWN)
 
 
-def _configure(nodes, changes, meanwhile=lambda node: None):
+def configure(nodes, changes, meanwhile=lambda node: None):
     """Start services with other options.
 
+    :param changes: as of the nodes' configure()
     :param meanwhile: called while the service of a node is stopped
     """
     for node in nodes:

@@ -301,7 +301,7 @@ SETS = (
     Set('thin', 'the scenarios of e2e and live, and two minutes of soak, on '
         'nodes\nwith thin volumes: an hour and a half', _thin,
         lab={'nova': True, 'thin': True}, seconds=9000, where='scenarios',
-        choice=('--exclude-regex', r'\[.*(slow|thick)')),
+        choice=('--exclude-regex', r'\[.*slow')),
     Set('admin', "Cinder's own commands on volumes that are moving, and a\n"
         'restored database; ends with a table of the former',
         _with_table, lab={}, seconds=5400,

@@ -2,8 +2,8 @@
 """Live migration of a guest that writes all the time."""
 
 from lab.common import leftovers
+from tests.scenarios.lib import full_nodes
 from tests.scenarios.lib import live
-from tests.scenarios.lib.marks import needs
 from tests.scenarios.lib.marks import slow
 from tests.scenarios.lib import operations
 
@@ -83,14 +83,11 @@ class SnapshotsTest(operations.Operations, live.LiveTest):
 class FailedMigrationTest(live.FailedMigrationTest):
     """The guest continues on its old node, and there is no leftover."""
 
-    @needs('thick')
     def test_preparation_fails(self):
-        self.new.run('lvcreate -qq -y -n filler -l 100%FREE cinder-volumes')
-        self.addCleanup(self.new.run, 'lvremove -qq -y '
-                        'cinder-volumes/filler')
-        self.servers.live_migrate(self.server_id, self.new)
-        self.servers.migration_ended(self.server_id, 'error', 'failed')
-        self.set_right()
+        with full_nodes.full(self.lab, self.new):
+            self.servers.live_migrate(self.server_id, self.new)
+            self.servers.migration_ended(self.server_id, 'error', 'failed')
+            self.set_right()
         self.assert_as_before()
         self.assertTrue(self.user.messages(self.volume_id))
         self.check_after_delete(self.server_id, self.console, self.volume_id)

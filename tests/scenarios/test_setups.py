@@ -4,11 +4,11 @@
 import contextlib
 
 from lab.bench import remote_disk
+from lab.common import pools
 from lab.common import user as user_module
 from lab import wait
 from tests.scenarios.lib import base
 from tests.scenarios.lib.marks import named
-from tests.scenarios.lib.marks import needs
 from tests.scenarios.lib.marks import slow
 
 REFUSALS = (
@@ -255,22 +255,24 @@ class SetupTest(base.SetupTest):
             line for line in home.log('cinder-volume')[seen:].splitlines()
             if 'Running cmd' in line and 'dmsetup' in line])
 
-    @needs('thick')
     def test_capabilities(self):
         admin = user_module.User(self.lab, 'admin')
-        pools = admin.request(
+        found = admin.request(
             'GET', '/scheduler-stats/get_pools?detail=true')['pools']
         self.assertEqual({n + '@dmclone#dmclone' for n in self.lab.nodes},
-                         {pool['name'] for pool in pools})
-        for pool in pools:
+                         {pool['name'] for pool in found})
+        thin = self.lab.settings.thin
+        for pool in found:
             able = pool['capabilities']
             self.assertFalse(able['multiattach'])
             self.assertFalse(able['online_extend_support'])
-            self.assertTrue(able['thick_provisioning_support'])
+            self.assertIs(thin, able['thin_provisioning_support'])
+            self.assertIs(not thin, able['thick_provisioning_support'])
             node = self.lab.node(pool['name'].partition('@')[0])
-            size = node.run('vgs --noheadings --nosuffix --units g -o '
-                            'vg_size,vg_free cinder-volumes').split()
-            self.assertAlmostEqual(float(size[0]),
+            size = pools.size(node) if thin else int(node.run(
+                'vgs --noheadings --nosuffix --units b -o vg_size ' +
+                pools.GROUP))
+            self.assertAlmostEqual(size / 2 ** 30,
                                    able['total_capacity_gb'], delta=1)
 
     def test_handles_after_a_reboot(self):

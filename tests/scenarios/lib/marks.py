@@ -33,8 +33,7 @@ named = _mark(NAMED)
 def needs(what):
     """Decorate a test, or a class of tests, which needs more than Cinder.
 
-    :param what: 'nova', for a laboratory with instances; 'thick', for nodes
-        without a thin pool
+    :param what: 'nova', for a laboratory with instances
     """
     return _mark(what)
 
