@@ -31,5 +31,5 @@ def full(lab, node):
 
 def needed(lab, gib):
     """Return what the refusal of a volume by such a node says."""
-    return ('it needs %.2f GiB more' if lab.settings.thin
+    return ('it has %d GiB, and volumes of only' if lab.settings.thin
             else 'it needs %d GiB') % gib
