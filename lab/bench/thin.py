@@ -6,7 +6,8 @@ one that has the same data and is no larger than it has to be. The time until
 it is complete is compared with that of the other, what it allocates with what
 the source had. Afterwards all that was written is compared, and samples of the
 rest. Every other round measures in the opposite order, since what is first may
-be slower.
+be slower. The services do not log at the level debug, as with operators: the
+map of many extents is megabytes of text.
 """
 
 import dataclasses
@@ -188,7 +189,7 @@ class Bench(volumes.Volumes):
     def round(self):
         """Measure all cases once, on nodes with pools of their own."""
         nodes = list(self.lab.nodes.values())
-        with pools.on(nodes, self.end_volumes, self._chunk):
+        with pools.on(nodes, self.end_volumes, self._chunk, debug=False):
             found = cases(self._size, self._percentages, self._extents,
                           pools.chunk(self.node))
             refuse_without_room(found, self._room(nodes))

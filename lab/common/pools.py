@@ -55,7 +55,7 @@ def _of_pool(node, column):
 
 
 @contextlib.contextmanager
-def on(nodes, end, kib=None, gib=None, **options):
+def on(nodes, end, kib=None, gib=None, debug=True, **options):
     """Have nodes make thin volumes meanwhile; afterwards they have no pools.
 
     :param end: function that deletes all volumes
@@ -63,10 +63,12 @@ def on(nodes, end, kib=None, gib=None, **options):
         that are there, or of LVM's choice
     :param gib: the size of pools that are made anew, or None for nearly all
         of the volume group
+    :param debug: whether the services log what operators do not have logged
     :param options: of the backend, besides
     :raises LabError: if pools have other blocks
     """
-    thin = {'dmclone': {'lvm_type': 'thin', **options}}
+    thin = {'DEFAULT': {'debug': str(debug)},
+            'dmclone': {'lvm_type': 'thin', **options}}
     try:
         if kib:
             with _chunks(nodes, kib):

@@ -55,14 +55,15 @@ FILLED = (*range(10, 20), 33, *range(100, 140), 510)
 #: Marks in many pieces, as if a guest used the volume.
 SLOWLY = marks.PROGRAM.replace(
     'marks.main()', 'marks.MOST, marks.PIECE, marks.QUIET = 8, 0, 1e9; '
-    'marks.main()')
+    'marks.UNOPENED = 0; marks.main()')
 #: The same in the pieces of a volume that nobody uses.
 IDLE = marks.PROGRAM.replace(
     'marks.main()', 'marks.MOST, marks.PIECE, marks.QUIET = '
-    '8, -marks.LIMIT, 0; marks.main()')
+    '8, -marks.LIMIT, 0; marks.UNOPENED = 0; marks.main()')
 #: Is killed while requests wait.
 SUICIDE = marks.PROGRAM.replace(
     'marks.main()', 'import os; marks.MOST, marks.PIECE = 4, 0; '
+    'marks.UNOPENED = 0; '
     'mark = marks.Marker._discard; '
     'marks.Marker._discard = lambda *all: (mark(*all), '
     'os.kill(os.getpid(), 9)); marks.main()')

@@ -54,6 +54,10 @@ LIMIT, PIECE, PAUSE = 0.03, 0.015, 0.05
 # then.
 QUIET, SHORT_PAUSE = 0.2, 0.005
 
+# Seconds that a piece may last while nobody has the handle open. Whoever opens
+# it just then is held once.
+UNOPENED = 0.25
+
 # Pieces after which udev is waited for, which takes longer than a piece, and
 # for how many seconds: only so that its events do not pile up.
 TOGETHER, PATIENCE = 8, 1
@@ -166,6 +170,8 @@ class Marker:
         self._seconds: float = 0
         #: The number of requests to the handle, and when it last changed.
         self._requests, self._used = -1, kernel.now()
+        #: Whether anybody had the handle open when the last piece began.
+        self._opened = True
 
     def run(self, seconds: float) -> Result:
         """Mark regions for some time, in pieces."""
@@ -197,12 +203,13 @@ class Marker:
         return OVER
 
     def _is_used(self) -> bool:
-        """Return whether the handle has had requests recently, see QUIET."""
+        """Return whether a guest has used the handle recently, see QUIET."""
         now = self._kernel.now()
         requests = self._kernel.requests(self._names.of(HANDLE))
         if requests != self._requests:
             self._requests, self._used = requests, now
-        return now - self._used < QUIET
+        # Without a guest it may be udev that reads it, after a resume.
+        return self._opened and now - self._used < QUIET
 
     def _piece(self) -> bool:
         """Mark what can be marked in one moment.
@@ -210,9 +217,11 @@ class Marker:
         :returns: False if the clone may not be marked
         """
         kernel, handle = self._kernel, self._names.of(HANDLE)
-        clone, used = self._names.of(CLONE), self._is_used()
-        if kernel.info(handle).suspended or not self._may():
+        clone, found = self._names.of(CLONE), kernel.info(handle)
+        if found.suspended or not self._may():
             return False
+        self._opened = found.open_count > 0
+        used = self._is_used()
         # Otherwise dm-clone's worker may do that while requests wait.
         kernel.commit(clone)
         with kernel.opened(clone) as discard:
@@ -226,12 +235,21 @@ class Marker:
                 if not self._may():
                     return False
                 if not self._is_copying():
-                    self._discard(discard, kernel.now() + PIECE if used else
-                                  began + LIMIT + PIECE)
+                    self._discard(discard, self._end(began, used))
                 return True
             finally:
                 kernel.resume(handle)
                 self._seconds = max(self._seconds, kernel.now() - began)
+
+    def _end(self, began: float, used: bool) -> float:
+        """Return when a piece ends.
+
+        :param began: when its suspend began
+        :param used: whether there are requests
+        """
+        if not self._opened:
+            return began + UNOPENED
+        return self._kernel.now() + PIECE if used else began + LIMIT + PIECE
 
     def _may(self) -> bool:
         """Whether the devices are those of a clone that may be marked.

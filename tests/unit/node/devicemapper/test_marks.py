@@ -37,6 +37,8 @@ class Kernel:
         #: The number of requests to the handle, and how many there are in
         #: each pause.
         self.count = self.used = 0
+        #: How many have the handle open.
+        self.opens = 1
         self.log = []
         self.pauses = []
         self.locked = False
@@ -58,7 +60,7 @@ class Kernel:
         return self.reachable
 
     def info(self, name):
-        return status.Device(name, '', 1, name in self.suspended)
+        return status.Device(name, '', self.opens, name in self.suspended)
 
     def status(self, name):
         if name == NAMES.of(HANDLE):
@@ -169,6 +171,28 @@ class MarksTestCase(base.PlainTestCase):
         self.assertEqual({marks.SHORT_PAUSE}, set(pauses[long:]))
         self.assertLess(max(self.discards()[:long]), 7)
         self.assertLess(10, min(self.discards()[long + 1:-1]))
+
+    def test_nobody_has_it_open(self):
+        """Whoever opens it meanwhile is held once, for a quarter second."""
+        self.kernel.opens, self.kernel.used = 0, 1
+        found = self.run_marker([1, 400 * marks.MOST // 2])
+        self.assertEqual({marks.SHORT_PAUSE}, set(self.kernel.pauses))
+        self.assertLess(50, min(self.discards()[:-1]))
+        self.assertLess(found.seconds, marks.UNOPENED + 0.004)
+        self.assertLessEqual(marks.UNOPENED, 0.25)
+
+    def test_opened_meanwhile(self):
+        suspend = self.kernel.suspend
+
+        def opened(name, limit):
+            suspend(name, limit)
+            self.kernel.opens = self.kernel.used = 1
+
+        self.kernel.opens, self.kernel.suspend = 0, opened
+        self.run_marker([1, 400 * marks.MOST // 2])
+        self.assertEqual(marks.SHORT_PAUSE, self.kernel.pauses[0])
+        self.assertEqual({marks.PAUSE}, set(self.kernel.pauses[1:]))
+        self.assertLess(max(self.discards()[1:]), 7)
 
     def discards(self):
         """Return the number of discards in each piece."""
