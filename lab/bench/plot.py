@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plot the results of a benchmark: tox -e plots -- RESULTS.json FIGURE.
+"""Plot results of a benchmark: tox -e plots -- RESULTS.json... FIGURE.
 
 Writes FIGURE.png and FIGURE.svg, with a bar per median of a ratio and a line
 from the least to the most, and FIGURE.csv, a table of the same; FIGURE-2.csv,
@@ -46,11 +46,13 @@ def draw(rows):
 
 
 def main():
-    source, target = sys.argv[1:]
+    *sources, target = sys.argv[1:]
     # Keep text as text, and make the files reproducible.
     pyplot.rcParams.update({'svg.fonttype': 'none', 'svg.hashsalt': 'dmclone'})
-    with open(source) as stream:
-        rows = json.load(stream)
+    rows = []
+    for source in sources:
+        with open(source) as stream:
+            rows += json.load(stream)
     for number, part in enumerate(ratios.apart(rows), 1):
         name = target + ('-%d' % number if number > 1 else '') + '.csv'
         with open(name, 'w') as stream:
