@@ -54,8 +54,8 @@ LIMIT, PIECE, PAUSE = 0.03, 0.015, 0.05
 # then.
 QUIET, SHORT_PAUSE = 0.2, 0.005
 
-# Seconds that a piece may last while nobody has the handle open. Whoever opens
-# it just then is held once.
+# Seconds that a piece may last if the handle's open count is 0. A process that
+# opens it meanwhile waits once, until the piece ends.
 UNOPENED = 0.25
 
 # Pieces after which udev is waited for, which takes longer than a piece, and
@@ -170,7 +170,7 @@ class Marker:
         self._seconds: float = 0
         #: The number of requests to the handle, and when it last changed.
         self._requests, self._used = -1, kernel.now()
-        #: Whether anybody had the handle open when the last piece began.
+        #: Whether the handle was open when the last piece began.
         self._opened = True
 
     def run(self, seconds: float) -> Result:
