@@ -71,9 +71,9 @@ def _activate_pool(group: str) -> bool:
     except lvm.LVMError as error:
         LOG.error('Thin pool %(pool)s cannot be activated: %(error)s. No '
                   'volume in it can be used, and none is created in it; all '
-                  'other volumes are used. See "Repair" in the documentation '
-                  'of thin volumes. What is in the pool is tried again at '
-                  'least every five minutes.', {
+                  'other volumes are used. See "A pool that cannot be '
+                  'activated" in the documentation of thin volumes. What is '
+                  'in the pool is tried again at least every five minutes.', {
                       'pool': pool.full_name,
                       'error': exception.text_of(error).rstrip('.')})
         return False

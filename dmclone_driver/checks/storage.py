@@ -141,12 +141,12 @@ def check_pool(configuration: cinder_configuration.Configuration,
 def _fault_in_kernel(pool: thin_pools.ThinPool) -> tuple[str, str] | None:
     """Return why a pool cannot be written, and the way out, or None."""
     found, _thin = dmsetup.pool(thin_pools.device_of(pool.group))
-    repair = _('see "Repair" in the documentation of thin volumes')
     if found is None:
         return (_('%s is not active: no volume in it can be used')
                 % pool.full_name,
-                _('run "vgchange -ay %(group)s"; if that fails, '
-                  '%(repair)s') % {'group': pool.group, 'repair': repair})
+                _('run "lvchange -ay %s"; if that fails, see "A pool that '
+                  'cannot be activated" in the documentation of thin volumes')
+                % pool.full_name)
     if found.mode == 'out_of_data_space':
         return (_('%s is full: writes that need a block of it fail')
                 % pool.full_name,
@@ -155,7 +155,8 @@ def _fault_in_kernel(pool: thin_pools.ThinPool) -> tuple[str, str] | None:
     if found.mode != 'rw' or found.needs_check:
         return (_('no volume in %(pool)s can be written: it is in mode '
                   '%(mode)s, since its metadata is full or has failed') % {
-                      'pool': pool.full_name, 'mode': found.mode}, repair)
+                      'pool': pool.full_name, 'mode': found.mode},
+                _('see "Repair" in the documentation of thin volumes'))
     return None
 
 

@@ -172,7 +172,7 @@ class Activation:
             # concurrent deletion has just stopped.
             if not self._pacer.take_turn(names, placeholder.backend):
                 return False
-            self._marks.begins(names)
+            self._marks.count_all_of(names)
             LocalVolume(names).start_hydration(paced=True)
             steps.reached(Step.HYDRATING, names.name_id)
             LOG.info('Hydration of %s has started.', names)
@@ -180,7 +180,7 @@ class Activation:
 
     def is_marking(self, names: Names) -> bool:
         """Whether it is being found out what need not be copied."""
-        return self._marks.are_made(names)
+        return self._marks.is_undecided(names)
 
     def _connect_sealed(self, context: cinder_context.RequestContext,
                         names: Names, placeholder: Placeholder) -> bool:

@@ -143,7 +143,7 @@ class Maps:
                 names_module.of_logical_volume(lv.name) or names).is_clone():
             raise thin_maps.UnusableMap(_('it is not complete itself'))
         if not self._is_alone(lv):
-            raise thin_maps.UnusableMap(_('it has a read-only origin'))
+            raise thin_maps.UnusableMap(_('it has an external origin'))
         return lv
 
     @staticmethod

@@ -30,7 +30,6 @@ from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import marks as process
 from dmclone_driver.node.devicemapper.status import CloneStatus
 from dmclone_driver.node.devicemapper import sysfs
-from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.logical_volumes import LogicalVolume
@@ -109,8 +108,8 @@ class Marks:
         self._decided.discard(names)
         self._failed.pop(names, None)
 
-    def are_made(self, names: Names) -> bool:
-        """Whether it is being found out what is marked in a clone."""
+    def is_undecided(self, names: Names) -> bool:
+        """Whether it is not decided yet what is marked in a clone."""
         # The last try may be after the longest pause.
         return names in self._making or (
             self._failing(names) < AGAIN + jobs.RETRY_LAST)
@@ -127,14 +126,14 @@ class Marks:
     def without(self, names: Names, status: CloneStatus) -> CloneStatus:
         """Return a clone's status as if it had no region that is marked."""
         size = self._sizes.get(names)
-        return (status.without(size // _bytes(status))
+        return (status.without(size // status.region_bytes)
                 if size and status.region else status)
 
     # For those who choose a node
 
     def possible(self) -> bool:
         """Whether the next clone here may be marked, as far as is known."""
-        return thin_maps.readable() and (
+        return thin_maps.is_installed() and (
             not self._backend.tuning.held or anchor.takes_discards())
 
     # For the start of a hydration
@@ -156,7 +155,7 @@ class Marks:
             return None
         # After a crash in the middle it is done again.
         if lv.marked is not None and (
-                status.hydrated * _bytes(status) >= lv.marked):
+                status.hydrated * status.region_bytes >= lv.marked):
             return None
         return lv
 
@@ -226,7 +225,7 @@ class Marks:
                 self._tag(names, source, Bytes(0))
             self._decide_once(names)
             raise
-        size = Bytes(sum(each.count for each in ranges) * _bytes(status))
+        size = Bytes(sum(each.count for each in ranges) * status.region_bytes)
         # Before the first discard, for those who look. It is too much if some
         # are written by a guest, or if this is interrupted.
         self._tag(names, source, size)
@@ -244,7 +243,7 @@ class Marks:
                      {'names': names, 'number': left, 'why': _BUSY})
         self._decide_once(names)
         if not again:
-            self._tag(names, source, Bytes(marked * _bytes(status)))
+            self._tag(names, source, Bytes(marked * status.region_bytes))
         steps.reached(Step.MARKED, names.name_id)
         LOG.info('Of %(names)s %(marked)d of %(total)d regions are not '
                  'copied: its source has nothing there.',
@@ -269,16 +268,17 @@ class Marks:
 
         That copy would fill the pool up to its reserve, and could not end, nor
         could others that had room. Its tag says what could be marked, so that
-        the rest is found to be due.
+        the rest is found to be due. After AGAIN seconds it returns, and all is
+        copied.
 
-        :raises: _Later
+        :raises: _Later, VolumeGroupNotFound
         """
         status = dmsetup.clone(names.of(CLONE))
         if status is None:
             return
         try:
             room.refuse_filling(self._backend, names, Bytes(
-                (status.total - status.hydrated) * _bytes(status)),
+                (status.total - status.hydrated) * status.region_bytes),
                 all_of_it=True)
         except (exception.NoRoomInPool, lvm.LVMError) as error:
             # Without LVM it is not known.
@@ -286,7 +286,7 @@ class Marks:
             if self._failing(names) < AGAIN:
                 raise _Later(why) from error
 
-    def begins(self, names: Names) -> None:
+    def count_all_of(self, names: Names) -> None:
         """Have all of a copy that begins count, if nothing is marked in it.
 
         Until then what its source has allocated counts, see thin_pools.
@@ -322,7 +322,7 @@ class Marks:
         status = dmsetup.clone(names.of(CLONE)) if size else None
         if size and status is not None and status.healthy:
             # What a guest has written counts, too.
-            there = Bytes(status.hydrated * _bytes(status))
+            there = Bytes(status.hydrated * status.region_bytes)
             if there < size:
                 self._sizes[names] = there
                 self._tag(names, source, there)
@@ -409,8 +409,3 @@ def _may(names: Names) -> bool:
             not status.hydration and not status.complete and
             not sysfs.is_suspended(names.of(GATE)) and
             sysfs.takes_discards(names.of(CLONE)))
-
-
-def _bytes(status: CloneStatus) -> int:
-    """Return the size of a region."""
-    return status.region * table.SECTOR

@@ -42,12 +42,13 @@ class Needs:
                   'free': description['free_gb'],
                   'reserved': description.get('reserved_percentage', 0)}
         if self.allocated is None:
-            return _('it needs %(needed)d GiB, and the volume group there has '
-                     'only %(free).2f GiB left (reserved_percentage = '
+            return _('it needs %(needed)d GiB, and the backend there has only '
+                     '%(free).2f GiB left (reserved_percentage = '
                      '%(reserved)d); delete volumes there, or choose another '
                      'host') % values if (
                          values['free'] < values['needed']) else None
         values.update(allocated=self.allocated / units.Gi,
+                      least=reserve.LEAST,
                       virtual=description['virtual_free_gb'],
                       blocks=description['free_blocks_gb'])
         if values['virtual'] < values['needed']:
@@ -60,7 +61,8 @@ class Needs:
         if not values['blocks'] or values['blocks'] < values['allocated']:
             return _('it has allocated %(allocated).2f GiB, and the thin pool '
                      'there has only %(blocks).2f GiB left for copies '
-                     '(reserved_percentage = %(reserved)d); extend the pool, '
+                     '(reserved_percentage = %(reserved)d, %(least)d at '
+                     'least; none if its metadata is short); extend the pool, '
                      'delete volumes there, or choose another host') % values
         return None
 
@@ -79,7 +81,7 @@ def of(backend: Backend, names: Names, description: dict[str, Any]) -> Needs:
     :raises: ProcessExecutionError, OSError, ValueError if it has failed
     """
     size, group = block.size(names.path()), backend.group.vg_name
-    if 'free_blocks_gb' not in description or not thin_maps.readable() or (
+    if 'free_blocks_gb' not in description or not thin_maps.is_installed() or (
             LocalVolume(names).is_clone()):
         return Needs(size)
     allocated = thin_pools.allocated(group, names.volume)

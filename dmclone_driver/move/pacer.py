@@ -222,12 +222,12 @@ class Pacer:
         if idle:
             self._vain[names] = status.hydrated
         return Copy(
-            names, (status.total - status.hydrated) * _bytes(status), running,
-            idle, self._waited(names), first.index(names.name_id)
+            names, (status.total - status.hydrated) * status.region_bytes,
+            running, idle, self._waited(names), first.index(names.name_id)
             if names.name_id in first else None, names.of(EXPORT) in devices,
             source in self._lenders.draining, names in self._vain,
             self._is_local(names), self._lenders.allowed(names),
-            status.length * table.SECTOR, _bytes(status))
+            status.length * table.SECTOR, status.region_bytes)
 
     def _waited(self, names: Names) -> float:
         now = self._pauses.now()
@@ -255,7 +255,7 @@ class Pacer:
         window = self._backend.tuning.in_regions(status.region)[0]
         allowed = self._plan.rates.get(names)
         return max(1, window if allowed is None else min(
-            window, allowed * IDLE / 2 / _bytes(status)))
+            window, allowed * IDLE / 2 / status.region_bytes))
 
     def _stop(self, names: Names) -> None:
         """Have a copy that runs wait for its turn."""
@@ -300,8 +300,3 @@ class Pacer:
 def _is_copying(status: CloneStatus) -> bool:
     """Whether a clone is a copy that runs."""
     return status.healthy and status.hydration and not status.complete
-
-
-def _bytes(status: CloneStatus) -> int:
-    """Return the size of a region."""
-    return status.region * table.SECTOR

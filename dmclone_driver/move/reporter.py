@@ -165,7 +165,7 @@ class Reporter:
         names, status = Names(move.placeholder), seen.status
         shut = _is_shut(names, seen)
         if status.healthy:
-            region = status.region * table.SECTOR
+            region = status.region_bytes
             copied = status.hydrated * region
             # Without what is not copied, see marks.
             size = min(status.length * table.SECTOR, status.total * region)

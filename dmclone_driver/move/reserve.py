@@ -28,8 +28,8 @@ LEAST, LEAST_OF_METADATA = 2, 10
 # copy goes on that does not fit as a whole.
 _AGAIN = 1
 
-# A copy that nears the reserve may take a part of this size at least between
-# two looks, so that it gets there: 0.1 %.
+# Of the pool: copies that near the reserve share half of this part at least
+# between two looks, so that they get there.
 _PART = 1000
 
 
@@ -57,19 +57,20 @@ class Room:
     :ivar left: what is free besides the reserve; negative if guests use that
         already
     :ivar block: what it allocates at a time
-    :ivar metadata: whether its metadata is short, or cannot be written
+    :ivar metadata_short: whether of its metadata only the reserve is left, or
+        it cannot be written
     """
 
     thin: frozenset[Names] = frozenset()
     size: Bytes = Bytes(0)
     left: Bytes = Bytes(0)
     block: Bytes = Bytes(0)
-    metadata: bool = False
+    metadata_short: bool = False
 
     @property
     def used_up(self) -> bool:
         """Whether copies may take nothing."""
-        return self.metadata or self.left <= 0
+        return self.metadata_short or self.left <= 0
 
     def begins(self, size: float) -> bool:
         """Whether a copy of some bytes may begin, or go on."""
@@ -86,8 +87,9 @@ class Room:
     def rate(self, seconds: float, copies: int) -> float:
         """Return what each of the copies that run may take.
 
-        They do not reach the reserve before the next look, even if as many
-        begin at this one.
+        Together they take half of what is left before the next look, even if
+        as many begin at this one, but for the last 0.05 % of the pool: so they
+        get to the reserve.
 
         :param seconds: from one look to the next
         :returns: bytes per second; 0 for nothing
@@ -105,14 +107,14 @@ def room(found: status.PoolStatus, reserved: int,
     """
     if not found.total:
         # It has failed.
-        return Room(frozenset(thin), metadata=True)
+        return Room(frozenset(thin), metadata_short=True)
     size = Bytes(found.length * table.SECTOR)
     free = found.total - found.used - found.total * percentage(reserved) / 100
     least = percentage_of_metadata(reserved)
     free_metadata = found.metadata_total - found.metadata_used
     return Room(
         frozenset(thin), size, Bytes(math.floor(free * size / found.total)),
-        Bytes(size // found.total), metadata=found.mode == 'ro' or
+        Bytes(size // found.total), metadata_short=found.mode == 'ro' or
         free_metadata * 100 <= found.metadata_total * least)
 
 
@@ -124,7 +126,7 @@ def lacks_metadata(group: str, pool: str, reserved: int) -> bool:
     :raises: ProcessExecutionError
     """
     found, _thin = dmsetup.pool(thin_pools.device_of(group, pool))
-    return found is None or room(found, reserved, ()).metadata
+    return found is None or room(found, reserved, ()).metadata_short
 
 
 def look(group: str, reserved: int,
@@ -156,7 +158,7 @@ def limit(copies: list[pace.Copy], found: Room, seconds: float,
     mine = [each for each in copies if each.names in found.thin]
     most = sum(min(each.left * found.allocated_per_byte(each), each.size)
                for each in mine)
-    if most <= found.left and not found.metadata:
+    if most <= found.left and not found.metadata_short:
         return copies
     running = sum(each.running for each in mine)
     rate = found.rate(seconds, max(1, running, min(turns, len(mine))))

@@ -10,7 +10,6 @@ import time
 
 from dmclone_driver.move.clone_state import CloneState
 from dmclone_driver.node.devicemapper.status import CloneStatus
-from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node.names import Names
 
 # Seconds over which a rate is measured, at least.
@@ -86,7 +85,7 @@ def _after(last: Sighting | None, status: CloneStatus,
     hydrated, began = last.mark
     if now - began < WINDOW:
         return found
-    copied = (status.hydrated - hydrated) * status.region * table.SECTOR
+    copied = (status.hydrated - hydrated) * status.region_bytes
     # A clone that was built again begins with fewer regions.
     return dataclasses.replace(found, rate=max(0, copied / (now - began)),
                                mark=(status.hydrated, now))

@@ -29,7 +29,6 @@ from dmclone_driver.move.sightings import Sightings
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper.status import CloneStatus
 from dmclone_driver.node.devicemapper import sysfs
-from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node import devices
 from dmclone_driver.node import names as names_module
 from dmclone_driver.node.names import CLONE
@@ -199,8 +198,7 @@ class Watcher:
             status, _state = found[names]
             regions = status.hydrated - before[names].status.hydrated
             # A clone that was built again may have fewer.
-            counts.COPIED.inc(
-                max(0, regions) * status.region * table.SECTOR)
+            counts.COPIED.inc(max(0, regions) * status.region_bytes)
 
     def _look_at(self, context: cinder_context.RequestContext, names: Names,
                  status: CloneStatus) -> CloneState:

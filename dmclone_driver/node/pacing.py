@@ -13,7 +13,6 @@ from oslo_log import log as logging
 
 from dmclone_driver.node.devicemapper import pokes
 from dmclone_driver.node.devicemapper import status
-from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.privsep import pacing
 
@@ -177,7 +176,7 @@ class Account:
 
 def opened(now: float, found: status.CloneStatus) -> Account:
     """Return the account of a clone that was not paced before."""
-    region = Bytes(found.region * table.SECTOR)
+    region = found.region_bytes
     return Account(now, Bytes(found.hydrated * region), region)
 
 

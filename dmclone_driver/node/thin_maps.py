@@ -35,14 +35,14 @@ from dmclone_driver.node.quantities import Sectors
 _FOLDERS = '/usr/sbin:/sbin:/usr/bin:/bin'
 
 
-def readable() -> bool:
-    """Return whether the program is installed; it is not run."""
+def is_installed() -> bool:
+    """Return whether thin_dump is installed; it is not run."""
     return any(shutil.which('thin_dump', path=path)
                for path in (None, _FOLDERS))
 
 
 class UnusableMap(Exception):
-    """The output of thin_dump is not what this module knows."""
+    """There is no map by which regions may be left out of a copy."""
 
 
 @dataclasses.dataclass(frozen=True, order=True)

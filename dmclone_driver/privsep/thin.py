@@ -24,7 +24,7 @@ MOST = 64 * 1024 * 1024
 
 # One program reads at a time.
 _turn = threading.Lock()
-#: Pools whose copy could not be released.
+#: Pools that have our copy of their metadata, or may still have it.
 _left: set[str] = set()
 
 
@@ -60,9 +60,9 @@ def _release(pool: str) -> bool:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        return False
-    finally:
         _left.discard(pool)
+        return False
+    _left.discard(pool)
     return True
 
 
@@ -73,7 +73,7 @@ def dump(pool: str, metadata: str, device: int, seconds: float) -> str:
     :param pool: the pool's name in device-mapper
     :param metadata: path of its metadata
     :param device: the volume's number in the pool
-    :param seconds: that it may take
+    :param seconds: that it may take; as many may be waited for its turn
     :raises: ProcessExecutionError, also if it takes too long, if what it
         prints is too long, or if another program reads the pool
     """

@@ -276,7 +276,7 @@ class RoomTestCase(Mixin, base.CloudTestCase):
     def test_without_the_program(self, installed):
         """On the source's node, or on the destination's."""
         answers = iter(installed)
-        self.patch('dmclone_driver.node.thin_maps.readable',
+        self.patch('dmclone_driver.node.thin_maps.is_installed',
                    side_effect=lambda: next(answers))
         self.allocate(self.b, self.b.create(95), 80)
         self.assertIn('needs 90 GiB', self.refused(self.allocated(5, 90)))

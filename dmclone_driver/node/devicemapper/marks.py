@@ -282,7 +282,7 @@ class Marker:
         :param end: of the piece
         """
         before = self._status()
-        size = before.region * 512
+        size = before.region_bytes
         try:
             while self._left:
                 first, count = self._left[0]

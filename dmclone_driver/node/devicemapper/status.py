@@ -3,6 +3,8 @@
 
 import dataclasses
 
+from dmclone_driver.node.devicemapper import table
+from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node.quantities import Sectors
 
 
@@ -46,6 +48,11 @@ class CloneStatus:
     def healthy(self) -> bool:
         """Whether the metadata works, so that the counts are reliable."""
         return self.mode == 'rw'
+
+    @property
+    def region_bytes(self) -> Bytes:
+        """The size of a region in bytes."""
+        return Bytes(self.region * table.SECTOR)
 
     @property
     def paused(self) -> bool:

@@ -262,7 +262,7 @@ class SurveyTestCase(base.CloudTestCase):
         self.make_pool(active=False)
         found = self.result('thin pool')
         self.assertEqual(Outcome.FAILED, found.outcome)
-        self.assertIn('vgchange -ay volumes', found.remedy)
+        self.assertIn('lvchange -ay volumes/volumes-pool', found.remedy)
 
     def test_thin_pool_of_old_volumes(self):
         """Volumes in a pool are thin, even if new ones are thick."""

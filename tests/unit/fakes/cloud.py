@@ -136,7 +136,7 @@ class Cloud:
                   new=dispatch('kernel', name))
         patch('dmclone_driver.privsep.command.lvm',
               new=dispatch('lvm', 'lvm'))
-        patch('dmclone_driver.node.thin_maps.readable', new=lambda: True)
+        patch('dmclone_driver.node.thin_maps.is_installed', new=lambda: True)
         patch('dmclone_driver.privsep.thin.dump', new=dispatch('lvm', 'dump'))
         patch('dmclone_driver.privsep.thin.release',
               new=dispatch('lvm', 'release'))

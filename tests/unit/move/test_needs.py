@@ -15,7 +15,7 @@ class NeedsTestCase(base.PlainTestCase):
     @ddt.data((None, 4, 0, 0, None), (None, 3, 9, 9, 'needs 4 GiB'),
               (1, 0, 4, 1, None), (1, 9, 3, 9, 'it has 4 GiB'),
               (1, 9, 9, 0.5, 'allocated 1.00 GiB'),
-              (0, 9, 9, 0, 'only 0.00 GiB left for copies'))
+              (0, 9, 9, 0, '(reserved_percentage = 5, 2 at least;'))
     @ddt.unpack
     def test_lacking(self, allocated, free, virtual, blocks, lacking):
         needs = Needs(4 * GIB, None if allocated is None else allocated * GIB)

@@ -395,8 +395,8 @@ class SightingsTestCase(base.PlainTestCase):
         names = Names('x')
         for seconds, hydrated in ((0, 100), (10, 50)):
             now[0] += seconds
-            seen.replace({names: (mock.Mock(hydrated=hydrated, region=8),
-                                  None)})
+            seen.replace({names: (mock.Mock(
+                hydrated=hydrated, region_bytes=4096), None)})
         self.assertEqual(0, seen.clones[names].rate)
         seen.replace({})
         self.assertEqual({}, seen.clones)

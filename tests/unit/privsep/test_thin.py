@@ -5,6 +5,7 @@ import errno
 import os
 import time
 
+import ddt
 import fixtures
 from oslo_concurrency import processutils
 
@@ -13,6 +14,7 @@ from dmclone_driver.privsep import thin
 from tests.unit import base
 
 
+@ddt.ddt
 class ThinTestCase(base.PlainTestCase):
 
     def setUp(self):
@@ -99,11 +101,13 @@ class ThinTestCase(base.PlainTestCase):
         self.assertRaises(processutils.ProcessExecutionError, self.dump)
         self.assertEqual([], self.sent)
 
-    def test_release_fails(self):
-        """The next one tries it again."""
+    @ddt.data(1, 2)
+    def test_release_fails(self, times):
+        """The next one tries it again, each time."""
         self.program('true')
-        self.failing = ['release_metadata_snap']
-        self.assertRaises(processutils.ProcessExecutionError, self.dump)
+        self.failing = ['release_metadata_snap'] * times
+        for _ in range(times):
+            self.assertRaises(processutils.ProcessExecutionError, self.dump)
         self.sent = []
         self.dump()
         self.assertEqual([('pool', 'release'), ('pool', 'reserve'),
