@@ -6,6 +6,7 @@ import time
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.names import CLONE
+from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import SOURCE
 from dmclone_driver.node.roles import Roles
 
@@ -19,10 +20,15 @@ class Copying(Roles):
     def start_hydration(self, paced: bool = False) -> None:
         """Start hydration; only when writes to the source are impossible.
 
+        Not while regions are marked: dm-clone would mark one that is being
+        copied, and the copy overwrite what a guest writes there later. The
+        process that marks may have outlived its caller.
+
         :param paced: copy one region at a time until the pacemaker sets the
             window, see pacing
+        :raises: ProcessExecutionError, also if the handle stays locked
         """
-        dmsetup.message(self.names.of(CLONE), *(
+        dmsetup.message_alone(self.names.of(HANDLE), self.names.of(CLONE), *(
             ['hydration_threshold 1'] if paced else []), 'enable_hydration')
 
     def pause_hydration(self) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from typing import Any
 
 from oslo_concurrency import processutils
@@ -13,6 +14,10 @@ import dmclone_driver
 from dmclone_driver.node.devicemapper import swap as process
 from dmclone_driver import privsep
 from dmclone_driver.privsep import device_mapper
+
+# Seconds to wait for a device's lock before a message, and between two tries.
+# Whoever marks regions has it for a quarter of a second.
+PATIENCE, _AGAIN = 5, 0.02
 
 _PACKAGES = os.path.dirname(os.path.dirname(dmclone_driver.__file__))
 
@@ -46,6 +51,31 @@ def swap(request: dict[str, Any]) -> str | None:
 
 def _devices(request: dict[str, Any]) -> list[str]:
     return [request['name'], *filter(None, [request['clone']])]
+
+
+@privsep.dmclone_context.entrypoint
+def message(lock: str, name: str, texts: list[str]) -> None:
+    """Send messages to a device, which nothing swaps or marks meanwhile.
+
+    A process that does may have outlived the daemon that has started it.
+
+    :param lock: the device whose lock excludes that
+    :raises: ProcessExecutionError, also if the lock is not free in time
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with process.alone(lock, wait=False):
+                device_mapper.change(*(
+                    ['message', name, text] for text in texts))
+            return
+        except BlockingIOError as error:
+            if time.monotonic() > end:
+                raise processutils.ProcessExecutionError(
+                    stdout='', exit_code=1, cmd='flock',
+                    stderr='another process has the lock of %s' % lock
+                ) from error
+        time.sleep(_AGAIN)
 
 
 def resume(name: str, *suspended: str, wait: bool = True) -> None:

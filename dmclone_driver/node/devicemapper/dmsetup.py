@@ -246,6 +246,14 @@ def message(name: str, *texts: str) -> None:
     device_mapper.change(*(['message', name, text] for text in texts))
 
 
+def message_alone(lock: str, name: str, *texts: str) -> None:
+    """Send messages as :func:`message`, between swaps and marks.
+
+    :param lock: the device whose lock excludes these
+    """
+    swaps.message(lock, name, list(texts))
+
+
 def remove(name: str, suspended: bool = False) -> None:
     """Remove a device.
 

@@ -51,7 +51,7 @@ KERNEL = {'clearing.zero': 'zero',
           'device_mapper.statuses_by_ending': 'statuses_by_ending',
           'marks.run': 'mark',
           'pacing.run': 'pace', 'ram_disks.loop': 'loop',
-          'swaps.resume_left': 'resume_left',
+          'swaps.message': 'message', 'swaps.resume_left': 'resume_left',
           'swaps.swap': 'swap', 'swaps.were_killed': 'swaps_were_killed'}
 #: {function of devicemapper.sysfs: its replacement in the simulated kernel}
 SYSFS = {'all_requests': 'all_requests', 'devices': 'names',

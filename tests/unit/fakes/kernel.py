@@ -334,6 +334,10 @@ class Kernel:
         self.disks['/dev/loop0'] = size
         return '/dev/loop0'
 
+    def message(self, lock, name, texts):
+        """Replace privsep.swaps.message; no swap is running."""
+        self.change(*(['message', name, text] for text in texts))
+
     def resume_left(self, name, suspended):
         """Replace privsep.swaps.resume_left; no swap is running."""
         for device in suspended:

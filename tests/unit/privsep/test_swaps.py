@@ -11,6 +11,8 @@ import select
 import signal
 import subprocess
 import sys
+import threading
+from unittest import mock
 
 import ddt
 import fixtures
@@ -337,6 +339,36 @@ class KilledTestCase(SwapsTestCase):
         self.assertTrue(swaps.resume_left('x', ['x']))
         self.assertEqual(['status', 'suspend', 'status', 'resume'],
                          self.done())
+
+    def test_message(self):
+        """It is sent between two swaps."""
+        with mock.patch('dmclone_driver.node.devicemapper.ioctl.message') as (
+                sent), mock.patch.object(swaps, 'PATIENCE', 0.1):
+            with swap.alone('x'):
+                error = self.assertRaises(
+                    processutils.ProcessExecutionError, swaps.message, 'x',
+                    'x-clone', ['enable_hydration'])
+                self.assertEqual([], sent.mock_calls)
+            self.assertIn('of x', error.stderr)
+            swaps.message('x', 'x-clone', ['hydration_threshold 1',
+                                           'enable_hydration'])
+        self.assertEqual(
+            [('x-clone', 'hydration_threshold 1'),
+             ('x-clone', 'enable_hydration')],
+            [call.args for call in sent.mock_calls])
+        self.assertEqual([], os.listdir(self.locks))
+
+    def test_message_waits(self):
+        """A process that marks has the lock for a moment."""
+        self.swap_until('load')
+        timer = threading.Timer(0.3, self.let_go)
+        timer.start()
+        self.addCleanup(timer.join)
+        with mock.patch('dmclone_driver.node.devicemapper.ioctl.message',
+                        side_effect=lambda *_: self.assertEqual(
+                            FINISHED, self.done())) as sent:
+            swaps.message('x', 'x-clone', ['enable_hydration'])
+        sent.assert_called_once()
 
     def test_nobody_was_killed(self):
         """One that runs, though its caller is killed, resumes the device."""
