@@ -12,6 +12,7 @@ from dmclone_driver.i18n import _
 from dmclone_driver import in_one_place
 from dmclone_driver.move.backend import Backend
 from dmclone_driver.move.preflight import Preflight
+from dmclone_driver.move.snapshots import Snapshots
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.logical_volumes import LogicalVolume
@@ -25,9 +26,11 @@ from dmclone_driver.steps import Step
 class Extensions:
     """Extends volumes of one backend."""
 
-    def __init__(self, backend: Backend, preflight: Preflight) -> None:
+    def __init__(self, backend: Backend, preflight: Preflight,
+                 snapshots: Snapshots) -> None:
         self._backend = backend
         self._preflight = preflight
+        self._snapshots = snapshots
 
     @in_one_place.required(_('extend'), hydrating=True)
     def extend(self, volume: objects.Volume, size: str) -> None:
@@ -35,7 +38,8 @@ class Extensions:
 
         :param size: as LVM takes it, e.g. ``2g``
         :raises: HandleMissing, RequestsWait, ClonesRead,
-            ProcessExecutionError
+            ProcessExecutionError, also if the snapshot of a revert that
+            was interrupted cannot be taken again
         """
         group = self._backend.group
         names = Names(volume.name_id)
@@ -45,6 +49,8 @@ class Extensions:
             self._refuse_without_devices(volume, local, before)
             self._refuse_while_requests_wait(local, before)
             self._remember_size_of_clone(before)
+            # Before the volume gets a handle, and can be written.
+            self._snapshots.take_again(before)
         if group.lv_has_snapshot(volume.name):
             # LVM has to deactivate the origin of a snapshot to extend it.
             self._preflight.refuse_while_read(volume, _('extend'))

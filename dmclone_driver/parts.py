@@ -127,7 +127,7 @@ class Parts:
         self.deletions = Deletions(
             backend, preflight, self.prepared_moves, self.released_sources,
             self.snapshots, self.teardown)
-        self.extensions = Extensions(backend, preflight)
+        self.extensions = Extensions(backend, preflight, self.snapshots)
         self.groups = Groups(backend, preflight, self.snapshots)
         self.migrations = Migrations(backend, preflight, self.home,
                                      self.peers)

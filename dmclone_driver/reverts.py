@@ -37,6 +37,7 @@ from dmclone_driver.node import logical_volumes
 from dmclone_driver.node.logical_volumes import LogicalVolume
 from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
+from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node import snapshot_devices
 from dmclone_driver.node import thin_pools
 from dmclone_driver.node import volume_groups
@@ -88,7 +89,8 @@ class Reverts:
         if self._has_room(mine) and not LocalVolume(names).is_open():
             return self._new_content.take(
                 backend_module.context_of(volume), volume, snapshot, mine)
-        self._refuse_overflow(volume, mine)
+        # Cinder creates a temporary volume from a snapshot of another node.
+        self._refuse_overflow(volume, mine, copies=1 if lv is None else 0)
         if lv is not None:
             self._copy(names, lv)
             return ''
@@ -207,19 +209,23 @@ class Reverts:
         # Cinder's copy is not flushed.
         LocalVolume(names).make_durable()
 
-    def _refuse_overflow(self, volume: objects.Volume,
-                         mine: LogicalVolume) -> None:
+    def _refuse_overflow(self, volume: objects.Volume, mine: LogicalVolume,
+                         copies: int) -> None:
         """Refuse to overwrite a volume if that loses one of its snapshots.
 
-        Of a thin one all blocks are written, which may be shared now. That
-        must not take what the pool keeps for others.
+        Of a thin one all blocks are written, which may be shared now, and each
+        snapshot above its clone saves them. That must not take what the pool
+        keeps for others.
 
+        :param copies: volumes of the same size that are created besides
         :raises: SnapshotWouldOverflow, NoRoomInPool
         """
+        found = self._snapshots.of(mine)
         if mine.pool == thin_pools.name_of(mine.group):
+            above = sum(each.taken is not None and each.thin for each in found)
             room.refuse_filling(self._backend, Names(volume.name_id),
-                                mine.size)
-        for each in self._snapshots.of(mine):
+                                Bytes((1 + above + copies) * mine.size))
+        for each in found:
             if each.origin and not each.thin and (
                     not snapshot_devices.has_room(each, mine.size)):
                 raise exception.SnapshotWouldOverflow(volume=volume.id,

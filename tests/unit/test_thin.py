@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Thin volumes: what differs from thick ones."""
 
+import functools
 import itertools
 from unittest import mock
 
@@ -723,6 +724,44 @@ class TakenTestCase(SnapshotsTestCase):
         self.assertEqual([], self.cloud.placeholders())
         self.assertEqual({'handle': 'linear'},
                          self.roles(self.volume, self.a))
+
+    @ddt.data(40, 50)
+    def test_revert_that_snapshots_above_a_clone_save(self, size):
+        """Each of them takes as much of the pool as the volume does.
+
+        The pool has 93 GiB for that.
+        """
+        with self.cloud.on(self.a):
+            self.a.driver.extend_volume(self.row(), size)
+        self.cloud.attach(self.volume, self.b)
+        snapshot = self.snapshot()
+        self.leave_no_room()
+        with self.cloud.on(self.b), mock.patch(
+                'cinder.volume.volume_utils.copy_volume') as copy:
+            revert = functools.partial(
+                self.b.driver.revert_to_snapshot, self.context, self.row(),
+                self.read(snapshot))
+            if size > 40:
+                self.assertRaises(exception.NoRoomInPool, revert)
+            else:
+                revert()
+        self.assertEqual(size == 40, copy.called)
+
+    def test_extend_after_a_revert_without_its_end(self):
+        """A guest writes nothing before the snapshot is taken again."""
+        with mock.patch.object(logical_volumes, 'take_snapshot',
+                               side_effect=lvm.LVMError('no space')):
+            self.assertRaises(lvm.LVMError, self.revert, self.taken)
+            with self.cloud.on(self.a):
+                self.assertRaises(lvm.LVMError, self.a.driver.extend_volume,
+                                  self.row(), 2)
+            self.assertIsNone(self.a.kernel.get(self.names().path()))
+        with self.cloud.on(self.a):
+            self.a.driver.extend_volume(self.row(), 2)
+        self.assertEqual(1 * GIB, self.snapshot_lv(self.taken).size)
+        self.assertEqual(2 * GIB,
+                         self.a.kernel.get(self.names().path()).size)
+        self.assertEqual(set(), self.mine(self.a).tags)
 
     @ddt.data({}, {'after': True}, {'killed': True},
               {'killed': True, 'after': True})
