@@ -77,11 +77,11 @@ class AdoptionTest(recipes.Recipes, operations.Operations, live.LiveTest,
         self.check_records(used, console)
         console, snapshot_id, after = self.use(root, idle, before)
         last = console.last(root)
-        self.adopt('Back, in place', 0, 1)
+        self.adopt('Back, in place', 0, 1, 2)
         self.look_at_snapshot(snapshot_id)
-        self.adopt('Back, in place', 3, 4, 5)
+        self.adopt('Back, in place', 4, 5, 6)
         self.wait_ready()
-        said = self.adopt('Back, in place', 6)
+        said = self.adopt('Back, in place', 7)
         self.assertEqual(len(self.nodes), said.count(' up '), said)
         self.compare(*self.disk(root), root, last)
         self.assertEqual(after, self.checksum(*self.disk(idle)))
@@ -105,7 +105,7 @@ class AdoptionTest(recipes.Recipes, operations.Operations, live.LiveTest,
 
     def look_at_snapshot(self, snapshot_id):
         """Read of a snapshot above a clone; delete it if it cannot go back."""
-        said = self.adopt('Back, in place', 2)
+        said = self.adopt('Back, in place', 3)
         if self.kind == 'default':
             self.assertEqual('', said)
         else:
