@@ -336,6 +336,19 @@ class MarksTest(CloneTest):
         self.assertRefusesDiscards()
         self.assertTrue(sysfs.takes_discards(self.device))
 
+    def test_begin_within_a_piece(self):
+        """Copies begin after it, also if what has begun it was killed."""
+        self.clone()
+        begin = threading.Thread(
+            target=LocalVolume(self.names).start_hydration)
+        with swap.alone(self.names.of(HANDLE)):
+            begin.start()
+            time.sleep(0.5)
+            self.assertFalse(self.status().hydration)
+        begin.join(60)
+        self.assertTrue(self.status().hydration)
+        clones.wait_until(lambda: self.status().complete, 'complete clone')
+
     def test_thick_and_untagged_ones(self):
         """They are as before: linear, above a clone without discards."""
         names = Names(str(uuid.uuid4()))
