@@ -19,7 +19,6 @@ from dmclone_driver.checks.result import Setting
 from dmclone_driver import exception
 from dmclone_driver.i18n import _
 from dmclone_driver.move import reserve
-from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.metadata import stores
 from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node import thin_pools
@@ -140,7 +139,7 @@ def check_pool(configuration: cinder_configuration.Configuration,
 
 def _fault_in_kernel(pool: thin_pools.ThinPool) -> tuple[str, str] | None:
     """Return why a pool cannot be written, and the way out, or None."""
-    found, _thin = dmsetup.pool(thin_pools.device_of(pool.group))
+    found = thin_pools.status(pool.group)
     if found is None:
         return (_('%s is not active: no volume in it can be used')
                 % pool.full_name,

@@ -5,6 +5,7 @@ import collections.abc
 import dataclasses
 
 from dmclone_driver.node.devicemapper import dmsetup
+from dmclone_driver.node.devicemapper.status import PoolStatus
 from dmclone_driver.node.devicemapper import sysfs
 from dmclone_driver.node.devicemapper import table
 from dmclone_driver.node import logical_volumes
@@ -167,6 +168,18 @@ def allocated(group: str, name: str) -> Bytes | None:
         return None
     alone = len(sysfs.disks_below(device)) == 1
     return Bytes(found * table.SECTOR) if alone else None
+
+
+def status(group: str) -> PoolStatus | None:
+    """Return what the kernel says about a pool, None if it is not active.
+
+    A pool that has never had a volume has the device of a logical volume
+    (lv_is_new_thin_pool in lib/metadata/thin_manip.c of LVM).
+
+    :raises: ValueError, ProcessExecutionError
+    """
+    found, _thin = dmsetup.pool(device_of(group))
+    return found or dmsetup.pool(lvm.device(group, name_of(group)))[0]
 
 
 def are_chosen(group: str) -> bool:

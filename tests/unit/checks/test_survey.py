@@ -264,6 +264,11 @@ class SurveyTestCase(base.CloudTestCase):
         self.assertEqual(Outcome.FAILED, found.outcome)
         self.assertIn('lvchange -ay volumes/volumes-pool', found.remedy)
 
+    def test_thin_pool_without_volumes(self):
+        """LVM gives it another device until there has been one."""
+        self.make_pool(unused=True)
+        self.assertEqual(Outcome.OK, self.result('thin pool').outcome)
+
     def test_thin_pool_of_old_volumes(self):
         """Volumes in a pool are thin, even if new ones are thick."""
         self.make_pool(mode='ro')

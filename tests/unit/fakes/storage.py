@@ -154,8 +154,8 @@ class Lvm:
             group, here = path.split('/')[2:]
             if not volume['active']:
                 continue
-            if volume.get('is_pool') and (
-                    name == lvm_module.device(group, here, 'tpool')):
+            if volume.get('is_pool') and name == lvm_module.device(
+                    group, here, '' if volume.get('unused') else 'tpool'):
                 return self._pool_status(path, volume)
             if name == lvm_module.device(group, here):
                 return '0 %d %s\n' % (
