@@ -301,7 +301,7 @@ class SnapshotsTest(BesideAWriterTest):
         LocalVolume(self.source).remove(EXPORT, HANDLE)
         scripts = [block.script for block in pages.blocks('admin/adoption')
                    if block.section == 'Back, in place']
-        for script in scripts[3:5]:
+        for script in scripts[4:6]:
             done = subprocess.run(
                 ['bash', '-e', '-u', '-c', 'GROUP=%s\nsystemctl() { :; }\n%s'
                  % (clones.GROUP, script)],

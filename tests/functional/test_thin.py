@@ -139,7 +139,8 @@ class ThinTest(ThinPoolTest):
         clones.write(names.path(), 0, clones.pattern(SIZE // 2, 1))
         found = self.room(names, thick)
         self.assertEqual({names}, found.thin)
-        self.assertEqual((8 * SIZE, False), (found.size, found.metadata))
+        self.assertEqual((8 * SIZE, False), (
+            found.size, found.metadata_short))
         kept = 8 * SIZE * reserve.LEAST / 100
         self.assertAlmostEqual(8 * SIZE - SIZE // 2 - kept, found.left,
                                delta=SIZE / 100)
