@@ -15,8 +15,8 @@ from dmclone_driver.node.devicemapper import swap as process
 from dmclone_driver import privsep
 from dmclone_driver.privsep import device_mapper
 
-# Seconds to wait for a device's lock before a message, and between two tries.
-# Whoever marks regions has it for a quarter of a second.
+# Seconds to wait for a device's lock before a message is sent, and between two
+# attempts. A process that marks regions holds the lock for up to 250 ms.
 PATIENCE, _AGAIN = 5, 0.02
 
 _PACKAGES = os.path.dirname(os.path.dirname(dmclone_driver.__file__))
@@ -55,9 +55,9 @@ def _devices(request: dict[str, Any]) -> list[str]:
 
 @privsep.dmclone_context.entrypoint
 def message(lock: str, name: str, texts: list[str]) -> None:
-    """Send messages to a device, which nothing swaps or marks meanwhile.
+    """Send messages to a device while no process swaps or marks it.
 
-    A process that does may have outlived the daemon that has started it.
+    Such a process may have outlived the daemon that started it.
 
     :param lock: the device whose lock excludes that
     :raises: ProcessExecutionError, also if the lock is not free in time

@@ -337,7 +337,7 @@ class MarksTest(CloneTest):
         self.assertTrue(sysfs.takes_discards(self.device))
 
     def test_begin_within_a_piece(self):
-        """Copies begin after it, also if what has begun it was killed."""
+        """Copies begin only when the process that marks has unlocked it."""
         self.clone()
         begin = threading.Thread(
             target=LocalVolume(self.names).start_hydration)
