@@ -39,8 +39,8 @@ class Recipes(recipes.Recipes):
         self.assertTrue([name for name in leftovers.volumes(lost)
                          if name.startswith('volume-')])
         self.program(lost, 'reconcile', '--remove')
-        lost.run('lvremove --yes cinder-volumes; iscsiadm -m node -o delete '
-                 '|| true')
+        lost.run("lvremove --yes --select 'segtype!=thin-pool' "
+                 'cinder-volumes; iscsiadm -m node -o delete || true')
 
 
 class RescueTest(Recipes, base.HydratingTest):
