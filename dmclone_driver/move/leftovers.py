@@ -257,6 +257,10 @@ class Leftovers:
                   '--with-snapshots to this node again') % data.followed
                 if data.followed else
                 _('it may hold the only copy of data; if the data is not '
+                  'needed, remove it with lvremove')
+                # All blocks of a thin one would be allocated.
+                if data.thin else
+                _('it may hold the only copy of data; if the data is not '
                   'needed, clear it and remove it with lvremove'))
         metadata = logical_volumes.find_anywhere(names.metadata)
         if metadata is not None:

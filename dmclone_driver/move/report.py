@@ -144,7 +144,7 @@ class LeftBehind:
     :ivar what: a noun
     :ivar volume: id of the volume
     :ivar logical_volume: ``group/name``
-    :ivar size: bytes
+    :ivar size: bytes that it takes, see left_behind
     """
 
     what: str

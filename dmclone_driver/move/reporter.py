@@ -88,7 +88,7 @@ class Reporter:
         """
         self._left_behind = tuple(
             LeftBehind(each.what, each.volume, each.lv.full_name,
-                       each.lv.size)
+                       each.space)
             for each in left_behind.find(self._backend.group.vg_name))
         self._listed = self._backend.jobs.pauses.now()
 

@@ -435,10 +435,11 @@ class FireTestCase(base.CloudTestCase):
 
     def test_left_behind(self):
         def cause():
-            lv = mock.Mock(full_name='volumes/x', size=30 * storage.GIB)
+            lv = mock.Mock(full_name='volumes/x')
             with mock.patch('dmclone_driver.move.left_behind.find',
                             return_value=[mock.Mock(
-                                what='origin', volume='v', lv=lv)]):
+                                what='origin', volume='v', lv=lv,
+                                space=30 * storage.GIB)]):
                 self.refresh()
                 yield
             self.refresh()

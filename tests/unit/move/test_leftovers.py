@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Leftovers are removed, except for data that may be needed."""
 
+import ddt
 
 from dmclone_driver.move import leftovers
 from dmclone_driver.node.names import Names
 from dmclone_driver.releases import db_api
 from tests.unit import base
+from tests.unit.fakes import storage
 
 ONLY_COPY = 'it may hold the only copy of data'
 
@@ -23,6 +25,7 @@ class LeftoverTestCase(base.PlainTestCase):
                              kept.line(removed))
 
 
+@ddt.ddt
 class ReconcilerTestCase(base.CloudTestCase):
 
     def reconcile(self, node, remove=False):
@@ -47,6 +50,20 @@ class ReconcilerTestCase(base.CloudTestCase):
     def test_nothing(self):
         self.assertEqual({}, self.reconcile(self.a, remove=True))
         self.assertEqual({}, self.reconcile(self.b, remove=True))
+
+    @ddt.data((False, 'clear it and remove it with lvremove'),
+              (True, 'remove it with lvremove'))
+    @ddt.unpack
+    def test_way_out(self, thin, words):
+        """Clearing a thin volume would allocate all of it."""
+        if thin:
+            self.a.lvm.add_pool('volumes', storage.GIB)
+            self.a.lvm.volumes['/dev/volumes/volume-' + self.volume.id][
+                'pool'] = '/dev/volumes/volumes-pool'
+        self.forget(self.volume.id)
+        self.assertTrue(self.reconcile(self.a)[
+            'logical volume volumes/volume-' + self.volume.id].endswith(
+                'is not needed, ' + words))
 
     def test_moving_volume_is_somebodys(self):
         self.cloud.attach(self.volume, self.a)
