@@ -161,6 +161,14 @@ class DeletionRefused(exception.VolumeIsBusy):
     message = _("Can't delete volume %(volume)s: %(reason)s.")
 
 
+class PoolTakesNoChanges(exception.VolumeDriverException):
+    """A thin logical volume that its pool would not delete."""
+
+    message = _("Logical volume %(lv)s is neither deleted nor merged: its "
+                "thin pool %(pool)s takes no changes (%(reason)s). Ask the "
+                "operator to repair the pool, then try again.")
+
+
 class SnapshotWouldOverflow(exception.InvalidSnapshot):
     """A snapshot without room for a change of every block of its volume."""
 

@@ -162,8 +162,11 @@ class Reverts:
         """Have LVM merge a snapshot, which removes it, and take it again.
 
         A tag has the next start do that, if this process is killed.
+
+        :raises: PoolTakesNoChanges
         """
         names, group = Names(volume.name_id), self._backend.group
+        thin_pools.refuse_unchangeable(lv)
         try:
             # With a tag that stays, a later start would take the snapshot
             # again after its user has deleted it.

@@ -26,6 +26,7 @@ reads it any longer.
 from __future__ import annotations
 
 from cinder import context as cinder_context
+from cinder import exception as cinder_exception
 from cinder import objects
 from cinder.volume import volume_utils
 from oslo_config import cfg
@@ -357,11 +358,22 @@ class Snapshots:
 
         On another node, or while a volume reads it, the deletion follows: see
         :meth:`delete_later_ones`.
+
+        :raises: SnapshotIsBusy, after which Cinder makes it available again;
+            PoolTakesNoChanges if it must not be
         """
         host = snapshot_rows.read_host(context, snapshot)
-        if volume_utils.extract_host(host) == self._backend.host and (
-                self._delete(snapshot.id)):
-            return
+        try:
+            if volume_utils.extract_host(host) == self._backend.host and (
+                    self._delete(snapshot.id)):
+                return
+        except exception.PoolTakesNoChanges as error:
+            # Cinder's own line does not say why.
+            LOG.error('Snapshot %(snapshot)s is not deleted: %(reason)s',
+                      {'snapshot': snapshot.id, 'reason': error.msg})
+            if self._may_be_available(snapshot):
+                raise cinder_exception.SnapshotIsBusy(error.msg)
+            raise
         snapshot_rows.delete_later(context, snapshot, host)
         steps.reached(Step.DEFERRED, snapshot.volume_id)
         LOG.info('Snapshot %(snapshot)s of volume %(volume)s is deleted; '
@@ -369,6 +381,18 @@ class Snapshots:
                  'the snapshot.',
                  {'snapshot': snapshot.id, 'volume': snapshot.volume_id,
                   'host': host})
+
+    def _may_be_available(self, snapshot: objects.Snapshot) -> bool:
+        """Whether a snapshot was taken, and its deletion has not begun.
+
+        After SnapshotIsBusy Cinder deletes the row of one of a group snapshot,
+        and goes on to delete the volume (delete_group_snapshot, delete_volume
+        in cinder/volume/manager.py).
+        """
+        lv = self.find(snapshot.id)
+        return not (lv is None or lv.deleted or snapshot.progress != '100%' or
+                    snapshot.group_snapshot_id or
+                    snapshot.volume.status == 'deleting')
 
     def delete_later_ones(self,
                           context: cinder_context.RequestContext) -> None:
@@ -391,6 +415,7 @@ class Snapshots:
         """Delete a snapshot on this node.
 
         :returns: False if a volume reads it
+        :raises: PoolTakesNoChanges
         """
         with self._backend.lock(snapshot_id):
             lv = self.find(snapshot_id)

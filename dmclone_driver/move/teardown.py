@@ -25,6 +25,7 @@ from dmclone_driver.node.names import HANDLE
 from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import ORIGIN
 from dmclone_driver.node.names import SOURCE
+from dmclone_driver.node import thin_pools
 from dmclone_driver import steps
 from dmclone_driver.steps import Step
 
@@ -51,7 +52,7 @@ class Teardown:
                   row: objects.Volume | Placeholder) -> None:
         """Tear down everything except the logical volume and a linear handle.
 
-        :raises: DeletionRefused, or VolumeDriverException if its data is lost
+        :raises: VolumeIsBusy, or VolumeDriverException if its data is lost
             already
         """
         names = Names(row.name_id)
@@ -67,12 +68,32 @@ class Teardown:
             raise self._still_open(row)
         self._backend.target.unexport(names.target)
         local.remove(EXPORT)
+        if lv is not None:
+            self._refuse_unchangeable(row, lv)
         placeholder = lookups.placeholder(context, row.name_id)
         if placeholder is not None or (lv is not None and lv.clone):
             self._drop_clone(names, lv, placeholder)
         if lv is not None and not lv.deleted:
             logical_volumes.tag(lv, logical_volumes.DELETED_TAG)
         steps.reached(Step.CUT_LOOSE, names.name_id)
+
+    @staticmethod
+    def _refuse_unchangeable(row: objects.Volume | Placeholder,
+                             lv: logical_volumes.LogicalVolume) -> None:
+        """Refuse a deletion that the logical volume's pool would not take.
+
+        :raises: VolumeIsBusy, after which Cinder makes a volume available;
+            PoolTakesNoChanges if it must not be, since it was never filled,
+            has begun to be deleted, or is left from Cinder's migration
+        """
+        try:
+            thin_pools.refuse_unchangeable(lv)
+        except exception.PoolTakesNoChanges as error:
+            if (lv.deleted or isinstance(row, Placeholder) or
+                    row.launched_at is None or
+                    row.migration_status == 'deleting'):
+                raise
+            raise cinder_exception.VolumeIsBusy(error.msg)
 
     def keep(self, context: cinder_context.RequestContext,
              row: objects.Volume | Placeholder,
@@ -195,7 +216,8 @@ class Teardown:
         The move is aborted, so that it never switches over.
 
         :param placeholder: its row, which knows the session; None if gone
-        :raises: DatabaseBehind if it has been a volume's home
+        :raises: DatabaseBehind if it has been a volume's home,
+            PoolTakesNoChanges
         """
         self.refuse_opened(names, placeholder)
         # The gate stays closed until no device is above it. An unwritten clone
@@ -204,6 +226,6 @@ class Teardown:
                             SOURCE)
         lv = self._backend.logical_volume(names)
         if lv is not None:
-            self._backend.group.delete(lv.name)
+            deletion.remove(lv, self._backend.group)
         steps.reached(Step.DELETED, names.name_id)
         self.forget_metadata(names)

@@ -18,6 +18,7 @@ from dmclone_driver.node.names import Names
 from dmclone_driver.node.names import ORIGIN
 from dmclone_driver.node.quantities import Bytes
 from dmclone_driver.node import snapshot_devices
+from dmclone_driver.node import thin_pools
 from dmclone_driver.privsep import clearing
 
 LOG = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ def delete_volume(names: Names, group: lvm.LVM,
     may take longer than writing the whole volume.
 
     :param group: Cinder's LVM object of the volume group
-    :raises: VolumeIsBusy if it has snapshots
+    :raises: VolumeIsBusy if it has snapshots, PoolTakesNoChanges
     """
     local = LocalVolume(names)
     lv = logical_volumes.find(names.volume, group.vg_name)
@@ -45,10 +46,11 @@ def delete_volume(names: Names, group: lvm.LVM,
         return
     if _has_snapshots(lv, group):
         raise exception.VolumeIsBusy(volume_name=lv.name)
+    thin_pools.refuse_unchangeable(lv)
     local.ensure_linear(lv)
     _clear(lv, names.path(), configuration)
     local.remove(HANDLE, ORIGIN)
-    group.delete(lv.name)
+    remove(lv, group)
 
 
 def delete_read_only(names: Names, group: lvm.LVM,
@@ -80,7 +82,9 @@ def delete_snapshot(lv: logical_volumes.LogicalVolume, group: lvm.LVM,
 
     :param lv: the snapshot's logical volume
     :param group: Cinder's LVM object of its volume group
+    :raises: PoolTakesNoChanges
     """
+    thin_pools.refuse_unchangeable(lv)
     logical_volumes.activate(lv)
     taken = lv.taken or lv.not_taken
     if not lv.deleted:
@@ -95,6 +99,16 @@ def delete_snapshot(lv: logical_volumes.LogicalVolume, group: lvm.LVM,
     if taken:
         snapshot_devices.remove(taken)
     _clear(lv, lv.path if taken else lv.saved_blocks, configuration)
+    remove(lv, group)
+
+
+def remove(lv: logical_volumes.LogicalVolume, group: lvm.LVM) -> None:
+    """Delete a logical volume that has no device above it.
+
+    :param group: Cinder's LVM object of its volume group
+    :raises: PoolTakesNoChanges
+    """
+    thin_pools.refuse_unchangeable(lv)
     group.delete(lv.name)
 
 

@@ -4,6 +4,8 @@
 import collections.abc
 import dataclasses
 
+from dmclone_driver import exception
+from dmclone_driver.i18n import _
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devicemapper.status import PoolStatus
 from dmclone_driver.node.devicemapper import sysfs
@@ -168,6 +170,34 @@ def allocated(group: str, name: str) -> Bytes | None:
         return None
     alone = len(sysfs.disks_below(device)) == 1
     return Bytes(found * table.SECTOR) if alone else None
+
+
+def refuse_unchangeable(lv: logical_volumes.LogicalVolume) -> None:
+    """Refuse to delete a logical volume that its thin pool would keep.
+
+    LVM commits that it is gone before it tells the pool (lv_remove_single in
+    lib/metadata/lv_manip.c of LVM). Recent versions do not repair a pool that
+    has missed that. No process is run: an activation may check a damaged pool
+    for minutes.
+
+    :param lv: it may be thick
+    :raises: PoolTakesNoChanges
+    """
+    if not lv.thin:
+        return
+    pool, _thin = dmsetup.pool(device_of(lv.group, lv.pool))
+    if pool is None:
+        raise _takes_no_changes(lv, _('not active'))
+    if pool.needs_check or not pool.takes_messages:
+        raise _takes_no_changes(lv, _('mode %(mode)s%(check)s') % {
+            'mode': pool.mode,
+            'check': ', needs_check' if pool.needs_check else ''})
+
+
+def _takes_no_changes(lv: logical_volumes.LogicalVolume,
+                      reason: str) -> exception.PoolTakesNoChanges:
+    return exception.PoolTakesNoChanges(
+        lv=lv.full_name, pool='%s/%s' % (lv.group, lv.pool), reason=reason)
 
 
 def status(group: str) -> PoolStatus | None:

@@ -2,17 +2,22 @@
 """Thin volumes, their snapshots and their pool, with LVM on a real kernel."""
 
 import pathlib
+import re
 import shutil
 import tempfile
+import types
 from unittest import mock
 import uuid
 
 from cinder.brick.local_dev import lvm as cinder_lvm
 
+from dmclone_driver import exception
 from dmclone_driver.move import reserve
+from dmclone_driver.node import deletion
 from dmclone_driver.node.devicemapper import dmsetup
 from dmclone_driver.node.devices import LocalVolume
 from dmclone_driver.node import logical_volumes
+from dmclone_driver.node import lvm
 from dmclone_driver.node.names import CLONE
 from dmclone_driver.node.names import GATE
 from dmclone_driver.node.names import HANDLE
@@ -25,6 +30,8 @@ from tests.functional import base
 
 SIZE = 8 * clones.MIB
 POOL = thin_pools.name_of(clones.GROUP)
+#: The options that a deletion reads.
+CLEAR = types.SimpleNamespace(volume_clear='zero')
 
 
 class ThinPoolTest(base.FunctionalTest):
@@ -233,6 +240,91 @@ class ThinTest(ThinPoolTest):
         clones.run('lvchange', '-ay', lv.full_name)
         LocalVolume(names).ensure_linear(self.find(lv.name))
         self.assertEqual(data, clones.read(names.path(), 0, SIZE))
+
+    def test_deletion_in_a_read_only_pool(self):
+        """Nothing is deleted, and LVM counts nothing that the pool misses."""
+        names, lv = self.volume()
+        taken = self.snapshot(lv)
+        group = cinder_lvm.LVM(clones.GROUP, 'env')
+        ids = self.transaction_ids()
+        self.set_features('read_only')
+        self.assertEqual('ro', thin_pools.status(clones.GROUP).mode)
+        for delete in (lambda: deletion.delete_snapshot(taken, group, CLEAR),
+                       lambda: deletion.delete_volume(names, group, CLEAR),
+                       lambda: deletion.remove(lv, group)):
+            self.assertRaises(exception.PoolTakesNoChanges, delete)
+        self.assertEqual((lv, taken), (self.find(lv.name),
+                                       self.find(taken.name)))
+        self.assertEqual(ids, self.transaction_ids())
+        self.set_features()
+        deletion.delete_snapshot(taken, group, CLEAR)
+        deletion.delete_volume(names, group, CLEAR)
+        self.assertEqual((None, None), (self.find(lv.name),
+                                        self.find(taken.name)))
+        self.assertEqual(2 + ids[0], self.transaction_ids()[0])
+        self.assertEqual(*self.transaction_ids())
+
+    def test_deletion_that_the_pool_misses(self):
+        """What the driver avoids, and the way out on the page."""
+        kept, gone = self.volume(), self.volume()
+        data = clones.pattern(SIZE, 1)
+        clones.write(kept[0].path(), 0, data)
+        clones.write(gone[0].path(), 0, clones.pattern(SIZE, 2))
+        for names, _lv in kept, gone:
+            LocalVolume(names).remove(HANDLE)
+        gone_id = logical_volumes.thin_id(gone[1])
+        before, _same = self.transaction_ids()
+        self.set_features('read_only')
+        self.assertRaises(lvm.LVMError, logical_volumes.remove, gone[1])
+        self.assertIsNone(self.find(gone[1].name))
+        self.assertEqual((before + 1, before), self.transaction_ids())
+        pool = '%s/%s' % (clones.GROUP, POOL)
+        for name in kept[1].full_name, pool:
+            clones.run('lvchange', '-an', name)
+        with tempfile.NamedTemporaryFile('w+') as backup:
+            clones.run('vgcfgbackup', '--file', backup.name, clones.GROUP)
+            text = pathlib.Path(backup.name).read_text()
+            self.assertEqual(1, text.count('transaction_id = %d\n' % (
+                before + 1)))
+            text = text.replace('transaction_id = %d\n' % (before + 1),
+                                'transaction_id = %d\n' % before)
+            message = re.search(r'\n\s*message1 \{\s*delete = (\d+)\s*\}',
+                                text)
+            text = text.replace(message[0], '')
+            pathlib.Path(backup.name).write_text(text)
+            clones.run('vgcfgrestore', '--force', '--file', backup.name,
+                       clones.GROUP)
+        clones.run('lvconvert', '--yes', '--repair', pool)
+        self.addCleanup(clones.run, 'lvremove', '--yes', pool + '_meta0')
+        clones.run('lvchange', '-ay', kept[1].full_name)
+        clones.run('dmsetup', 'message', thin_pools.device_of(clones.GROUP),
+                   '0', 'delete %s' % message[1])
+        self.assertEqual(data, clones.read(kept[1].path, 0, SIZE))
+        # LVM gives its number to the next one.
+        new = self.volume()[1]
+        self.assertEqual(gone_id, logical_volumes.thin_id(new))
+        self.assertEqual(bytes(SIZE), clones.read(new.path, 0, SIZE))
+        self.snapshot(kept[1])
+        self.assertEqual(*self.transaction_ids())
+
+    @staticmethod
+    def transaction_ids():
+        """Return the pool's transaction id, as LVM and the kernel know it."""
+        told = clones.run('lvs', '--noheadings', '-o', 'transaction_id',
+                          '%s/%s' % (clones.GROUP, POOL))
+        status = clones.run('dmsetup', 'status',
+                            thin_pools.device_of(clones.GROUP))
+        return int(told), int(status.split()[3])
+
+    @staticmethod
+    def set_features(*features):
+        """Load the pool's table with some features instead of its own."""
+        name = thin_pools.device_of(clones.GROUP)
+        words = clones.run('dmsetup', 'table', name).split()[:7]
+        clones.run('dmsetup', 'load', name, '--table', ' '.join(
+            [*words, str(len(features)), *features]))
+        clones.run('dmsetup', 'suspend', name)
+        clones.run('dmsetup', 'resume', name)
 
     def test_discard(self):
         """A guest gives blocks back to the pool."""

@@ -46,6 +46,7 @@ class SupportMatrixTestCase(base.PlainTestCase):
         'attach_of_old': 'attach',
         'backup': 'backup of a volume in use',
         'delete_snapshot': 'snapshot delete',
+        'delete_snapshot_of_pool': 'snapshot delete',
         'from_snapshot': 'volume from snapshot',
         'migrate': 'migrate to a peer, not in use',
         'migrate_in_use': 'migrate to a peer, in use',
@@ -58,7 +59,7 @@ class SupportMatrixTestCase(base.PlainTestCase):
     }
     #: Operations that are refused only on placeholders and broken volumes.
     NEVER = ('accept_transfer', 'attach_of_cinder', 'delete_snapshot',
-             'retype', 'upload')
+             'delete_snapshot_of_pool', 'retype', 'upload')
 
     def test_rows(self):
         page = TOP / 'doc/source/user/support-matrix.rst'

@@ -213,6 +213,26 @@ class SnapshotTestCase(GroupsTestCase):
             {'consistent_group_snapshot_enabled': '<is> True'})
         self.assertIn('of one moment', self.refused())
 
+    def test_deletion_in_a_pool_that_takes_no_changes(self):
+        """Cinder keeps the rows, and the deletion can be repeated."""
+        row = self.snapshot()
+        self.a.lvm.add_pool('volumes', storage.GIB)
+        pool = '/dev/volumes/volumes-pool'
+        for path, volume in self.a.lvm.volumes.items():
+            if path != pool:
+                volume['pool'] = pool
+        self.a.lvm.volumes[pool]['mode'] = 'ro'
+        self.assertRaises(cinder_exception.VolumeDriverException, self.delete,
+                          row)
+        self.assertEqual(
+            ('error', ['error', 'error']),
+            (row.status, [each.status for each in self.snapshots(row)]))
+        self.a.lvm.volumes[pool]['mode'] = 'rw'
+        self.delete(row)
+        self.assertEqual([], self.snapshots(row))
+        self.assertEqual(sorted(each.name for each in self.members),
+                         self.a.lvm.names())
+
     def test_deleted_while_volumes_read_it(self):
         """It is gone for its user; its space follows."""
         row = self.snapshot()

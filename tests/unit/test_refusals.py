@@ -53,6 +53,8 @@ OUTCOMES = {
                         Detail.SNAPSHOT_CREATE_ERROR),
     'delete_snapshot': Outcome('error_deleting', Action.SNAPSHOT_DELETE,
                                Detail.SNAPSHOT_DELETE_ERROR),
+    'delete_snapshot_of_pool': Outcome('available', Action.SNAPSHOT_DELETE,
+                                       Detail.SNAPSHOT_IS_BUSY),
     'unmanage_snapshot': Outcome('available', Action.SNAPSHOT_DELETE,
                                  Detail.SNAPSHOT_IS_BUSY),
     'delete': Outcome('available', messages.OTHER,
@@ -188,6 +190,9 @@ ROWS = (
      'the database does not know', 'Ask the operator'),
     ('snapshot', 'placeholder', exception.IsPlaceholder,
      'it stands for data', 'use volume'),
+    ('delete_snapshot_of_pool', 'snapshot_in_read_only_pool',
+     exception.PoolTakesNoChanges,
+     'takes no changes (mode ro)', 'Ask the operator to repair'),
     ('delete_snapshot', 'snapshot_and_no_locks', exception.LockNotAcquired,
      'could not be acquired', 'Try again later'),
     ('unmanage_snapshot', 'snapshot_above_clone',
@@ -254,6 +259,8 @@ ROWS = (
      'it has snapshots', 'delete them first'),
     ('delete', 'with_unknown_snapshot', exception.DeletionRefused,
      'Cinder does not know', 'ask the operator'),
+    ('delete', 'in_read_only_pool', exception.PoolTakesNoChanges,
+     'takes no changes (mode ro)', 'Ask the operator to repair'),
     ('delete', 'opened', exception.DeletionRefused,
      'still open', 'ask the operator'),
     ('delete', 'prepared_and_written', exception.DeletionRefused,
@@ -602,6 +609,18 @@ class Situations(test_snapshots.SnapshotsTestCase):
     def with_unknown_snapshot(self):
         self.snapshot().destroy()
 
+    def in_read_only_pool(self):
+        self.a.lvm.add_pool('volumes', storage.GIB)
+        pool = '/dev/volumes/volumes-pool'
+        for path, volume in self.a.lvm.volumes.items():
+            if path != pool:
+                volume['pool'] = pool
+        self.a.lvm.volumes[pool]['mode'] = 'ro'
+
+    def snapshot_in_read_only_pool(self):
+        self.taken = self.snapshot()
+        self.in_read_only_pool()
+
     def snapshot_and_no_locks(self):
         self.taken = self.snapshot()
         self.no_locks()
@@ -814,7 +833,8 @@ class Operations(Situations):
 
     #: Those whose names are taken by the base class.
     METHODS = {'snapshot': take_snapshot, 'delete': delete_it,
-               'delete_snapshot': delete_snapshot_of}
+               'delete_snapshot': delete_snapshot_of,
+               'delete_snapshot_of_pool': delete_snapshot_of}
 
 
 def _named(row):
@@ -873,6 +893,7 @@ class RefusalTestCase(Operations):
         """Return the id of what the request is about."""
         return (changed.id if operation in ('from_snapshot', 'manage',
                                             'delete_snapshot',
+                                            'delete_snapshot_of_pool',
                                             'unmanage_snapshot')
                 else self.id)
 

@@ -10,6 +10,7 @@ import ddt
 from oslo_concurrency import processutils
 
 from dmclone_driver import exception
+from dmclone_driver.move import left_behind
 from dmclone_driver.move import room
 from dmclone_driver.move import rpcapi
 from dmclone_driver.node import logical_volumes
@@ -71,6 +72,32 @@ class Moves(Mixin):
 @ddt.ddt
 class ThinToThinTestCase(Moves, base.CloudTestCase):
     KINDS = ('thin', 'thin')
+
+    def test_destination_in_a_pool_that_takes_no_changes(self):
+        """It is deleted when the pool takes that."""
+        self.cloud.attach(self.volume, self.a)
+        self.cloud.attach(self.volume, self.b)
+        for record in self.row().volume_attachment:
+            record.destroy()
+        self.b.lvm.volumes[POOL]['mode'] = 'ro'
+        self.cloud.watch()
+        self.assertEqual([self.names().volume], self.a.lvm.names())
+        self.assertNotEqual([], self.b.lvm.names())
+        self.b.lvm.volumes[POOL]['mode'] = 'rw'
+        self.cloud.watch(4)
+        self.assertEqual([], self.b.lvm.names())
+        self.assertIdle(self.a)
+
+    def test_source_in_a_pool_that_takes_no_changes(self):
+        """It is deleted when the pool takes that."""
+        self.cloud.attach(self.volume, self.b)
+        self.a.lvm.volumes[POOL]['mode'] = 'ro'
+        self.cloud.watch(3)
+        self.assertNotEqual([], self.a.lvm.names())
+        self.a.lvm.volumes[POOL]['mode'] = 'rw'
+        self.cloud.watch(3)
+        self.assertEqual([], self.a.lvm.names())
+        self.assertIdle(self.b)
 
     @ddt.data((None, True), ('', True), ('dmclone.opened=1', False))
     @ddt.unpack
@@ -631,6 +658,21 @@ class TakenTestCase(SnapshotsTestCase):
                 self.a.driver.unmanage_snapshot, self.read(self.taken))
         self.a.lvm.volumes[path]['tags'].clear()
 
+    @ddt.data((False, '0.25'), (True, '1.00'))
+    @ddt.unpack
+    def test_left_behind(self, failed, size):
+        """What it has allocated counts, if that is known.
+
+        :param failed: whether its pool has
+        """
+        path = self.mine(self.a).path
+        self.a.lvm.volumes[path].update(allocated=GIB // 4, failed=failed,
+                                        tags={logical_volumes.KEPT_TAG})
+        with self.cloud.on(self.a):
+            lines = [each.line() for each in left_behind.find('volumes')]
+        self.assertIn(': %s GiB in' % size, lines[0])
+        self.a.lvm.volumes[path].update(failed=False, tags=set())
+
     def test_pool_is_not_managed(self):
         with self.cloud.on(self.a):
             error = self.assertRaises(
@@ -655,6 +697,92 @@ class TakenTestCase(SnapshotsTestCase):
                          self.snapshot_lv(self.taken).snapshot_of)
         self.delete_snapshot(self.taken)
         self.assertOnlyOn(self.a)
+
+    def test_revert_in_a_pool_that_takes_no_changes(self):
+        self.a.lvm.volumes[POOL]['mode'] = 'ro'
+        self.assertRaises(exception.PoolTakesNoChanges, self.revert,
+                          self.taken)
+        self.assertIsNotNone(self.a.kernel.get(self.names().path()))
+        self.a.lvm.volumes[POOL]['mode'] = 'rw'
+        self.revert(self.taken)
+
+    @ddt.data(False, True)
+    def test_deletion_in_a_pool_that_takes_no_changes(self, begun):
+        """What has not begun leaves the snapshot available.
+
+        :param begun: whether it was interrupted before
+        """
+        if begun:
+            self.a.lvm.volumes[self.snapshot_lv(self.taken).path][
+                'tags'].add(logical_volumes.DELETED_TAG)
+        self.a.lvm.volumes[POOL]['mode'] = 'ro'
+        with self.cloud.on(self.a):
+            self.assertRaises(
+                exception.PoolTakesNoChanges if begun else
+                cinder_exception.SnapshotIsBusy,
+                self.a.driver.delete_snapshot, self.read(self.taken))
+        self.a.lvm.volumes[POOL]['mode'] = 'rw'
+        self.delete_snapshot(self.taken)
+        self.assertOnlyOn(self.a)
+
+    @ddt.data({'progress': '0%'},
+              {'group_snapshot_id': '77c1bf32-6bb1-43dc-a9f3-2d5f23d0c4f8'})
+    def test_snapshot_that_must_not_be_available(self, columns):
+        """It was not taken, or Cinder would delete its row."""
+        self.taken.update(columns)
+        self.assertNotAvailable(self.taken)
+
+    def assertNotAvailable(self, snapshot):
+        """Check that Cinder does not make a snapshot available."""
+        self.a.lvm.volumes[POOL]['mode'] = 'ro'
+        with self.cloud.on(self.a):
+            self.assertRaises(exception.PoolTakesNoChanges,
+                              self.a.driver.delete_snapshot, snapshot)
+        self.a.lvm.volumes[POOL]['mode'] = 'rw'
+
+    def test_snapshot_that_is_deleted_with_its_volume(self):
+        """Cinder would delete the volume all the same."""
+        row = self.row()
+        row.status = 'deleting'
+        row.save()
+        self.assertNotAvailable(self.read(self.taken))
+        self.delete_snapshot(self.taken)
+
+    def test_managed_snapshot(self):
+        """It is whole, which Cinder does not write down."""
+        with self.cloud.on(self.a), mock.patch.object(
+                self.a.driver, 'manage_existing') as rename:
+            self.assertEqual(
+                {'progress': '100%'},
+                self.a.driver.manage_existing_snapshot(
+                    self.taken, {'source-name': 'x'}))
+        rename.assert_called_once()
+
+    @ddt.data(({}, True), ({'launched_at': None}, False),
+              ({'migration_status': 'deleting'}, False))
+    @ddt.unpack
+    def test_volume_in_a_pool_that_takes_no_changes(self, columns, available):
+        """Cinder makes it available again only if it was.
+
+        :param columns: of its row, {} if its user has deleted it
+        """
+        self.delete_snapshot(self.taken)
+        row = self.row()
+        row.update(columns)
+        row.save()
+        self.a.lvm.volumes[POOL]['mode'] = 'Fail'
+        for begun in False, True:
+            with self.cloud.on(self.a):
+                self.assertRaises(
+                    cinder_exception.VolumeIsBusy if available and not begun
+                    else exception.PoolTakesNoChanges,
+                    self.a.driver.delete_volume, row)
+            lv = self.a.lvm.volumes[self.mine(self.a).path]
+            self.assertEqual(begun, bool(lv['tags']))
+            lv['tags'].add(logical_volumes.DELETED_TAG)
+        self.a.lvm.volumes[POOL]['mode'] = 'rw'
+        self.delete(self.volume)
+        self.assertEqual([], self.a.lvm.names())
 
     def test_revert_while_a_volume_reads_another_snapshot(self):
         """Only the volume and this snapshot are deactivated."""

@@ -122,9 +122,21 @@ class Lvm:
             raise kernel.error('Failed to find logical volume %s' % path)
         if self.kernel.users(path):
             raise kernel.error('%s is used by another device' % path)
+        pool = self.volumes[path].get('pool')
         del self.volumes[path]
         self.bitmaps.pop(path, None)
         self.forget_origin(path)
+        self.tell_deletion(pool)
+
+    def tell_deletion(self, pool):
+        """Tell a pool what LVM has committed, as LVM does.
+
+        :param pool: its path, None if the logical volume was thick
+        """
+        if pool and self.volumes[pool].get('mode', 'rw') not in (
+                'rw', 'out_of_data_space'):
+            self.kernel.violations.append('a pool has missed a deletion')
+            raise kernel.error('Failed to update thin pool %s.' % pool)
 
     def forget_origin(self, path):
         """Forget the origin of thin snapshots, which do not need it."""
@@ -540,4 +552,4 @@ class Group:
                     'LVM may merge %s at any time' % path)
             self._lvm.forget_origin(origin)
         self._lvm.kernel.merge_disk(origin, path)
-        del volumes[path]
+        self._lvm.tell_deletion(volumes.pop(path).get('pool'))

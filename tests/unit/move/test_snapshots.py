@@ -52,6 +52,7 @@ class SnapshotsTestCase(base.CloudTestCase):
         home = self.home(snapshot)
         with self.cloud.on(home):
             snapshot.update(home.driver.create_snapshot(snapshot))
+        snapshot.progress = '100%'
         snapshot.save()
         return snapshot
 

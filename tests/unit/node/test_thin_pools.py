@@ -3,6 +3,7 @@
 
 import ddt
 
+from dmclone_driver import exception
 from dmclone_driver.node import logical_volumes
 from dmclone_driver.node import lvm
 from dmclone_driver.node import thin_pools
@@ -34,6 +35,44 @@ class ThinPoolsTestCase(base.MachineTestCase):
             pool.provisioned, pool.awaited))
         # LVM prints percentages with two digits.
         self.assertEqual(75.0, round(pool.free / GIB, 1))
+
+    def test_deletion_that_the_pool_does_not_take(self):
+        self.open()
+        self.create('one', 1)
+        pool = self.lvm.volumes['/dev/volumes/volumes-pool']
+        for mode, reason in (('rw', None), ('out_of_data_space', None),
+                             ('ro', 'mode ro'),
+                             ('ro discard_passdown needs_check',
+                              'mode ro, needs_check')):
+            with self.subTest(mode):
+                pool['mode'] = mode
+                lv = logical_volumes.find('one', 'volumes')
+                if reason is None:
+                    thin_pools.refuse_unchangeable(lv)
+                    continue
+                error = self.assertRaises(exception.PoolTakesNoChanges,
+                                          thin_pools.refuse_unchangeable, lv)
+                self.assertIn(
+                    'Logical volume volumes/one is neither deleted nor '
+                    'merged: its thin pool volumes/volumes-pool takes no '
+                    'changes (%s).' % reason, error.msg)
+
+    def test_deletion_in_a_pool_that_is_not_active(self):
+        """It is not activated, which may check the pool for minutes."""
+        self.open()
+        self.create('one', 1)
+        for path in self.lvm.volumes:
+            self.lvm.volumes[path]['active'] = False
+        error = self.assertRaises(
+            exception.PoolTakesNoChanges, thin_pools.refuse_unchangeable,
+            logical_volumes.find('one', 'volumes'))
+        self.assertIn('(not active)', error.msg)
+        self.assertFalse(logical_volumes.find('one', 'volumes').active)
+
+    def test_deletion_of_a_thick_one(self):
+        self.lvm.add('volumes', 'thick', GIB)
+        thin_pools.refuse_unchangeable(
+            logical_volumes.find('thick', 'volumes'))
 
     def test_device(self):
         self.assertEqual('cinder--volumes-cinder--volumes--pool-tpool',
