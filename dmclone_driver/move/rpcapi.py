@@ -86,7 +86,7 @@ class PeerClient:
                     context, method, **arguments)
         except messaging.MessagingTimeout:
             raise exception.PeerUnreachable(host=backend_host, call=method,
-                                            seconds=timeout)
+                                            seconds=round(timeout))
         except messaging.MessagingException as error:
             if _is_too_old(error):
                 raise exception.PeerTooOld(host=backend_host, call=method)

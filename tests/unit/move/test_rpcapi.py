@@ -196,3 +196,8 @@ class RpcApiTestCase(base.DatabaseTestCase):
                                   'node9@dmclone', 'p')
         for part in ('node9@dmclone', 'delete_destination', '20'):
             self.assertIn(part, error.msg)
+        # What is left of a request's time is said in whole seconds.
+        error = self.assertRaises(
+            exception.PeerUnreachable, self.client._call, self.context,
+            'node9@dmclone', 'prepare', 10.355835391999904)
+        self.assertIn(' within 10 seconds', error.msg)
