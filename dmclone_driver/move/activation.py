@@ -150,7 +150,8 @@ class Activation:
 
         If it is not its turn, it waits for nothing else afterwards.
 
-        :returns: whether it runs; the watcher tries again if not
+        :returns: whether it runs, or the volume was deleted meanwhile; the
+            watcher tries again if not
         """
         try:
             sealed = self._connect_sealed(context, names, placeholder)
@@ -170,6 +171,9 @@ class Activation:
         with self._backend.lock_owner(placeholder):
             # Without the lock this could restart a hydration that a
             # concurrent deletion has just stopped.
+            if not LocalVolume(names).is_clone():
+                self._pacer.give_up(names)
+                return True
             if not self._pacer.take_turn(names, placeholder.backend):
                 return False
             self._marks.count_all_of(names)

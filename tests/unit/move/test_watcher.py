@@ -636,6 +636,20 @@ class HydratingTestCase(WatcherTestCase):
             self.assertEqual([], [step for step in steps
                                   if 'message' in step])
 
+    def test_deleted_before_hydration_starts(self):
+        """That is no failure, of which the log would have a traceback."""
+        self.cloud.detach(self.volume, self.b)
+        placeholder = lookups.placeholder(self.context, self.names.name_id)
+
+        def make(*args):
+            self.delete(self.volume)
+            return True
+        with self.cloud.on(self.b), mock.patch.object(
+                self.b.activation._marks, 'make', make):
+            self.assertTrue(self.b.activation.hydrate(
+                self.context, self.names, placeholder))
+        self.assertEqual([], self.b.lvm.names())
+
     def test_broken_clone_does_not_stop_the_others(self):
         other = self.a.create()
         path = self.cloud.attach(other, self.b)
