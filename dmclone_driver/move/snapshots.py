@@ -383,11 +383,12 @@ class Snapshots:
                   'host': host})
 
     def _may_be_available(self, snapshot: objects.Snapshot) -> bool:
-        """Whether a snapshot was taken, and its deletion has not begun.
+        """Whether Cinder may make a snapshot available that is not deleted.
 
-        After SnapshotIsBusy Cinder deletes the row of one of a group snapshot,
-        and goes on to delete the volume (delete_group_snapshot, delete_volume
-        in cinder/volume/manager.py).
+        It may not if the snapshot was never taken, or its deletion has begun.
+        Nor may it where it takes SnapshotIsBusy for success: it deletes the
+        rows of a group snapshot, and the volume of a cascading deletion
+        (delete_group_snapshot, delete_volume in cinder/volume/manager.py).
         """
         lv = self.find(snapshot.id)
         return not (lv is None or lv.deleted or snapshot.progress != '100%' or

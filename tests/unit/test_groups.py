@@ -216,18 +216,14 @@ class SnapshotTestCase(GroupsTestCase):
     def test_deletion_in_a_pool_that_takes_no_changes(self):
         """Cinder keeps the rows, and the deletion can be repeated."""
         row = self.snapshot()
-        self.a.lvm.add_pool('volumes', storage.GIB)
-        pool = '/dev/volumes/volumes-pool'
-        for path, volume in self.a.lvm.volumes.items():
-            if path != pool:
-                volume['pool'] = pool
-        self.a.lvm.volumes[pool]['mode'] = 'ro'
+        pool = self.a.lvm.make_thin('volumes')
+        pool['mode'] = 'ro'
         self.assertRaises(cinder_exception.VolumeDriverException, self.delete,
                           row)
         self.assertEqual(
             ('error', ['error', 'error']),
             (row.status, [each.status for each in self.snapshots(row)]))
-        self.a.lvm.volumes[pool]['mode'] = 'rw'
+        pool['mode'] = 'rw'
         self.delete(row)
         self.assertEqual([], self.snapshots(row))
         self.assertEqual(sorted(each.name for each in self.members),

@@ -610,12 +610,7 @@ class Situations(test_snapshots.SnapshotsTestCase):
         self.snapshot().destroy()
 
     def in_read_only_pool(self):
-        self.a.lvm.add_pool('volumes', storage.GIB)
-        pool = '/dev/volumes/volumes-pool'
-        for path, volume in self.a.lvm.volumes.items():
-            if path != pool:
-                volume['pool'] = pool
-        self.a.lvm.volumes[pool]['mode'] = 'ro'
+        self.a.lvm.make_thin('volumes')['mode'] = 'ro'
 
     def snapshot_in_read_only_pool(self):
         self.taken = self.snapshot()

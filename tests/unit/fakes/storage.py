@@ -94,6 +94,18 @@ class Lvm:
         self.add(group, group + '-pool', size)
         self.volumes['/dev/%s/%s-pool' % (group, group)]['is_pool'] = True
 
+    def make_thin(self, group):
+        """Put all logical volumes of a group into a new pool.
+
+        :returns: the pool, whose ``mode`` can be set
+        """
+        self.add_pool(group, GIB)
+        pool = '/dev/%s/%s-pool' % (group, group)
+        for path, volume in self.volumes.items():
+            if path.startswith('/dev/%s/' % group) and path != pool:
+                volume['pool'] = pool
+        return self.volumes[pool]
+
     def snapshot(self, group, name, origin, skipped=False):
         """Create a logical volume with the content of another.
 

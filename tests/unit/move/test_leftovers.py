@@ -7,7 +7,6 @@ from dmclone_driver.move import leftovers
 from dmclone_driver.node.names import Names
 from dmclone_driver.releases import db_api
 from tests.unit import base
-from tests.unit.fakes import storage
 
 ONLY_COPY = 'it may hold the only copy of data'
 
@@ -57,9 +56,7 @@ class ReconcilerTestCase(base.CloudTestCase):
     def test_way_out(self, thin, words):
         """Clearing a thin volume would allocate all of it."""
         if thin:
-            self.a.lvm.add_pool('volumes', storage.GIB)
-            self.a.lvm.volumes['/dev/volumes/volume-' + self.volume.id][
-                'pool'] = '/dev/volumes/volumes-pool'
+            self.a.lvm.make_thin('volumes')
         self.forget(self.volume.id)
         self.assertTrue(self.reconcile(self.a)[
             'logical volume volumes/volume-' + self.volume.id].endswith(
